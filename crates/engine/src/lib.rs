@@ -1,0 +1,1 @@
+//! The pure half of Farshore.

@@ -1,0 +1,1 @@
+//! The kernel half of Farshore: the only crate that talks to the operating system.
