@@ -1,1 +1,4 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
+
+pub mod buffers;
+pub mod frontend;

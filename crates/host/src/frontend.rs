@@ -1,0 +1,105 @@
+//! The door between front ends and the data path: the same requests, whoever speaks.
+//!
+//! A front end (NBD today) turns its protocol into [`Op`]s, the data path answers with an [`Outcome`]. Nothing here
+//! knows NBD's words, and no front end knows what a group, a peer or a queue is. Everything in this file lives on one
+//! data thread: no locks, no channels, plain calls.
+
+use std::rc::Rc;
+
+use crate::buffers::Buffer;
+
+/// A volume that a front end may serve, as the data path names it on this thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeHandle(pub u32);
+
+/// What a front end must know to offer a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportInfo {
+    pub handle: VolumeHandle,
+    /// `group/volume`.
+    pub name: String,
+    pub description: String,
+    pub size_bytes: u64,
+    /// Smallest addressable unit: the device's logical block (files: 512).
+    pub block_min_bytes: u32,
+    pub block_preferred_bytes: u32,
+    /// Largest READ/WRITE payload.
+    pub block_max_bytes: u32,
+}
+
+/// A checked request: inside the volume, aligned to its minimum block, within the payload limit.
+#[derive(Debug)]
+pub enum Op {
+    /// The buffer's length says how much to read; it comes back filled in [`Outcome::Data`].
+    Read { offset: u64, buffer: Buffer },
+    Write { offset: u64, buffer: Buffer, fua: bool },
+    Flush,
+    Trim { offset: u64, length: u64, fua: bool },
+    Zero { offset: u64, length: u64, fua: bool, no_hole: bool },
+    /// Prefetch; may do nothing.
+    Cache { offset: u64, length: u64 },
+    BlockStatus { offset: u64, length: u64, one_extent: bool },
+}
+
+/// A run of bytes of one allocation kind, in the order of [`Op::BlockStatus`]'s range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub length: u64,
+    pub hole: bool,
+    pub zero: bool,
+}
+
+/// Why a request failed, in the few kinds that a block client can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device failed, or the write's outcome is unknown.
+    Io,
+    NoSpace,
+    Invalid,
+    NotSupported,
+    NoMemory,
+    /// The export is gone: demoted, stopped, or the group failed.
+    Gone,
+}
+
+#[derive(Debug)]
+pub enum Outcome {
+    Done,
+    Data(Buffer),
+    Extents(Vec<Extent>),
+    Failed(Failure),
+}
+
+/// Where answers go: one per client connection. Called on the data thread, never from inside [`Gateway::submit`]'s
+/// caller's own borrow: implementations may queue and write later, and must not call back into the gateway.
+pub trait Replies {
+    fn complete(&self, cookie: u64, outcome: Outcome);
+    /// Called once after a batch of `complete` calls, so that answers of one turn leave in one write.
+    fn push(&self);
+    /// The export is no longer served (demote, stop): close the connection after what is queued.
+    fn gone(&self);
+}
+
+/// What a front end may ask of the data path.
+pub trait Gateway {
+    /// The exports open now, sorted by name.
+    fn exports(&self) -> Vec<ExportInfo>;
+    /// Attach a client; `replies` receives the answers and is told when the export goes away.
+    /// `None`: no such export now.
+    fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)>;
+    /// The client is gone; answers still due are dropped.
+    fn detach(&self, client: ClientId);
+    /// An aligned buffer of exactly `length` bytes, or `None`: stop reading the socket and wait for
+    /// [`Gateway::buffer_free`].
+    fn buffer(&self, length: usize) -> Option<Buffer>;
+    /// Resolves when buffers have been given back.
+    fn buffer_free(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
+    /// Hand over one request. `cookie` comes back with its answer. Never blocks.
+    fn submit(&self, client: ClientId, cookie: u64, op: Op);
+    /// End of a batch of `submit` calls: hand everything gathered to disks and links.
+    fn kick(&self);
+}
+
+/// An attached client connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
