@@ -61,11 +61,7 @@ impl Reader<'_> {
         Some(Generation { number: self.u64()?, tag: self.u64()? })
     }
     pub fn position(&mut self) -> Option<Position> {
-        Some(Position {
-            generation: self.generation()?,
-            incarnation: Incarnation(self.u64()?),
-            seq: Seq(self.u64()?),
-        })
+        Some(Position { generation: self.generation()?, incarnation: Incarnation(self.u64()?), seq: Seq(self.u64()?) })
     }
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

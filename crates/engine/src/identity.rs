@@ -98,11 +98,23 @@ pub enum Decision {
 pub enum Why {
     NeverSynced,
     /// The peer wrote, or may have received, something past the point where this node was promoted.
-    Fork { at: Position, peer_at: Position },
-    Unrelated { ours: Generation, theirs: Generation },
-    TwoPrimaries { ours: Generation, theirs: Generation },
+    Fork {
+        at: Position,
+        peer_at: Position,
+    },
+    Unrelated {
+        ours: Generation,
+        theirs: Generation,
+    },
+    TwoPrimaries {
+        ours: Generation,
+        theirs: Generation,
+    },
     /// The peer's history grew out of ours: ours is the old one.
-    PeerIsNewer { ours: Generation, theirs: Generation },
+    PeerIsNewer {
+        ours: Generation,
+        theirs: Generation,
+    },
     /// The peer has seen numbers that this node never gave: an old copy of the state directory was restored.
     PeerSawOurFuture,
 }
@@ -111,7 +123,10 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::NeverSynced => {
-                write!(f, "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes")
+                write!(
+                    f,
+                    "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes"
+                )
             }
             Why::Fork { at, peer_at } => write!(
                 f,

@@ -28,6 +28,7 @@ mod primary;
 mod queue;
 mod replica;
 mod resync;
+mod roles;
 mod start;
 pub mod state;
 pub mod status;
@@ -186,11 +187,16 @@ pub enum IoDone {
 #[derive(Clone, Debug)]
 pub enum Command {
     Logging,
-    Sync { full: bool },
+    Sync {
+        full: bool,
+    },
     Set(Settings),
     Demote,
     /// `entropy` makes the new generation's tag.
-    Promote { force: bool, entropy: u64 },
+    Promote {
+        force: bool,
+        entropy: u64,
+    },
 }
 
 /// What came of a command, in a sentence for people.
@@ -213,18 +219,48 @@ pub enum FramePayload {
 #[derive(Debug)]
 pub enum Input {
     /// Read the stores and take up the groups. `entropy` seeds new generations' tags.
-    Start { entropy: u64 },
-    Request { group: GroupId, volume: VolumeId, id: RequestId, request: Request },
-    Io { token: Token, result: Result<IoDone, IoError> },
+    Start {
+        entropy: u64,
+    },
+    Request {
+        group: GroupId,
+        volume: VolumeId,
+        id: RequestId,
+        request: Request,
+    },
+    Io {
+        token: Token,
+        result: Result<IoDone, IoError>,
+    },
     /// An authenticated connection to `peer`; it supersedes any older one (rule 18).
-    LinkUp { peer: NodeId, link: LinkId, session: SessionId },
-    LinkDown { link: LinkId, reason: String },
-    Frame { link: LinkId, header: wire::Header, payload: FramePayload },
+    LinkUp {
+        peer: NodeId,
+        link: LinkId,
+        session: SessionId,
+    },
+    LinkDown {
+        link: LinkId,
+        reason: String,
+    },
+    Frame {
+        link: LinkId,
+        header: wire::Header,
+        payload: FramePayload,
+    },
     /// Bytes arrived, perhaps in the middle of a frame: the peer lives.
-    Heard { link: LinkId },
+    Heard {
+        link: LinkId,
+    },
     /// This many bytes of frames handed over have been taken by the socket.
-    Sent { link: LinkId, bytes: u64 },
-    Command { group: GroupId, id: CommandId, command: Command },
+    Sent {
+        link: LinkId,
+        bytes: u64,
+    },
+    Command {
+        group: GroupId,
+        id: CommandId,
+        command: Command,
+    },
     /// Stop cleanly: answer what is due, flush, record, then [`Output::Stopped`].
     Stop,
     /// A timer may be due.
@@ -235,25 +271,77 @@ pub enum Input {
 #[derive(Debug)]
 pub enum Output {
     /// Write `parts` one after the other at `offset`. `durable`: on stable storage before completion.
-    Write { token: Token, store: Store, offset: u64, parts: Vec<Bytes>, durable: bool, waits_for_peer: bool },
+    Write {
+        token: Token,
+        store: Store,
+        offset: u64,
+        parts: Vec<Bytes>,
+        durable: bool,
+        waits_for_peer: bool,
+    },
     /// Make the range read as zeroes; `no_hole`: keep it allocated.
-    Zero { token: Token, store: Store, offset: u64, length: u64, no_hole: bool, durable: bool },
+    Zero {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u64,
+        no_hole: bool,
+        durable: bool,
+    },
     /// All completed writes of the store become durable.
-    Flush { token: Token, store: Store },
+    Flush {
+        token: Token,
+        store: Store,
+    },
     /// Read payload; with `crc`, `Damaged` unless it matches.
-    Read { token: Token, store: Store, offset: u64, length: u32, crc: Option<u32> },
+    Read {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+        crc: Option<u32>,
+    },
     /// Read metadata into the engine.
-    ReadMeta { token: Token, store: Store, offset: u64, length: u32 },
+    ReadMeta {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
     /// Read and hash, keyed per session.
-    ReadHash { token: Token, store: Store, offset: u64, length: u32 },
-    Reply { id: RequestId, result: Result<(), IoError> },
+    ReadHash {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
+    Reply {
+        id: RequestId,
+        result: Result<(), IoError>,
+    },
     /// Send a frame; the host seals it with the payload's checksum.
-    Send { link: LinkId, header: wire::Header, payload: SendPayload },
-    CloseLink { link: LinkId, reason: String },
-    CommandDone { id: CommandId, result: CommandResult },
+    Send {
+        link: LinkId,
+        header: wire::Header,
+        payload: SendPayload,
+    },
+    CloseLink {
+        link: LinkId,
+        reason: String,
+    },
+    CommandDone {
+        id: CommandId,
+        result: CommandResult,
+    },
     /// The group's exports may open or must close.
-    Serve { group: GroupId, open: bool },
-    Event { group: GroupId, event: Event },
+    Serve {
+        group: GroupId,
+        open: bool,
+    },
+    Event {
+        group: GroupId,
+        event: Event,
+    },
     /// Every group is at rest and recorded; the process may end.
     Stopped,
 }
@@ -269,20 +357,55 @@ pub enum SendPayload {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The group's stores are read, its identity is durable.
-    Ready { role: identity::Role, incarnation: Incarnation, generation: Generation, clean: bool },
-    State { from: State, to: State, why: String },
+    Ready {
+        role: identity::Role,
+        incarnation: Incarnation,
+        generation: Generation,
+        clean: bool,
+    },
+    State {
+        from: State,
+        to: State,
+        why: String,
+    },
     /// A request was given its place in the write order: parts `first..=last`.
-    Admitted { id: RequestId, first: Seq, last: Seq },
+    Admitted {
+        id: RequestId,
+        first: Seq,
+        last: Seq,
+    },
     /// A record reached this secondary's volumes (not yet flushed).
-    AppliedWrite { seq: Seq },
+    AppliedWrite {
+        seq: Seq,
+    },
     /// The journal was replayed up to here.
-    Replayed { to: Position, records: u64 },
-    Decided { decision: identity::Decision },
-    SyncBegan { full: bool, compare: bool, dirty_bytes: u64 },
-    SyncEnded { sent_bytes: u64 },
-    QueueDropped { items: u64, bytes: u64, why: String },
-    LocalWriteFailed { volume: VolumeId, offset: u64 },
-    Promoted { generation: Generation },
+    Replayed {
+        to: Position,
+        records: u64,
+    },
+    Decided {
+        decision: identity::Decision,
+    },
+    SyncBegan {
+        full: bool,
+        compare: bool,
+        dirty_bytes: u64,
+    },
+    SyncEnded {
+        sent_bytes: u64,
+    },
+    QueueDropped {
+        items: u64,
+        bytes: u64,
+        why: String,
+    },
+    LocalWriteFailed {
+        volume: VolumeId,
+        offset: u64,
+    },
+    Promoted {
+        generation: Generation,
+    },
     Demoted,
     Note(String),
 }

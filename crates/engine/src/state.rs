@@ -57,7 +57,9 @@ pub enum Broken {
 impl Broken {
     pub fn words(self) -> &'static str {
         match self {
-            Broken::VolumeFlush => "a volume's flush failed: what it acknowledged may be lost, restart after repairing the device",
+            Broken::VolumeFlush => {
+                "a volume's flush failed: what it acknowledged may be lost, restart after repairing the device"
+            }
             Broken::VolumeApply => "a volume refused a replicated write",
             Broken::VolumeRead => "a volume could not be read",
             Broken::Journal => "the journal could not be written or read",
@@ -119,6 +121,21 @@ impl State {
         }
     }
 
+    /// From the number that travels in a tick.
+    pub(crate) fn from_kind(kind: u8) -> Option<State> {
+        Some(match kind {
+            0 => State::Logging,
+            1 => State::Queuing,
+            2 => State::Syncing,
+            3 => State::CatchingUp,
+            4 => State::Replicating,
+            5 => State::Holding,
+            6 => State::Paused(Pause::PeerFull),
+            7 => State::Failed(Broken::Start),
+            _ => return None,
+        })
+    }
+
     /// Whether writes enter an ordered stream.
     pub fn streams(self) -> bool {
         !matches!(self, State::Logging | State::Failed(_))
@@ -148,6 +165,7 @@ impl fmt::Display for State {
 /// | replicating | queuing, holding, logging, syncing | as from catching-up |
 /// | holding | catching-up | the link is back in time |
 /// | holding | logging | the peer window ended |
+/// | holding | queuing | the mode became async |
 /// | syncing, catching-up, replicating | paused | the secondary has no space |
 /// | paused | syncing, catching-up, logging, queuing, holding | it has again; link lost |
 /// | any | failed | a store broke |
@@ -212,8 +230,14 @@ mod tests {
     #[test]
     fn words_match_their_states() {
         for (word, state) in State::WORDS.iter().zip([
-            State::Logging, State::Queuing, State::Syncing, State::CatchingUp, State::Replicating, State::Holding,
-            State::Paused(Pause::PeerFull), State::Failed(Broken::Start),
+            State::Logging,
+            State::Queuing,
+            State::Syncing,
+            State::CatchingUp,
+            State::Replicating,
+            State::Holding,
+            State::Paused(Pause::PeerFull),
+            State::Failed(Broken::Start),
         ]) {
             assert_eq!(*word, state.word());
             assert_eq!(State::WORDS[state.kind()], *word);

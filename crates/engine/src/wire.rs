@@ -67,8 +67,21 @@ impl Kind {
     pub fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
         const ALL: [Kind; 15] = [
-            GroupHello, SyncBegin, SyncReady, Data, Zero, Void, Probe, ProbeResult, SyncEnd, Ack, Tick, Heartbeat,
-            HeartbeatEcho, GroupState, Goodbye,
+            GroupHello,
+            SyncBegin,
+            SyncReady,
+            Data,
+            Zero,
+            Void,
+            Probe,
+            ProbeResult,
+            SyncEnd,
+            Ack,
+            Tick,
+            Heartbeat,
+            HeartbeatEcho,
+            GroupState,
+            Goodbye,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
     }
@@ -145,7 +158,11 @@ impl fmt::Display for FrameError {
             }
             FrameError::KindUnknown(k) => write!(f, "the peer sent a frame of unknown kind {k}"),
             FrameError::PayloadTooLong { kind, bytes } => {
-                write!(f, "the peer announced {bytes} bytes for a {kind:?} frame, at most {} are allowed", kind.payload_max())
+                write!(
+                    f,
+                    "the peer announced {bytes} bytes for a {kind:?} frame, at most {} are allowed",
+                    kind.payload_max()
+                )
             }
             FrameError::PayloadDamaged { kind, group, seq } => write!(
                 f,
@@ -379,7 +396,8 @@ mod tests {
     use super::*;
 
     fn sample() -> Header {
-        Header { seq: Seq(7), offset: 4096, length: 5, ..Header::new(Kind::Data, SessionId(9), GroupId(3)) }.sealed(b"hello")
+        Header { seq: Seq(7), offset: 4096, length: 5, ..Header::new(Kind::Data, SessionId(9), GroupId(3)) }
+            .sealed(b"hello")
     }
 
     #[test]
@@ -411,7 +429,14 @@ mod tests {
 
     #[test]
     fn control_payloads_come_back_and_reject_other_lengths() {
-        let ack = Ack { received: Seq(5), durable: Seq(4), applied: Seq(3), granted_bytes: 77, applied_wall: Wall(9), paused: true };
+        let ack = Ack {
+            received: Seq(5),
+            durable: Seq(4),
+            applied: Seq(3),
+            granted_bytes: 77,
+            applied_wall: Wall(9),
+            paused: true,
+        };
         assert_eq!(Ack::decode(&ack.encode()), Some(ack));
         assert_eq!(Ack::decode(&ack.encode()[1..]), None);
         let hello = GroupHello { volume_bytes: alloc::vec![1 << 30, 512], dirty_bytes: 8, ..GroupHello::default() };
