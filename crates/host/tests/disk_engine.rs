@@ -558,3 +558,80 @@ fn memory_and_files_may_be_shared_between_threads() {
     shareable::<Pool>();
     shareable::<File>();
 }
+
+/// Forbids io_uring to the calling thread and those it starts, as container runtimes do by default.
+fn forbid_io_uring() {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let equals = |k: u32, jt: u8| libc::sock_filter {
+        jt,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
+    };
+    let mut program = [
+        // The system call's number is the first word of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        equals(425, 3),
+        equals(426, 2),
+        equals(427, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
+    ];
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: both calls change only this thread's own privileges; the program is complete and outlives the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+            0
+        );
+    }
+}
+
+#[test]
+fn where_io_uring_is_forbidden_the_workers_take_over() {
+    // A filter binds one thread and its children: the other tests keep their ring.
+    let thread = std::thread::spawn(|| {
+        forbid_io_uring();
+        let refused = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).unwrap_err();
+        assert!(refused.to_string().contains("\"pool\""), "{refused}");
+        with_engine(EngineKind::Auto, async |rig: &mut Rig| {
+            assert_eq!(rig.engine.kind(), EngineKind::Pool);
+            let file = rig.volume(1 << 20);
+            for offset in (0..1 << 20).step_by(64 << 10) {
+                rig.engine.submit(
+                    offset,
+                    &file,
+                    write(offset, &filled(64 << 10, 7)),
+                    Inline::Allowed,
+                );
+            }
+            rig.engine.kick();
+            let mut done = 0;
+            while done < 16 {
+                for completion in rig.some_completions().await {
+                    completion.result.unwrap();
+                    done += 1;
+                }
+            }
+            rig.done(&file, DiskOp::Flush).await;
+            assert!(
+                rig.read(&file, 0, 1 << 20)
+                    .await
+                    .iter()
+                    .all(|byte| *byte == 7)
+            );
+        })
+        .unwrap();
+    });
+    thread.join().unwrap();
+}

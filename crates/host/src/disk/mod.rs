@@ -12,6 +12,7 @@
 //! * requests in flight together are unordered: order is made above, by waiting.
 
 mod file;
+pub mod fingerprint;
 mod holders;
 pub mod meta;
 mod op;

@@ -141,6 +141,7 @@ pub enum OpName {
     Flush,
     Zero,
     BlockStatus,
+    Fingerprint,
 }
 
 impl std::fmt::Display for OpName {
@@ -151,6 +152,7 @@ impl std::fmt::Display for OpName {
             OpName::Flush => "flush",
             OpName::Zero => "zeroing",
             OpName::BlockStatus => "block status",
+            OpName::Fingerprint => "taking the fingerprint",
         })
     }
 }

@@ -150,6 +150,14 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
     }
 }
 
+/// Which thing a path leads to, without opening it: two volumes with one identity are one volume under two names.
+///
+/// # Errors
+/// The path leads nowhere or may not be looked at.
+pub fn identity(path: &Path) -> Result<Identity, OpenError> {
+    holders::identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
+}
+
 fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
     let what = match kind {
         FileType::RegularFile | FileType::BlockDevice => return Ok(()),

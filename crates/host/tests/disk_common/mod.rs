@@ -1,6 +1,8 @@
 //! What the disk tests share: an engine on a small runtime with a directory of its own.
 #![allow(dead_code)]
 
+pub mod root;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
