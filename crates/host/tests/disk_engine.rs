@@ -559,8 +559,8 @@ fn memory_and_files_may_be_shared_between_threads() {
     shareable::<File>();
 }
 
-/// Forbids io_uring to the calling thread and those it starts, as container runtimes do by default.
-fn forbid_io_uring() {
+/// Forbids some of io_uring's system calls to the calling thread and those it starts, as container runtimes do.
+fn forbid_io_uring(calls: [u32; 3]) {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -574,9 +574,9 @@ fn forbid_io_uring() {
     let mut program = [
         // The system call's number is the first word of what the filter sees.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        equals(425, 3),
-        equals(426, 2),
-        equals(427, 1),
+        equals(calls[0], 3),
+        equals(calls[1], 2),
+        equals(calls[2], 1),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
         statement(
             libc::BPF_RET | libc::BPF_K,
@@ -599,39 +599,51 @@ fn forbid_io_uring() {
 
 #[test]
 fn where_io_uring_is_forbidden_the_workers_take_over() {
-    // A filter binds one thread and its children: the other tests keep their ring.
-    let thread = std::thread::spawn(|| {
-        forbid_io_uring();
-        let refused = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).unwrap_err();
-        assert!(refused.to_string().contains("\"pool\""), "{refused}");
-        with_engine(EngineKind::Auto, async |rig: &mut Rig| {
-            assert_eq!(rig.engine.kind(), EngineKind::Pool);
-            let file = rig.volume(1 << 20);
-            for offset in (0..1 << 20).step_by(64 << 10) {
-                rig.engine.submit(
-                    offset,
-                    &file,
-                    write(offset, &filled(64 << 10, 7)),
-                    Inline::Allowed,
-                );
-            }
-            rig.engine.kick();
-            let mut done = 0;
-            while done < 16 {
-                for completion in rig.some_completions().await {
-                    completion.result.unwrap();
-                    done += 1;
-                }
-            }
-            rig.done(&file, DiskOp::Flush).await;
-            assert!(
-                rig.read(&file, 0, 1 << 20)
-                    .await
-                    .iter()
-                    .all(|byte| *byte == 7)
+    let (setup, enter, register) = (425, 426, 427);
+    // All of it, as usual; and each alone, where setting a ring up may still work.
+    for calls in [
+        [setup, enter, register],
+        [setup; 3],
+        [enter; 3],
+        [register; 3],
+    ] {
+        // A filter binds one thread and its children: the other tests keep their ring.
+        std::thread::spawn(move || works_without_ring(calls))
+            .join()
+            .unwrap();
+    }
+}
+
+fn works_without_ring(forbidden: [u32; 3]) {
+    forbid_io_uring(forbidden);
+    let refused = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).unwrap_err();
+    assert!(refused.to_string().contains("\"pool\""), "{refused}");
+    with_engine(EngineKind::Auto, async |rig: &mut Rig| {
+        assert_eq!(rig.engine.kind(), EngineKind::Pool);
+        let file = rig.volume(1 << 20);
+        for offset in (0..1 << 20).step_by(64 << 10) {
+            rig.engine.submit(
+                offset,
+                &file,
+                write(offset, &filled(64 << 10, 7)),
+                Inline::Allowed,
             );
-        })
-        .unwrap();
-    });
-    thread.join().unwrap();
+        }
+        rig.engine.kick();
+        let mut done = 0;
+        while done < 16 {
+            for completion in rig.some_completions().await {
+                completion.result.unwrap();
+                done += 1;
+            }
+        }
+        rig.done(&file, DiskOp::Flush).await;
+        assert!(
+            rig.read(&file, 0, 1 << 20)
+                .await
+                .iter()
+                .all(|byte| *byte == 7)
+        );
+    })
+    .unwrap();
 }

@@ -125,7 +125,9 @@ impl Fingerprint {
         let size_bytes = file.size_bytes();
         let facts = match file.identity() {
             Identity::File { .. } => {
-                let stat = rustix::fs::fstat(file)
+                // The times must be on disk too: after a power loss they would otherwise be older than the stored ones.
+                let stat = rustix::fs::fsync(file)
+                    .and_then(|()| rustix::fs::fstat(file))
                     .map_err(|errno| DiskError::new(OpName::Fingerprint, file.path(), errno))?;
                 Facts::File {
                     inode: stat.st_ino,

@@ -465,4 +465,77 @@ mod tests {
         let many = Parts::Many((0..2000).map(|_| Part::Meta(vec![0; 1])).collect());
         assert_eq!(rest(&many, 0).count(), SLICES_MAX);
     }
+
+    fn write_of(file: &Arc<File>, parts: Vec<Part>) -> Work {
+        let op = DiskOp::Write {
+            offset: 512,
+            parts: parts.into(),
+            dsync: false,
+        };
+        Work::prepare(1, file, op, Inline::Allowed, &Pool::new(usize::MAX)).unwrap()
+    }
+
+    fn file() -> (tempfile::NamedTempFile, Arc<File>) {
+        let backing = tempfile::NamedTempFile::new().unwrap();
+        backing.as_file().set_len(1 << 20).unwrap();
+        let options = super::super::volume::VolumeOptions { buffered: true };
+        let file = super::super::volume::open_volume(backing.path(), options).unwrap();
+        (backing, Arc::new(file))
+    }
+
+    #[test]
+    fn short_transfers_are_continued_where_they_stopped() {
+        let (backing, file) = file();
+        let mut work = write_of(
+            &file,
+            vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])],
+        );
+        // As if the kernel had taken 700 bytes: the next call must begin inside the second part.
+        assert!(matches!(work.advance(Ok(700)), Step::Again));
+        assert!(matches!(
+            work.step_blocking(),
+            Step::Finished(Ok(Answer::Done))
+        ));
+        let bytes = std::fs::read(backing.path()).unwrap();
+        assert!(bytes[..1212].iter().all(|byte| *byte == 0));
+        assert!(bytes[1212..1536].iter().all(|byte| *byte == 2));
+        assert!(bytes[1536..].iter().all(|byte| *byte == 0));
+
+        let op = DiskOp::Read {
+            offset: 0,
+            buffer: Buffer::detached(2048),
+        };
+        let mut work = Work::prepare(1, &file, op, Inline::Allowed, &Pool::new(0)).unwrap();
+        assert!(matches!(work.advance(Ok(100)), Step::Again));
+        let Step::Finished(Ok(Answer::Data(read))) = work.step_blocking() else {
+            panic!("not finished")
+        };
+        assert_eq!(read[100..], bytes[100..2048]);
+    }
+
+    #[test]
+    fn interruptions_are_repeated_and_failures_have_their_kind() {
+        let (_backing, file) = file();
+        let mut work = write_of(&file, vec![Part::Meta(vec![1; 512])]);
+        for _ in 0..RETRIES_MAX {
+            assert!(matches!(work.advance(Err(Errno::INTR)), Step::Again));
+            assert!(matches!(work.advance(Err(Errno::AGAIN)), Step::Again));
+        }
+        let cases = [
+            (Err(Errno::AGAIN), ErrorKind::NoMemory),
+            (Err(Errno::NOSPC), ErrorKind::NoSpace),
+            (Err(Errno::DQUOT), ErrorKind::NoSpace),
+            (Err(Errno::ROFS), ErrorKind::ReadOnly),
+            (Err(Errno::IO), ErrorKind::Io),
+            (Err(Errno::NODEV), ErrorKind::Io),
+            (Ok(0), ErrorKind::Io),
+        ];
+        for (result, kind) in cases {
+            let Step::Finished(Err(error)) = work.advance(result) else {
+                panic!("{result:?} is no failure")
+            };
+            assert_eq!((error.kind, error.op), (kind, OpName::Write));
+            assert_eq!(error.errno, result.err().map_or(0, Errno::raw_os_error));
+        }
+    }
 }
