@@ -138,6 +138,14 @@ impl File {
     }
 }
 
+impl Drop for File {
+    fn drop(&mut self) {
+        if !self.is_block_device() {
+            super::volume::unlock(&self.opened.fd);
+        }
+    }
+}
+
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.opened.fd.as_fd()

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::File;
-use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock};
+use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock, unlock};
 use super::{file::Identity, holders};
 use crate::buffers::Buffer;
 
@@ -24,7 +24,7 @@ const META_PHYSICAL_BYTES: u32 = 4096;
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 /// An open state file.
@@ -85,12 +85,18 @@ impl StateDirectory {
         sync_directory(path)?;
         Ok(StateDirectory {
             path: path.into(),
-            _lock: held,
+            lock: held,
         })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        unlock(&self.lock);
     }
 }
 

@@ -219,8 +219,25 @@ pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), 
     if rustix::fs::fstatfs(fd).is_ok_and(|system| i128::from(system.f_type) == NFS_MAGIC) {
         return Ok(());
     }
+    match set_range_lock(fd, libc::F_WRLCK) {
+        Ok(()) => Ok(()),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(locked()),
+        Err(errno) => Err(OpenError::at(path, "locking it", errno)),
+    }
+}
+
+/// Gives up both locks. Closing alone may not: a process being started in this moment still has a copy of the
+/// descriptor, and with it the lock.
+pub(super) fn unlock(fd: &OwnedFd) {
+    // Nobody is left to tell of a failure, and the descriptor is closed next.
+    let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
+    let _ = set_range_lock(fd, libc::F_UNLCK);
+}
+
+/// Sets the lock of this open file (not of this process) on all its bytes.
+fn set_range_lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
     let whole = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
@@ -228,15 +245,11 @@ pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), 
     };
     // SAFETY: the descriptor is open and the structure is a complete `struct flock` that the call only reads.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &whole) };
-    match std::io::Error::last_os_error().raw_os_error() {
-        _ if result == 0 => Ok(()),
-        Some(libc::EAGAIN | libc::EACCES) => Err(locked()),
-        code => Err(OpenError::at(
-            path,
-            "locking it",
-            Errno::from_raw_os_error(code.unwrap_or(libc::EIO)),
-        )),
+    if result == 0 {
+        return Ok(());
     }
+    let code = std::io::Error::last_os_error().raw_os_error();
+    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
 }
 
 /// Checks the size and finds out how the file takes direct requests.
