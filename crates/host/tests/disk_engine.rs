@@ -223,6 +223,50 @@ fn zeroed_ranges_read_as_zero_and_holes_show_only_where_allowed() {
 }
 
 #[test]
+fn the_longest_zeroing_works_while_reads_go_on() {
+    on_both(async |rig: &mut Rig| {
+        let file = rig.volume(5 << 30);
+        let length = (4u64 << 30) - 512;
+        let places = [0, (128 << 20) - 512, 2 << 30, length - 512, length];
+        for place in places {
+            rig.done(&file, write(place, &filled(512, 1))).await;
+        }
+        rig.engine.submit(
+            0,
+            &file,
+            DiskOp::Zero {
+                offset: 0,
+                length,
+                no_hole: false,
+            },
+            Inline::Allowed,
+        );
+        rig.engine.submit(
+            1,
+            &file,
+            DiskOp::Read {
+                offset: length,
+                buffer: Buffer::detached(512),
+            },
+            Inline::Allowed,
+        );
+        rig.engine.kick();
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            done.extend(
+                rig.some_completions()
+                    .await
+                    .into_iter()
+                    .map(|done| done.result.unwrap()),
+            );
+        }
+        for place in places {
+            assert_eq!(is_zero(&rig.read(&file, place, 512).await), place < length);
+        }
+    });
+}
+
+#[test]
 fn block_status_tells_holes_from_data() {
     on_both(async |rig: &mut Rig| {
         let file = rig.volume(1 << 20);

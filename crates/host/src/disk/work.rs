@@ -538,4 +538,57 @@ mod tests {
             assert_eq!(error.errno, result.err().map_or(0, Errno::raw_os_error));
         }
     }
+
+    #[test]
+    fn only_lone_short_plain_requests_on_a_fast_file_suit_the_data_thread() {
+        let (_backing, file) = file();
+        let bound = Duration::from_micros(100);
+        let op = |length: usize, dsync| DiskOp::Write {
+            offset: 0,
+            parts: Part::Meta(vec![0; length]).into(),
+            dsync,
+        };
+        let suits = |op, inline| {
+            let work = Work::prepare(1, &file, op, inline, &Pool::new(0)).unwrap();
+            work.suits_inline(bound)
+        };
+        assert!(
+            !suits(op(4096, false), Inline::Allowed),
+            "nothing is known of the file yet"
+        );
+        let mut first = write_of(&file, vec![Part::Meta(vec![0; 512])]);
+        first.sample(Duration::from_micros(10));
+        assert!(
+            !suits(op(4096, false), Inline::Allowed),
+            "one of many says nothing"
+        );
+        first.lone = true;
+        first.sample(Duration::from_micros(10));
+        assert!(suits(op(4096, false), Inline::Allowed));
+        assert!(!suits(op(4096, false), Inline::Forbidden));
+        assert!(!suits(op(4096, true), Inline::Allowed));
+        assert!(!suits(op(INLINE_BYTES_MAX + 512, false), Inline::Allowed));
+        assert!(!suits(DiskOp::Flush, Inline::Allowed));
+        assert!(!suits(
+            DiskOp::Zero {
+                offset: 0,
+                length: 512,
+                no_hole: true
+            },
+            Inline::Allowed
+        ));
+        let read = DiskOp::Read {
+            offset: 0,
+            buffer: Buffer::detached(512),
+        };
+        assert!(
+            !suits(read, Inline::Allowed),
+            "reads have a pace of their own"
+        );
+        first.sample(Duration::from_millis(5));
+        assert!(
+            !suits(op(4096, false), Inline::Allowed),
+            "the file has become slow"
+        );
+    }
 }

@@ -111,4 +111,47 @@ mod tests {
             }
         }
     }
+
+    /// The last resort must do by itself what the kernel does elsewhere, on both paths to the disk.
+    #[test]
+    fn every_method_zeroes_exactly_its_range() {
+        let size = 3 * WRITE_PIECE_BYTES;
+        for buffered in [false, true] {
+            for first in [Method::Punch, Method::ZeroRange, Method::Write] {
+                let backing = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(backing.path(), vec![1; size as usize]).unwrap();
+                let options = super::super::volume::VolumeOptions { buffered };
+                let file = super::super::volume::open_volume(backing.path(), options).unwrap();
+                let (mut at, end, mut method) = (512, size - 1536, first);
+                while at < end {
+                    at += piece(&file, at, end - at, &mut method).unwrap();
+                }
+                assert_eq!(at, end);
+                let bytes = std::fs::read(backing.path()).unwrap();
+                assert_eq!(bytes.len() as u64, size);
+                assert!(is_zero(&bytes[512..end as usize]));
+                assert!(
+                    bytes[..512]
+                        .iter()
+                        .chain(&bytes[end as usize..])
+                        .all(|byte| *byte == 1)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn methods_fall_back_to_writing() {
+        let chain = |first| {
+            std::iter::successors(Some(first), |method: &Method| method.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            chain(Method::first(false)),
+            [Method::Punch, Method::ZeroRange, Method::Write]
+        );
+        assert_eq!(
+            chain(Method::first(true)),
+            [Method::ZeroRange, Method::Write]
+        );
+    }
 }
