@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 const MBIT: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
-/// Payload bytes of a full segment: 1500 less IP and TCP headers with timestamps.
-const SEGMENT_PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
-const SEGMENT_PAYLOAD_BITS: f64 = 1448.0 * 8.0;
+const MTU_BYTES: f64 = 1500.0;
+/// Payload of a full segment: the MTU less IP and TCP headers with timestamps.
+const SEGMENT_PAYLOAD_BYTES_V4: f64 = 1448.0;
+const SEGMENT_PAYLOAD_BYTES_V6: f64 = 1428.0;
 const GOODPUT_SHARE_MIN: f64 = 0.95;
 const PING_ERROR_MS_MAX: f64 = 1.0;
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
@@ -128,17 +129,17 @@ fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<Row> 
 fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row> {
     let rate_mbit = (options.rate_bits_per_second / MBIT) as f64;
     let rtt_ms = 2 * options.delay_ns / MS;
-    let family = if address.contains(':') {
-        "IPv6"
+    let (family, payload_bytes) = if address.contains(':') {
+        ("IPv6", SEGMENT_PAYLOAD_BYTES_V6)
     } else {
-        "IPv4"
+        ("IPv4", SEGMENT_PAYLOAD_BYTES_V4)
     };
     let way = if is_reverse {
         "far to near"
     } else {
         "near to far"
     };
-    let asked = rate_mbit * SEGMENT_PAYLOAD_SHARE;
+    let asked = rate_mbit * payload_bytes / MTU_BYTES;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, address, is_reverse)?;
     Ok(Row {
         name: format!("cubic {family}, {rate_mbit} Mbit/s, {rtt_ms} ms, {way}"),
@@ -158,7 +159,8 @@ fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<Row> {
         loss,
         ..Options::link(rtt_ms * MS, rate_mbit * MBIT)
     };
-    let law_mbit = 1.22 * SEGMENT_PAYLOAD_BITS / (rtt_ms as f64 * 1e-3 * loss.sqrt()) / MBIT as f64;
+    let law_mbit =
+        1.22 * SEGMENT_PAYLOAD_BYTES_V4 * 8.0 / (rtt_ms as f64 * 1e-3 * loss.sqrt()) / MBIT as f64;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, FAR_ADDRESS4, false)?;
     Ok(Row {
         name: format!(

@@ -106,13 +106,6 @@ impl Network {
         Ok("ok".to_owned())
     }
 
-    /// The two directions' counters, near to far first.
-    pub fn counters(&self) -> (Counters, Counters) {
-        let ab = self.ab.pipe().counters().clone();
-        let ba = self.ba.pipe().counters().clone();
-        (ab, ba)
-    }
-
     fn change(&self, which: Which, edit: impl Fn(&mut Line)) {
         // Both locks in one order, so that the round trip is never computed from half a change.
         let mut ab = self.ab.pipe();

@@ -12,6 +12,8 @@ mod check;
 pub mod cli;
 mod control;
 mod forward;
+#[cfg(test)]
+mod live_tests;
 mod netns;
 mod packet;
 mod pipe;
@@ -22,7 +24,7 @@ mod units;
 use anyhow::{Result, ensure};
 use control::Network;
 use forward::{Direction, Stop};
-use netns::{Claim, Namespace, SitePlan};
+use netns::{Claim, Namespace, SitePlan, Turnstile};
 use pipe::{Line, Pipe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -139,7 +141,9 @@ impl Wan {
             .name
             .clone()
             .unwrap_or_else(|| format!("wan-{}", std::process::id()));
-        let claim = Claim::take(&name)?;
+        let turnstile = Turnstile::enter()?;
+        let _allowance = turnstile.allow_congestion(&options.congestion)?;
+        let claim = Claim::take(&turnstile, &name)?;
         let site = |side, address4: &str, address6: &str| {
             let plan = SitePlan {
                 side,
@@ -179,22 +183,9 @@ impl Wan {
         self.namespace(side).command(program)
     }
 
-    /// The name for `ip netns exec`.
-    pub fn namespace_name(&self, side: Side) -> &str {
-        self.namespace(side).name()
-    }
-
     /// Where other processes send commands.
     pub fn control_path(&self) -> PathBuf {
         self.claim.control_path()
-    }
-
-    /// Carries out one line of the control socket's language.
-    ///
-    /// # Errors
-    /// A sentence about the command.
-    pub fn execute(&self, line: &str) -> Result<String> {
-        self.network.execute(self.claim.name(), line)
     }
 
     /// What programs that use the WAN find in their environment.

@@ -21,12 +21,70 @@ use std::time::{Duration, Instant};
 /// Where claims live; one directory per running WAN.
 pub const CLAIMS: &str = "/run/farshore-wan";
 const NAMES: &str = "/run/netns";
+const ALLOWED_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const INTERFACE: &str = "wan0";
 /// Autotuned TCP buffers may grow to this: enough for 1 Gbit/s over 200 ms.
 const TCP_BUFFER_BYTES_MAX: u64 = 128 << 20;
 /// Packets (each up to 64 KiB) the TUN device may hold while a forwarder thread is not running.
 const TUN_QUEUE_PACKETS: u32 = 4096;
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where starters pass one at a time: two could sweep each other's half-made claims, or undo each
+/// other's passing change of the host's settings.
+pub struct Turnstile {
+    _lock: File,
+}
+
+impl Turnstile {
+    /// Waits for other starters, then sweeps what dead owners left behind.
+    ///
+    /// # Errors
+    /// When `/run` cannot be written or leftovers cannot be removed.
+    pub fn enter() -> Result<Turnstile> {
+        let claims = Path::new(CLAIMS);
+        make_private_directory(claims)?;
+        let lock = File::create(claims.join("lock")).context("opening the lock of all WANs")?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        sweep(claims)?;
+        Ok(Turnstile { _lock: lock })
+    }
+
+    /// Lets new namespaces choose a congestion control as long as the returned value lives.
+    /// Outside the first namespace the kernel only takes what the host allows everybody.
+    ///
+    /// # Errors
+    /// When the kernel does not know it.
+    pub fn allow_congestion<'a>(&'a self, congestion: &str) -> Result<Allowance<'a>> {
+        let before = fs::read_to_string(ALLOWED_CONGESTION)?;
+        let during = format!("{} {congestion}", before.trim());
+        fs::write(ALLOWED_CONGESTION, during).with_context(|| {
+            let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+            let known = known.unwrap_or_default();
+            format!(
+                "congestion control `{congestion}` was refused; known here: {}",
+                known.trim()
+            )
+        })?;
+        Ok(Allowance {
+            before,
+            _turnstile: self,
+        })
+    }
+}
+
+/// Puts the host's list of allowed congestion controls back when dropped.
+pub struct Allowance<'a> {
+    before: String,
+    _turnstile: &'a Turnstile,
+}
+
+impl Drop for Allowance<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(ALLOWED_CONGESTION, self.before.trim()) {
+            eprintln!("wan: {ALLOWED_CONGESTION} could not be put back: {error}");
+        }
+    }
+}
 
 /// The right to a name, and the record of what belongs to it. Dropping it forgets the record.
 pub struct Claim {
@@ -36,24 +94,17 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Sweeps what dead owners left, then takes the name.
+    /// Takes the name.
     ///
     /// # Errors
-    /// When the name is malformed or in use, or `/run` cannot be written.
-    pub fn take(name: &str) -> Result<Claim> {
+    /// When the name is malformed or in use.
+    pub fn take(_turnstile: &Turnstile, name: &str) -> Result<Claim> {
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         ensure!(
             (1..=32).contains(&name.len()) && name.chars().all(is_plain),
             "`{name}` cannot name a WAN: use 1 to 32 of a-z, 0-9 and -"
         );
-        let claims = Path::new(CLAIMS);
-        make_private_directory(claims)?;
-        // One starter at a time, or two could sweep each other's half-made claims.
-        let turnstile =
-            File::create(claims.join("lock")).context("opening the lock of all WANs")?;
-        flock(&turnstile, FlockOperation::LockExclusive)?;
-        sweep(claims)?;
-        let directory = claims.join(name);
+        let directory = Path::new(CLAIMS).join(name);
         ensure!(
             !directory.exists(),
             "a WAN named {name} is already running (see {}); choose another --name",
@@ -87,7 +138,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.directory) {
+        if let Err(error) = remove_directory(&self.directory) {
             eprintln!("wan: {} stays behind: {error}", self.directory.display());
         }
     }
@@ -119,8 +170,10 @@ fn sweep(claims: &Path) -> Result<()> {
         for side in ["near", "far"] {
             remove_name(&name_path(&name, side))?;
         }
-        fs::remove_dir_all(&directory)?;
-        eprintln!("wan: removed what {name} left behind ({killed} programs ended)");
+        remove_directory(&directory)?;
+        if !record.is_empty() {
+            eprintln!("wan: removed what {name} left behind ({killed} programs ended)");
+        }
     }
     Ok(())
 }
@@ -145,7 +198,7 @@ impl Namespace {
     /// Makes the namespace with its device and addresses; returns it and the device's other end.
     ///
     /// # Errors
-    /// Without root, without `/dev/net/tun`, without iproute2, or with an unknown congestion control.
+    /// Without root, without `/dev/net/tun`, without iproute2, or when `/proc/sys` is read-only.
     pub fn make(claim: &Claim, plan: &SitePlan) -> Result<(Namespace, File)> {
         // A thread of its own enters the new namespace; the rest of the process stays outside.
         let (handle, tun) = std::thread::scope(|scope| {
@@ -171,6 +224,11 @@ impl Namespace {
     /// The name for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    #[cfg(test)]
+    pub fn handle(&self) -> &File {
+        &self.handle
     }
 
     /// A program that will start inside.
@@ -233,19 +291,10 @@ pub fn has_ipv6() -> bool {
 
 /// The calling thread's namespace decides whose settings these files are.
 fn set_sysctls(plan: &SitePlan) -> Result<()> {
-    let congestion = "/proc/sys/net/ipv4/tcp_congestion_control";
-    fs::write(congestion, plan.congestion).with_context(|| {
-        let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-        let known = known.unwrap_or_default();
-        format!(
-            "congestion control {} was refused; known here: {}",
-            plan.congestion,
-            known.trim()
-        )
-    })?;
     let set = |path: &str, value: &str| {
-        fs::write(path, value).with_context(|| format!("setting {path} to {value}"))
+        fs::write(path, value).with_context(|| format!("setting {path} to `{value}` failed"))
     };
+    set("/proc/sys/net/ipv4/tcp_congestion_control", plan.congestion)?;
     set(
         "/proc/sys/net/ipv4/tcp_rmem",
         &format!("4096 131072 {TCP_BUFFER_BYTES_MAX}"),
@@ -387,6 +436,14 @@ fn name_path(name: &str, side: &str) -> PathBuf {
 fn remove_name(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Ok(fs::remove_file(path)?),
+        _ => Ok(()),
+    }
+}
+
+/// An owner that is just leaving and a starter that sweeps may both be at it.
+fn remove_directory(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

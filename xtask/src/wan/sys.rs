@@ -78,6 +78,13 @@ pub fn start_in_namespace(command: &mut Command, namespace: &File) -> io::Result
     Ok(())
 }
 
+/// Moves the calling thread into a network namespace.
+#[cfg(test)]
+pub fn enter_namespace(namespace: &File) -> io::Result<()> {
+    // SAFETY: setns takes a descriptor, open here, and a number.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
+}
+
 /// Makes the command end (SIGTERM) when the thread that starts it does, however that comes about.
 pub fn end_with_parent(command: &mut Command) {
     let parent = std::process::id();
