@@ -38,6 +38,12 @@ struct Row {
 /// Measures, prints, and fails if a bar is missed.
 pub fn main(json: bool) -> Result<ExitCode> {
     let mut rows = Vec::new();
+    if !json {
+        println!(
+            "| {:<44} | {:>8} | {:>15} | {:<10} | verdict | forwarder |\n|---|---|---|---|---|---|",
+            "measurement", "asked", "measured", "bar"
+        );
+    }
     for rtt_ms in [0, 10, 50, 200] {
         let mut report = |row: Row| rows.push(announce(row, json));
         let wan = Wan::start(Options::link(rtt_ms * MS, 1000 * MBIT))?;
@@ -94,9 +100,9 @@ fn announce(row: Row, json: bool) -> Row {
         let bar = row.bar.as_deref().unwrap_or("-");
         let cpu = row
             .cpu_percent
-            .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0} % cpu"));
+            .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0} % core"));
         println!(
-            "| {name:<44} | {asked:8.2} | {measured:8.2} {unit:<6} | {bar:<10} | {verdict:<6} | {cpu:>8} |"
+            "| {name:<44} | {asked:8.2} | {measured:8.2} {unit:<6} | {bar:<10} | {verdict:<7} | {cpu:>9} |"
         );
     }
     row

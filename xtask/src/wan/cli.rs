@@ -38,7 +38,7 @@ pub enum WanCommand {
         #[arg(required = true)]
         words: Vec<String>,
     },
-    /// Measure round trips and goodput against what was asked for (about two minutes)
+    /// Measure round trips and goodput against what was asked for (about three minutes)
     Check {
         /// One JSON object instead of a table
         #[arg(long)]
