@@ -134,7 +134,7 @@ fn a_signal_ends_it_with_all_that_runs_inside() {
     if must_skip("a_signal_ends_it_with_all_that_runs_inside") {
         return;
     }
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         let mut up = Up::start("signal");
         up.wait_for_lodger();
         kill_process(Pid::from_child(&up.forwarder), signal).expect("our own child");

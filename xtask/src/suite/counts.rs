@@ -11,20 +11,18 @@ pub struct Counts {
 
 impl Counts {
     /// Reads a runner's summary line: nextest's, cargo's own, or the plain form we print ourselves.
-    /// Every other line is `None`.
+    /// Every other line is `None`; so is an indented one of cargo's, which is part of a failed
+    /// test's output as nextest repeats it.
     pub fn of_line(line: &str) -> Option<Counts> {
         let line = without_escapes(line);
-        let line = line.trim();
-        let list = if let Some((_, list)) = line.split_once("tests run: ") {
-            list
-        } else if let Some((_, list)) = line.split_once("test run: ") {
-            list
-        } else if let Some((_, list)) = line.split_once("test result: ") {
+        let list = if let Some(list) = line.strip_prefix("test result: ") {
             list.split_once(". ")?.1
+        } else if line.trim_start().starts_with("Summary [") {
+            line.split_once(" run: ")?.1
         } else {
             let is_plain =
-                line.contains(" passed, ") && line.starts_with(|c: char| c.is_ascii_digit());
-            is_plain.then_some(line)?
+                line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed, ");
+            is_plain.then_some(line.as_str())?
         };
         let mut counts = Counts::default();
         for item in without_brackets(list).split([',', ';']) {

@@ -158,6 +158,18 @@ impl Bench {
     }
 }
 
+impl Outcome {
+    /// A runner that found no test at all has not shown anything.
+    pub fn or_failed_if_empty(self) -> Outcome {
+        match self {
+            Outcome::Ok(counts) if counts.passed == 0 => {
+                Outcome::Failed(counts, "it reported no test".to_owned())
+            }
+            other => other,
+        }
+    }
+}
+
 fn run_through(mut command: Command) -> Result<(bool, Counts)> {
     let mut child = command
         .stdout(Stdio::piped())

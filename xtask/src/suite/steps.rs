@@ -147,38 +147,19 @@ fn tidy_up(bench: &Bench) -> Result<Outcome> {
 }
 
 fn tests(bench: &Bench) -> Result<Outcome> {
-    let has_nextest = bench
-        .project
-        .command("cargo")
+    let mut nextest = bench.project.command("cargo");
+    let has_nextest = nextest
         .args(["nextest", "--version"])
         .output()?
         .status
         .success();
-    if has_nextest {
-        bench.run(
-            "cargo",
-            &[
-                "nextest",
-                "run",
-                "--workspace",
-                "--locked",
-                "--no-fail-fast",
-            ],
-        )
+    let runner: &[&str] = if has_nextest {
+        &["nextest", "run"]
     } else {
-        bench.run(
-            "cargo",
-            &[
-                "test",
-                "--workspace",
-                "--locked",
-                "--no-fail-fast",
-                "--lib",
-                "--bins",
-                "--tests",
-            ],
-        )
-    }
+        &["test", "--tests"]
+    };
+    let arguments = [runner, &["--workspace", "--locked", "--no-fail-fast"]].concat();
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
 
 fn examples(bench: &Bench) -> Result<Outcome> {
@@ -187,20 +168,25 @@ fn examples(bench: &Bench) -> Result<Outcome> {
 
 fn simulate(bench: &Bench) -> Result<Outcome> {
     let mut arguments = vec!["run", "--quiet", "--locked", "--package", "sim", "--"];
-    arguments.extend(if bench.is_quick {
+    let seeds = if bench.is_quick {
         SIM_ARGUMENTS_QUICK
     } else {
         SIM_ARGUMENTS
-    });
-    bench.run("cargo", &arguments)
+    };
+    arguments.extend(seeds);
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
 
 fn replay_corpora(bench: &Bench) -> Result<Outcome> {
     if !bench.project.root.join("fuzz/Cargo.toml").exists() {
         return Ok(Outcome::Absent("there is no fuzz folder"));
     }
-    bench.run(
-        "cargo",
-        &["test", "--locked", "--manifest-path", "fuzz/Cargo.toml"],
-    )
+    let arguments = [
+        "test",
+        "--locked",
+        "--no-fail-fast",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+    ];
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }

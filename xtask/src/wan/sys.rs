@@ -109,7 +109,7 @@ pub fn end_with_parent(command: &mut Command) {
 
 static SIGNAL_PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// From here on SIGINT, SIGTERM and SIGHUP arrive as bytes (their number) in the returned pipe.
+/// From here on SIGINT, SIGTERM, SIGHUP and SIGQUIT arrive as bytes (their number) in the returned pipe.
 /// Programs started later get the default handling back. At most once per process.
 pub fn signals_as_bytes() -> io::Result<File> {
     let mut ends = [0; 2];
@@ -119,7 +119,7 @@ pub fn signals_as_bytes() -> io::Result<File> {
     let read_end = File::from(unsafe { OwnedFd::from_raw_fd(ends[0]) });
     let previous = SIGNAL_PIPE.swap(ends[1], Ordering::SeqCst);
     assert_eq!(previous, -1, "signals are taken over once");
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: sigaction is plain old data for which all zeroes is a valid value.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = note_signal as *const () as usize;
