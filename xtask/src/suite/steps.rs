@@ -125,7 +125,16 @@ fn deny(bench: &Bench) -> Result<Outcome> {
             "installing cargo-deny {DENY_VERSION} failed; see above"
         );
     }
-    bench.run(program, &["check", "licenses", "bans", "sources"])
+    bench.run(
+        program,
+        &[
+            "check",
+            "--hide-inclusion-graph",
+            "licenses",
+            "bans",
+            "sources",
+        ],
+    )
 }
 
 fn is_wanted_deny(program: &str) -> bool {
