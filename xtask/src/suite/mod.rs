@@ -20,6 +20,8 @@ use steps::{STEPS, Step};
 /// Tests that cannot run here append a line with the reason to the file this variable names, and
 /// pass. The runner counts them as skipped, not as passed, and repeats the reasons at the end.
 const SKIPS_VARIABLE: &str = "FARSHORE_TEST_SKIPS";
+/// Names this program to tests that want an emulated WAN (`$FARSHORE_XTASK wan up ...`).
+const XTASK_VARIABLE: &str = "FARSHORE_XTASK";
 
 #[derive(clap::Args)]
 pub struct TestArgs {
@@ -143,6 +145,7 @@ impl Bench {
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<Outcome> {
         let mut command = self.project.command(program);
         command.args(arguments).env(SKIPS_VARIABLE, &self.skips);
+        command.env(XTASK_VARIABLE, std::env::current_exe()?);
         if std::io::stdout().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }

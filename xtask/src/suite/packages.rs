@@ -9,10 +9,6 @@ struct Package {
     name: &'static str,
     /// A program that is there when the package is.
     program: &'static str,
-    #[allow(
-        dead_code,
-        reason = "the list is also the documentation of why each is there"
-    )]
     reason: &'static str,
 }
 
@@ -59,10 +55,14 @@ const PACKAGES: &[Package] = &[
     package(
         "postgresql",
         "postgres",
-        "another one, with its own recovery",
+        "a database with its own crash recovery, as a second witness",
     ),
     package("e2fsprogs", "mkfs.ext4", "a file system on the export"),
-    package("xfsprogs", "mkfs.xfs", "another one"),
+    package(
+        "xfsprogs",
+        "mkfs.xfs",
+        "a file system with a log of its own on the export",
+    ),
 ];
 
 /// Installs what is missing, or says exactly what to install.
