@@ -22,11 +22,7 @@ pub fn main(arguments: &[String]) -> Result<ExitCode> {
     farshore.arg("demo");
     if let Err(reason) = wan::available() {
         eprintln!("{reason:#}; running over the in-process relay instead");
-        let status = farshore
-            .arg("--relay")
-            .args(arguments)
-            .status()
-            .context("starting farshore failed")?;
+        let status = farshore.arg("--relay").args(arguments).status().context("starting farshore failed")?;
         return Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)));
     }
     farshore.args(arguments);

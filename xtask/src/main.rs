@@ -11,11 +11,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    bin_name = "cargo xtask",
-    about = "Farshore's project tooling"
-)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Farshore's project tooling")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -56,9 +52,5 @@ fn check_tidiness() -> Result<ExitCode> {
     for problem in &problems {
         println!("{problem}");
     }
-    Ok(if problems.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

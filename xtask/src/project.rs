@@ -45,38 +45,20 @@ impl Project {
     pub fn find() -> Result<Project> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let output = cargo()
-            .args([
-                "metadata",
-                "--no-deps",
-                "--format-version",
-                "1",
-                "--manifest-path",
-            ])
+            .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
             .arg(manifest)
             .output()
             .context("starting `cargo metadata` failed")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "`cargo metadata` failed: {}",
-            complaint.trim()
-        );
+        ensure!(output.status.success(), "`cargo metadata` failed: {}", complaint.trim());
         let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
         let crates = metadata.packages.into_iter().map(Crate::of).collect();
-        Ok(Project {
-            root: metadata.workspace_root,
-            target: metadata.target_directory,
-            crates,
-        })
+        Ok(Project { root: metadata.workspace_root, target: metadata.target_directory, crates })
     }
 
     /// A command that starts in the project's root.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = if program == "cargo" {
-            cargo()
-        } else {
-            Command::new(program)
-        };
+        let mut command = if program == "cargo" { cargo() } else { Command::new(program) };
         command.current_dir(&self.root);
         command
     }
@@ -87,10 +69,7 @@ impl Crate {
         let is_for_tests = |dependency: &Dependency| dependency.kind.as_deref() == Some("dev");
         let dependencies = package.dependencies.into_iter();
         let dependencies = dependencies.filter(|dependency| !is_for_tests(dependency));
-        Crate {
-            name: package.name,
-            dependencies: dependencies.map(|dependency| dependency.name).collect(),
-        }
+        Crate { name: package.name, dependencies: dependencies.map(|dependency| dependency.name).collect() }
     }
 }
 

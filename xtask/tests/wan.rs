@@ -19,11 +19,8 @@ fn must_skip(test: &str) -> bool {
     eprintln!("SKIPPED {test}: it needs root and /dev/net/tun");
     if let Some(path) = std::env::var_os("FARSHORE_TEST_SKIPS") {
         let list = fs::File::options().append(true).create(true).open(path);
-        writeln!(
-            list.expect("the list of skips"),
-            "{test}: it needs root and /dev/net/tun"
-        )
-        .expect("the list of skips takes a line");
+        writeln!(list.expect("the list of skips"), "{test}: it needs root and /dev/net/tun")
+            .expect("the list of skips takes a line");
     }
     true
 }
@@ -52,36 +49,20 @@ impl Up {
             .spawn()
             .expect("our own binary");
         let lines = BufReader::new(forwarder.stdout.take().expect("stdout is piped")).lines();
-        let lines: Vec<String> = lines
-            .map(|line| line.expect("text"))
-            .take_while(|line| line != "ready")
-            .collect();
-        assert!(
-            lines.contains(&format!("FARSHORE_WAN_NEAR_NS={name}-near")),
-            "{lines:?}"
-        );
+        let lines: Vec<String> = lines.map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
+        assert!(lines.contains(&format!("FARSHORE_WAN_NEAR_NS={name}-near")), "{lines:?}");
         let lodger = Command::new("ip")
             .args(["netns", "exec", &format!("{name}-near"), "sleep", "1000"])
             .spawn()
             .expect("iproute2");
-        Up {
-            name,
-            forwarder,
-            lodger,
-        }
+        Up { name, forwarder, lodger }
     }
 
     fn traces(&self) -> Vec<String> {
         let Up { name, .. } = self;
-        let paths = [
-            format!("/run/netns/{name}-near"),
-            format!("/run/netns/{name}-far"),
-            format!("/run/farshore-wan/{name}"),
-        ];
-        paths
-            .into_iter()
-            .filter(|path| fs::symlink_metadata(path).is_ok())
-            .collect()
+        let paths =
+            [format!("/run/netns/{name}-near"), format!("/run/netns/{name}-far"), format!("/run/farshore-wan/{name}")];
+        paths.into_iter().filter(|path| fs::symlink_metadata(path).is_ok()).collect()
     }
 
     /// Waits until the program inside the namespace is really there.
@@ -115,12 +96,7 @@ fn a_command_finds_the_wan_and_gives_its_status() {
         .output()
         .expect("our own binary");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(
-        output.status.code(),
-        Some(7),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
     let report = text.lines().last().expect("a line of statistics");
     let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
     assert_eq!(report["ab"]["line"]["is_cut"], true);
@@ -140,10 +116,7 @@ fn a_signal_ends_it_with_all_that_runs_inside() {
         kill_process(Pid::from_child(&up.forwarder), signal).expect("our own child");
         assert!(up.forwarder.wait().expect("our own child").success());
         assert_eq!(up.traces(), Vec::<String>::new());
-        assert!(
-            !up.lodger.wait().expect("our own child").success(),
-            "killed, not finished"
-        );
+        assert!(!up.lodger.wait().expect("our own child").success(), "killed, not finished");
     }
 }
 
@@ -157,22 +130,12 @@ fn the_next_start_removes_what_a_killed_one_left() {
     up.forwarder.kill().expect("our own child");
     up.forwarder.wait().expect("our own child");
     let status = Command::new(XTASK)
-        .args([
-            "wan",
-            "run",
-            "--name",
-            &format!("next-{}", std::process::id()),
-            "--",
-            "true",
-        ])
+        .args(["wan", "run", "--name", &format!("next-{}", std::process::id()), "--", "true"])
         .status()
         .expect("our own binary");
     assert!(status.success());
     assert_eq!(up.traces(), Vec::<String>::new());
-    assert!(
-        !up.lodger.wait().expect("our own child").success(),
-        "killed, not finished"
-    );
+    assert!(!up.lodger.wait().expect("our own child").success(), "killed, not finished");
 }
 
 #[test]
@@ -181,16 +144,7 @@ fn a_command_does_not_outlive_a_killed_forwarder() {
         return;
     }
     let mut forwarder = Command::new(XTASK)
-        .args([
-            "wan",
-            "run",
-            "--rtt",
-            "2ms",
-            "--",
-            "sh",
-            "-c",
-            "echo $$; exec sleep 1000",
-        ])
+        .args(["wan", "run", "--rtt", "2ms", "--", "sh", "-c", "echo $$; exec sleep 1000"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("our own binary");
@@ -200,7 +154,5 @@ fn a_command_does_not_outlive_a_killed_forwarder() {
     let command = Pid::from_raw(line.trim().parse().expect("a process id")).expect("not zero");
     forwarder.kill().expect("our own child");
     forwarder.wait().expect("our own child");
-    eventually("the command ended with the forwarder", || {
-        test_kill_process(command).is_err()
-    });
+    eventually("the command ended with the forwarder", || test_kill_process(command).is_err());
 }

@@ -20,8 +20,7 @@ impl Counts {
         } else if line.trim_start().starts_with("Summary [") {
             line.split_once(" run: ")?.1
         } else {
-            let is_plain =
-                line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed, ");
+            let is_plain = line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed, ");
             is_plain.then_some(line.as_str())?
         };
         let mut counts = Counts::default();
@@ -70,9 +69,7 @@ fn without_escapes(line: &str) -> String {
     let mut rest = line;
     while let Some((before, escape)) = rest.split_once("\u{1b}[") {
         plain.push_str(before);
-        rest = escape
-            .split_once(|c: char| c.is_ascii_alphabetic())
-            .map_or("", |(_, after)| after);
+        rest = escape.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, after)| after);
     }
     plain + rest
 }
@@ -93,11 +90,7 @@ mod tests {
     use super::*;
 
     fn counts(passed: u64, failed: u64, skipped: u64) -> Option<Counts> {
-        Some(Counts {
-            passed,
-            failed,
-            skipped,
-        })
+        Some(Counts { passed, failed, skipped })
     }
 
     #[test]
@@ -115,23 +108,14 @@ mod tests {
 
     #[test]
     fn other_lines_count_nothing() {
-        for line in [
-            "",
-            "test a::b ... ok",
-            "it passed, somehow",
-            "    PASS [ 0.1s] xtask tests",
-        ] {
+        for line in ["", "test a::b ... ok", "it passed, somehow", "    PASS [ 0.1s] xtask tests"] {
             assert_eq!(Counts::of_line(line), None, "{line}");
         }
     }
 
     #[test]
     fn the_sum_says_skipped_only_when_there_are_some() {
-        let mut sum = Counts {
-            passed: 5,
-            failed: 0,
-            skipped: 0,
-        };
+        let mut sum = Counts { passed: 5, failed: 0, skipped: 0 };
         assert_eq!(sum.to_string(), "5 passed, 0 failed");
         sum.turn_into_skips(2);
         assert_eq!(sum.to_string(), "3 passed, 0 failed, 2 skipped");

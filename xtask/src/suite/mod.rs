@@ -60,11 +60,7 @@ pub fn main(arguments: TestArgs) -> Result<ExitCode> {
     let skips = project.target.join("test-skips.txt");
     fs::create_dir_all(&project.target)?;
     fs::write(&skips, "").with_context(|| format!("writing {} failed", skips.display()))?;
-    let bench = Bench {
-        project,
-        is_quick: arguments.quick,
-        skips,
-    };
+    let bench = Bench { project, is_quick: arguments.quick, skips };
     let mut records = Vec::new();
     for step in chosen {
         println!("\n== {}: {}", step.name, step.what);
@@ -73,11 +69,7 @@ pub fn main(arguments: TestArgs) -> Result<ExitCode> {
             println!("{}: {error:#}", step.name);
             Outcome::Failed(Counts::default(), format!("{error:#}"))
         });
-        records.push(Record {
-            name: step.name,
-            time: start.elapsed(),
-            outcome,
-        });
+        records.push(Record { name: step.name, time: start.elapsed(), outcome });
     }
     let skips = fs::read_to_string(&bench.skips)?;
     Ok(conclude(&records, &skips))
@@ -86,11 +78,7 @@ pub fn main(arguments: TestArgs) -> Result<ExitCode> {
 fn choose(arguments: &TestArgs) -> Result<Vec<&'static Step>> {
     for name in &arguments.steps {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        ensure!(
-            names.contains(&name.as_str()),
-            "there is no step `{name}`; the steps are: {}",
-            names.join(", ")
-        );
+        ensure!(names.contains(&name.as_str()), "there is no step `{name}`; the steps are: {}", names.join(", "));
     }
     let is_chosen = |step: &&Step| {
         let is_named = arguments.steps.iter().any(|name| name == step.name);
@@ -104,12 +92,7 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
     println!("\n{:<10} {:>8}  result", "step", "seconds");
     let mut sum = Counts::default();
     let mut is_ok = true;
-    for Record {
-        name,
-        time,
-        outcome,
-    } in records
-    {
+    for Record { name, time, outcome } in records {
         let verdict = match outcome {
             Outcome::Ok(counts) => {
                 sum.add(counts);
@@ -119,10 +102,7 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
             Outcome::Failed(counts, reason) => {
                 is_ok = false;
                 // A step without tests, or one that broke before its tests, still fails the sum.
-                sum.add(&Counts {
-                    failed: counts.failed.max(1),
-                    ..*counts
-                });
+                sum.add(&Counts { failed: counts.failed.max(1), ..*counts });
                 format!("FAILED ({reason})")
             }
         };
@@ -133,11 +113,7 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
     }
     sum.turn_into_skips(skips.lines().count() as u64);
     println!("{sum}");
-    if is_ok {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 impl Bench {
@@ -151,13 +127,8 @@ impl Bench {
         }
         let title = format!("{program} {}", arguments.join(" "));
         println!("$ {title}");
-        let (is_success, counts) =
-            run_through(command).with_context(|| format!("running `{title}` failed"))?;
-        Ok(if is_success {
-            Outcome::Ok(counts)
-        } else {
-            Outcome::Failed(counts, format!("`{title}`"))
-        })
+        let (is_success, counts) = run_through(command).with_context(|| format!("running `{title}` failed"))?;
+        Ok(if is_success { Outcome::Ok(counts) } else { Outcome::Failed(counts, format!("`{title}`")) })
     }
 }
 
@@ -165,19 +136,14 @@ impl Outcome {
     /// A runner that found no test at all has not shown anything.
     pub fn or_failed_if_empty(self) -> Outcome {
         match self {
-            Outcome::Ok(counts) if counts.passed == 0 => {
-                Outcome::Failed(counts, "it reported no test".to_owned())
-            }
+            Outcome::Ok(counts) if counts.passed == 0 => Outcome::Failed(counts, "it reported no test".to_owned()),
             other => other,
         }
     }
 }
 
 fn run_through(mut command: Command) -> Result<(bool, Counts)> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
     let counts = std::thread::scope(|scope| {

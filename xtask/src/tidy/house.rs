@@ -30,22 +30,11 @@ const ENGINE_FOLDER: &str = "crates/engine/src/";
 pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for Crate { name, dependencies } in crates {
-        let manifest = if name == "xtask" {
-            "xtask/Cargo.toml".to_owned()
-        } else {
-            format!("crates/{name}/Cargo.toml")
-        };
-        let mut report = |sentence| {
-            problems.push(Problem {
-                path: manifest.clone(),
-                line: 0,
-                sentence,
-            })
-        };
+        let manifest =
+            if name == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{name}/Cargo.toml") };
+        let mut report = |sentence| problems.push(Problem { path: manifest.clone(), line: 0, sentence });
         let Some((_, may)) = ARROWS.iter().find(|(known, _)| known == name) else {
-            report(format!(
-                "{name} is a new crate: write a decision page and add its arrows to xtask tidy"
-            ));
+            report(format!("{name} is a new crate: write a decision page and add its arrows to xtask tidy"));
             continue;
         };
         let is_ours = |dependency: &str| ARROWS.iter().any(|(known, _)| *known == dependency);
@@ -84,33 +73,17 @@ pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<Probl
 pub fn check_words(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut report = |at, sentence: String| {
-        problems.push(Problem {
-            path: source.path.to_owned(),
-            line: source.line_of(at),
-            sentence,
-        });
+        problems.push(Problem { path: source.path.to_owned(), line: source.line_of(at), sentence });
     };
-    if !UNSAFE_FOLDERS
-        .iter()
-        .any(|folder| source.path.starts_with(folder))
-    {
+    if !UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder)) {
         for at in source.word_starts("unsafe") {
-            report(
-                at,
-                format!(
-                    "unsafe code belongs in {} only",
-                    UNSAFE_FOLDERS.join(" and ")
-                ),
-            );
+            report(at, format!("unsafe code belongs in {} only", UNSAFE_FOLDERS.join(" and ")));
         }
     }
     for word in UNFINISHED {
         for at in source.word_starts(word) {
             if source.code[at + word.len()..].starts_with('!') {
-                report(
-                    at,
-                    format!("{word}! is unfinished work: finish it, or take it out"),
-                );
+                report(at, format!("{word}! is unfinished work: finish it, or take it out"));
             }
         }
     }
@@ -122,10 +95,7 @@ pub fn check_purity(source: &Source) -> Vec<Problem> {
     if !source.path.starts_with(ENGINE_FOLDER) {
         return Vec::new();
     }
-    let places = source
-        .word_starts("std")
-        .into_iter()
-        .map(|at| source.line_of(at));
+    let places = source.word_starts("std").into_iter().map(|at| source.line_of(at));
     let before_tests = places.filter(|&line| line <= source.lines_before_tests);
     let problem = |line| Problem {
         path: source.path.to_owned(),
@@ -138,13 +108,7 @@ pub fn check_purity(source: &Source) -> Vec<Problem> {
 /// Folders of the machine a file was written on mean nothing anywhere else.
 pub fn check_machine_paths(path: &str, text: &str) -> Vec<Problem> {
     // Put together here, or this file would break its own rule.
-    let folders = [
-        ["/wo", "rk/"],
-        ["/fa", "rm/"],
-        ["/ro", "ot/"],
-        ["/tmp", "/w/"],
-        ["/tmp/", "target"],
-    ];
+    let folders = [["/wo", "rk/"], ["/fa", "rm/"], ["/ro", "ot/"], ["/tmp", "/w/"], ["/tmp/", "target"]];
     let folders = folders.map(|parts| parts.concat());
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -173,10 +137,7 @@ mod tests {
 
     fn known(name: &str, dependencies: &[&str]) -> Crate {
         let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
-        Crate {
-            name: name.to_owned(),
-            dependencies,
-        }
+        Crate { name: name.to_owned(), dependencies }
     }
 
     #[test]
@@ -189,18 +150,10 @@ mod tests {
             known("xtask", &["clap"]),
         ];
         assert_eq!(check_arrows(&sound), []);
-        for (name, dependency) in [
-            ("engine", "log"),
-            ("engine", "host"),
-            ("sim", "rand"),
-            ("host", "farshore"),
-            ("xtask", "engine"),
-        ] {
-            assert_eq!(
-                check_arrows(&[known(name, &[dependency])]).len(),
-                1,
-                "{name} -> {dependency}"
-            );
+        for (name, dependency) in
+            [("engine", "log"), ("engine", "host"), ("sim", "rand"), ("host", "farshore"), ("xtask", "engine")]
+        {
+            assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
         }
         assert_eq!(check_arrows(&[known("extra", &[])]).len(), 1);
     }
@@ -209,37 +162,21 @@ mod tests {
     fn the_map_names_every_crate() {
         let crates = [known("sim", &[]), known("host", &[])];
         assert_eq!(check_code_map(&crates, None), []);
-        assert_eq!(
-            check_code_map(&crates, Some("`crates/sim`, crates/host: ...")),
-            []
-        );
-        assert_eq!(
-            check_code_map(&crates, Some("similar hosts, crates/host")).len(),
-            1
-        );
+        assert_eq!(check_code_map(&crates, Some("`crates/sim`, crates/host: ...")), []);
+        assert_eq!(check_code_map(&crates, Some("similar hosts, crates/host")).len(), 1);
     }
 
     #[test]
     fn words_have_their_places() {
-        let text =
-            "unsafe {}\n#![forbid(unsafe_code)]\ntodo!();\nlet todo = 1; // todo!\ndbg!(1);\n";
-        assert_eq!(
-            lines_of(&check_words(&Source::new("crates/sim/src/a.rs", text))),
-            [1, 3, 5]
-        );
-        assert_eq!(
-            lines_of(&check_words(&Source::new("crates/host/src/a.rs", text))),
-            [3, 5]
-        );
+        let text = "unsafe {}\n#![forbid(unsafe_code)]\ntodo!();\nlet todo = 1; // todo!\ndbg!(1);\n";
+        assert_eq!(lines_of(&check_words(&Source::new("crates/sim/src/a.rs", text))), [1, 3, 5]);
+        assert_eq!(lines_of(&check_words(&Source::new("crates/host/src/a.rs", text))), [3, 5]);
     }
 
     #[test]
     fn the_engine_is_pure_before_its_tests() {
         let text = "#![no_std]\nuse std::fs;\n// std::fs\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
-        assert_eq!(
-            lines_of(&check_purity(&Source::new("crates/engine/src/a.rs", text))),
-            [2]
-        );
+        assert_eq!(lines_of(&check_purity(&Source::new("crates/engine/src/a.rs", text))), [2]);
         assert_eq!(check_purity(&Source::new("crates/host/src/a.rs", text)), []);
     }
 

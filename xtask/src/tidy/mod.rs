@@ -36,10 +36,7 @@ impl fmt::Display for Problem {
 pub fn check(project: &Project) -> Result<Vec<Problem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
-    problems.extend(house::check_code_map(
-        &project.crates,
-        architecture.as_deref(),
-    ));
+    problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
     for path in tracked_files(project)? {
         // A file removed but not yet from the index is no file.
         let Ok(bytes) = fs::read(project.root.join(&path)) else {
@@ -61,21 +58,11 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
 fn tracked_files(project: &Project) -> Result<Vec<String>> {
     let output = project
         .command("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("starting `git` failed; tidy needs it to list the files")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "`git ls-files` failed: {}",
-        complaint.trim()
-    );
+    ensure!(output.status.success(), "`git ls-files` failed: {}", complaint.trim());
     let list = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
     Ok(list.split_terminator('\0').map(str::to_owned).collect())
 }

@@ -12,9 +12,7 @@ pub fn check_file(source: &Source) -> Option<Problem> {
     (lines > FILE_LINES_MAX).then(|| Problem {
         path: source.path.to_owned(),
         line: 0,
-        sentence: format!(
-            "has {lines} lines before its tests; the most is {FILE_LINES_MAX}: one idea per file"
-        ),
+        sentence: format!("has {lines} lines before its tests; the most is {FILE_LINES_MAX}: one idea per file"),
     })
 }
 
@@ -38,15 +36,8 @@ pub fn check_functions(source: &Source) -> Vec<Problem> {
 
 /// Name and end of the function whose `fn` stands here; `None` for types and bodiless ones.
 fn function_at(code: &[u8], at: usize) -> Option<(String, usize)> {
-    let name_start = at
-        + 2
-        + code[at + 2..]
-            .iter()
-            .position(|byte| !byte.is_ascii_whitespace())?;
-    let name_len = code[name_start..]
-        .iter()
-        .take_while(|&&byte| is_word_byte(byte))
-        .count();
+    let name_start = at + 2 + code[at + 2..].iter().position(|byte| !byte.is_ascii_whitespace())?;
+    let name_len = code[name_start..].iter().take_while(|&&byte| is_word_byte(byte)).count();
     if name_len == 0 {
         return None;
     }
@@ -87,10 +78,7 @@ mod tests {
     use super::*;
 
     fn function_of(lines: usize) -> String {
-        format!(
-            "fn f(x: [u8; 4]) -> fn(u8) {{\n{}}}\n",
-            "    g(\"}\");\n".repeat(lines - 2)
-        )
+        format!("fn f(x: [u8; 4]) -> fn(u8) {{\n{}}}\n", "    g(\"}\");\n".repeat(lines - 2))
     }
 
     #[test]

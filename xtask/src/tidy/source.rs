@@ -15,29 +15,18 @@ impl<'a> Source<'a> {
     pub fn new(path: &'a str, text: &str) -> Source<'a> {
         let code = blank(text);
         let lines_before_tests = lines_before_tests(&code);
-        Source {
-            path,
-            code,
-            lines_before_tests,
-        }
+        Source { path, code, lines_before_tests }
     }
 
     /// The line, from 1, of a byte.
     pub fn line_of(&self, at: usize) -> usize {
-        self.code.as_bytes()[..at]
-            .iter()
-            .filter(|&&byte| byte == b'\n')
-            .count()
-            + 1
+        self.code.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
     }
 
     /// Where a word stands in the code: not as part of a longer one.
     pub fn word_starts(&self, word: &str) -> Vec<usize> {
         let code = self.code.as_bytes();
-        let is_bound = |at: Option<usize>| {
-            at.and_then(|at| code.get(at))
-                .is_none_or(|&byte| !is_word_byte(byte))
-        };
+        let is_bound = |at: Option<usize>| at.and_then(|at| code.get(at)).is_none_or(|&byte| !is_word_byte(byte));
         self.code
             .match_indices(word)
             .map(|(at, _)| at)
@@ -53,9 +42,8 @@ pub fn is_word_byte(byte: u8) -> bool {
 /// The tests at the foot are an inline module; `mod tests;` elsewhere ends nothing.
 fn lines_before_tests(code: &str) -> usize {
     let lines: Vec<&str> = code.lines().collect();
-    let is_foot = |pair: &[&str]| {
-        pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].trim_end().ends_with('{')
-    };
+    let is_foot =
+        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].trim_end().ends_with('{');
     lines.windows(2).position(is_foot).unwrap_or(lines.len())
 }
 
@@ -80,20 +68,11 @@ fn end_of_non_code(bytes: &[u8], at: usize) -> usize {
     let rest = &bytes[at..];
     let is_in_word = at > 0 && is_word_byte(bytes[at - 1]);
     match rest {
-        [b'/', b'/', ..] => {
-            at + rest
-                .iter()
-                .position(|&byte| byte == b'\n')
-                .unwrap_or(rest.len())
-        }
+        [b'/', b'/', ..] => at + rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len()),
         [b'/', b'*', ..] => at + block_comment_bytes(rest),
         [b'"', ..] => at + string_bytes(rest),
         [b'r' | b'b' | b'c', ..] if !is_in_word => {
-            let prefix = rest
-                .iter()
-                .take(2)
-                .take_while(|byte| matches!(byte, b'r' | b'b' | b'c'))
-                .count();
+            let prefix = rest.iter().take(2).take_while(|byte| matches!(byte, b'r' | b'b' | b'c')).count();
             let is_raw = rest[..prefix].contains(&b'r');
             match rest.get(prefix) {
                 Some(b'"') if !is_raw => at + prefix + string_bytes(&rest[prefix..]),
@@ -144,9 +123,7 @@ fn raw_string_bytes(rest: &[u8]) -> Option<usize> {
     let mut close = vec![b'"'];
     close.resize(1 + hashes, b'#');
     let body = &rest[hashes + 1..];
-    let end = body
-        .windows(close.len())
-        .position(|window| window == close.as_slice());
+    let end = body.windows(close.len()).position(|window| window == close.as_slice());
     Some(end.map_or(rest.len(), |end| hashes + 1 + end + close.len()))
 }
 
@@ -162,11 +139,7 @@ fn character_bytes(rest: &[u8]) -> usize {
         Some(byte) => byte.leading_ones() as usize,
         None => return 0,
     };
-    if rest.get(1 + character_len) == Some(&b'\'') {
-        character_len + 2
-    } else {
-        0
-    }
+    if rest.get(1 + character_len) == Some(&b'\'') { character_len + 2 } else { 0 }
 }
 
 #[cfg(test)]
@@ -182,26 +155,16 @@ mod tests {
     #[test]
     fn blanks_comments_and_literals_only() {
         assert_eq!(code_of("a // {\nb /* { /* } */ { */ c"), "a b c");
-        assert_eq!(
-            code_of(r#"f("{ \" {", b"{", c"{") + '{' + '\'' + '\u{7b}' + b'{'"#),
-            "f( , , ) + + + + b"
-        );
+        assert_eq!(code_of(r#"f("{ \" {", b"{", c"{") + '{' + '\'' + '\u{7b}' + b'{'"#), "f( , , ) + + + + b");
         assert_eq!(code_of("r#\"{ \" {\"# + br\"{\\\" + r#type"), "+ + r#type");
-        assert_eq!(
-            code_of("fn f<'a>(x: &'a str) {} // it's"),
-            "fn f<'a>(x: &'a str) {}"
-        );
+        assert_eq!(code_of("fn f<'a>(x: &'a str) {} // it's"), "fn f<'a>(x: &'a str) {}");
         assert_eq!(code_of("'ä' 'a' \"ü{\""), "");
     }
 
     #[test]
     fn words_stand_alone() {
         let source = Source::new("x.rs", "unsafe_code unsafe {} not_unsafe // unsafe\nunsafe");
-        let lines: Vec<usize> = source
-            .word_starts("unsafe")
-            .iter()
-            .map(|&at| source.line_of(at))
-            .collect();
+        let lines: Vec<usize> = source.word_starts("unsafe").iter().map(|&at| source.line_of(at)).collect();
         assert_eq!(lines, [1, 2]);
     }
 

@@ -54,14 +54,8 @@ pub fn main(json: bool) -> Result<ExitCode> {
     }
     for (rate_mbit, rtt_ms) in [(100, 50), (1000, 10)] {
         let options = Options::link(rtt_ms * MS, rate_mbit * MBIT);
-        rows.push(announce(
-            goodput_row(options.clone(), FAR_ADDRESS4, false)?,
-            json,
-        ));
-        rows.push(announce(
-            goodput_row(options.clone(), FAR_ADDRESS4, true)?,
-            json,
-        ));
+        rows.push(announce(goodput_row(options.clone(), FAR_ADDRESS4, false)?, json));
+        rows.push(announce(goodput_row(options.clone(), FAR_ADDRESS4, true)?, json));
         if netns::has_ipv6() {
             rows.push(announce(goodput_row(options, FAR_ADDRESS6, false)?, json));
         }
@@ -71,16 +65,9 @@ pub fn main(json: bool) -> Result<ExitCode> {
     }
     let is_met = rows.iter().all(|row| row.met != Some(false));
     if json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&Report { schema: 1, rows })?
-        );
+        println!("{}", serde_json::to_string_pretty(&Report { schema: 1, rows })?);
     }
-    Ok(if is_met {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn announce(row: Row, json: bool) -> Row {
@@ -90,20 +77,10 @@ fn announce(row: Row, json: bool) -> Row {
             Some(false) => "MISSED",
             None => "-",
         };
-        let Row {
-            name,
-            asked,
-            measured,
-            unit,
-            ..
-        } = &row;
+        let Row { name, asked, measured, unit, .. } = &row;
         let bar = row.bar.as_deref().unwrap_or("-");
-        let cpu = row
-            .cpu_percent
-            .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0} % core"));
-        println!(
-            "| {name:<44} | {asked:8.2} | {measured:8.2} {unit:<6} | {bar:<10} | {verdict:<7} | {cpu:>9} |"
-        );
+        let cpu = row.cpu_percent.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0} % core"));
+        println!("| {name:<44} | {asked:8.2} | {measured:8.2} {unit:<6} | {bar:<10} | {verdict:<7} | {cpu:>9} |");
     }
     row
 }
@@ -135,16 +112,9 @@ fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<Row> 
 fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row> {
     let rate_mbit = (options.rate_bits_per_second / MBIT) as f64;
     let rtt_ms = 2 * options.delay_ns / MS;
-    let (family, payload_bytes) = if address.contains(':') {
-        ("IPv6", SEGMENT_PAYLOAD_BYTES_V6)
-    } else {
-        ("IPv4", SEGMENT_PAYLOAD_BYTES_V4)
-    };
-    let way = if is_reverse {
-        "far to near"
-    } else {
-        "near to far"
-    };
+    let (family, payload_bytes) =
+        if address.contains(':') { ("IPv6", SEGMENT_PAYLOAD_BYTES_V6) } else { ("IPv4", SEGMENT_PAYLOAD_BYTES_V4) };
+    let way = if is_reverse { "far to near" } else { "near to far" };
     let asked = rate_mbit * payload_bytes / MTU_BYTES;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, address, is_reverse)?;
     Ok(Row {
@@ -161,18 +131,11 @@ fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row>
 /// With random loss cubic falls back to Reno's law, 1.22 MSS / (RTT sqrt p): agreement shows that
 /// loss hits single segments and not whole trains.
 fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<Row> {
-    let options = Options {
-        loss,
-        ..Options::link(rtt_ms * MS, rate_mbit * MBIT)
-    };
-    let law_mbit =
-        1.22 * SEGMENT_PAYLOAD_BYTES_V4 * 8.0 / (rtt_ms as f64 * 1e-3 * loss.sqrt()) / MBIT as f64;
+    let options = Options { loss, ..Options::link(rtt_ms * MS, rate_mbit * MBIT) };
+    let law_mbit = 1.22 * SEGMENT_PAYLOAD_BYTES_V4 * 8.0 / (rtt_ms as f64 * 1e-3 * loss.sqrt()) / MBIT as f64;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, FAR_ADDRESS4, false)?;
     Ok(Row {
-        name: format!(
-            "cubic IPv4, {rate_mbit} Mbit/s, {rtt_ms} ms, {} % loss",
-            loss * 100.0
-        ),
+        name: format!("cubic IPv4, {rate_mbit} Mbit/s, {rtt_ms} ms, {} % loss", loss * 100.0),
         asked: law_mbit,
         measured,
         unit: "Mbit/s",
@@ -192,9 +155,7 @@ fn iperf(wan: &Wan, address: &str, is_reverse: bool) -> Result<(f64, f64)> {
     if is_reverse {
         client.arg("-R");
     }
-    let output = client
-        .output()
-        .context("starting `iperf3` failed; install the package iperf3")?;
+    let output = client.output().context("starting `iperf3` failed; install the package iperf3")?;
     let cpu_percent = (processor_time()? - start.1).div_duration_f64(start.0.elapsed()) * 100.0;
     server.kill()?;
     server.wait()?;
@@ -208,26 +169,15 @@ fn iperf(wan: &Wan, address: &str, is_reverse: bool) -> Result<(f64, f64)> {
 
 fn start_iperf_server(wan: &Wan) -> Result<Child> {
     let mut command = wan.command(Side::Far, "iperf3")?;
-    command
-        .args(["-s", "-1"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let server = command
-        .spawn()
-        .context("starting `iperf3` failed; install the package iperf3")?;
+    command.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = command.spawn().context("starting `iperf3` failed; install the package iperf3")?;
     let deadline = Instant::now() + SERVER_PATIENCE;
     loop {
-        let output = wan
-            .command(Side::Far, "ss")?
-            .args(["-Htln", "sport", "=", ":5201"])
-            .output()?;
+        let output = wan.command(Side::Far, "ss")?.args(["-Htln", "sport", "=", ":5201"]).output()?;
         if !output.stdout.is_empty() {
             return Ok(server);
         }
-        ensure!(
-            Instant::now() < deadline,
-            "the `iperf3` server does not listen"
-        );
+        ensure!(Instant::now() < deadline, "the `iperf3` server does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -127,14 +127,10 @@ pub fn run_beside(options: Options, mut command: Command) -> Result<ExitCode> {
     command.envs(wan.environment());
     sys::end_with_parent(&mut command);
     let program = command.get_program().to_string_lossy().into_owned();
-    let child = command
-        .spawn()
-        .with_context(|| format!("starting `{program}` failed"))?;
+    let child = command.spawn().with_context(|| format!("starting `{program}` failed"))?;
     let status = wait_for(child, &signals)?;
     drop(wan);
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     Ok(ExitCode::from(code as u8))
 }
 
@@ -179,17 +175,11 @@ fn wait_for(mut child: Child, mut signals: &File) -> Result<ExitStatus> {
 /// Waits until one of the files can be read, and says which; after the patience, none.
 fn wait_readable(files: &[&File], patience_seconds: Option<i64>) -> Result<Vec<bool>> {
     let timeout = patience_seconds.map(|tv_sec| Timespec { tv_sec, tv_nsec: 0 });
-    let mut ready: Vec<PollFd> = files
-        .iter()
-        .map(|file| PollFd::new(*file, PollFlags::IN))
-        .collect();
+    let mut ready: Vec<PollFd> = files.iter().map(|file| PollFd::new(*file, PollFlags::IN)).collect();
     loop {
         match poll(&mut ready, timeout.as_ref()) {
             Ok(_) => {
-                return Ok(ready
-                    .iter()
-                    .map(|file| !file.revents().is_empty())
-                    .collect());
+                return Ok(ready.iter().map(|file| !file.revents().is_empty()).collect());
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -202,19 +192,14 @@ fn find_socket() -> Result<PathBuf> {
         return Ok(path.into());
     }
     let entries = fs::read_dir(netns::CLAIMS).into_iter().flatten().flatten();
-    let sockets: Vec<PathBuf> = entries
-        .map(|entry| entry.path().join("control"))
-        .filter(|path| path.exists())
-        .collect();
+    let sockets: Vec<PathBuf> =
+        entries.map(|entry| entry.path().join("control")).filter(|path| path.exists()).collect();
     match sockets.as_slice() {
         [only] => Ok(only.clone()),
         [] => bail!("no WAN is running; start one with `cargo xtask wan up`"),
         many => {
             let list: Vec<_> = many.iter().map(|path: &PathBuf| display(path)).collect();
-            bail!(
-                "several WANs are running; name one with --socket: {}",
-                list.join(", ")
-            )
+            bail!("several WANs are running; name one with --socket: {}", list.join(", "))
         }
     }
 }

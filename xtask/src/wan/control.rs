@@ -57,9 +57,7 @@ impl Network {
     /// A sentence about the command, which then changed nothing.
     pub fn execute(&self, name: &str, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (verb, rest) = words
-            .split_first()
-            .context("an empty command; try `stats`")?;
+        let (verb, rest) = words.split_first().context("an empty command; try `stats`")?;
         let (which, value) = match rest {
             ["ab", value @ ..] => (Which::Ab, value),
             ["ba", value @ ..] => (Which::Ba, value),
@@ -123,12 +121,7 @@ impl Network {
     }
 
     fn report(&self, name: &str) -> Result<String> {
-        let report = Report {
-            schema: 1,
-            name,
-            ab: DirectionReport::of(&self.ab),
-            ba: DirectionReport::of(&self.ba),
-        };
+        let report = Report { schema: 1, name, ab: DirectionReport::of(&self.ab), ba: DirectionReport::of(&self.ba) };
         Ok(serde_json::to_string(&report)?)
     }
 }
@@ -146,17 +139,13 @@ impl DirectionReport {
 }
 
 fn optional_bytes(text: &str, nothing: &str) -> Result<Option<u64>> {
-    if text == nothing {
-        Ok(None)
-    } else {
-        units::bytes(text).map(Some)
-    }
+    if text == nothing { Ok(None) } else { units::bytes(text).map(Some) }
 }
 
 /// Answers commands on a Unix socket until told to stop.
 pub fn serve(path: &Path, name: String, network: Network, stop: Stop) -> Result<JoinHandle<()>> {
-    let listener = UnixListener::bind(path)
-        .with_context(|| format!("listening on the control socket {}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("listening on the control socket {}", path.display()))?;
     let worker = move || {
         loop {
             let mut ready = [PollFd::new(&listener, PollFlags::IN), stop.poll_fd()];
@@ -172,9 +161,7 @@ pub fn serve(path: &Path, name: String, network: Network, stop: Stop) -> Result<
             }
         }
     };
-    Ok(std::thread::Builder::new()
-        .name("wan-control".to_owned())
-        .spawn(worker)?)
+    Ok(std::thread::Builder::new().name("wan-control".to_owned()).spawn(worker)?)
 }
 
 fn answer(mut stream: UnixStream, name: &str, network: &Network) -> Result<()> {
@@ -222,63 +209,29 @@ mod tests {
             is_cut: false,
         };
         let direction = || Arc::new(Direction::new(Pipe::new(line.clone(), 50_000_000, 1, 4096)));
-        Network {
-            ab: direction(),
-            ba: direction(),
-        }
+        Network { ab: direction(), ba: direction() }
     }
 
     #[test]
     fn commands_change_one_or_both_directions() {
         let network = network();
-        for line in [
-            "cut ab",
-            "delay ba 5ms",
-            "loss 0.1%",
-            "drop-above 1400",
-            "queue 64KiB",
-            "rate ab 10mbit",
-        ] {
-            assert_eq!(
-                network.execute("t", line).ok().as_deref(),
-                Some("ok"),
-                "{line}"
-            );
+        for line in ["cut ab", "delay ba 5ms", "loss 0.1%", "drop-above 1400", "queue 64KiB", "rate ab 10mbit"] {
+            assert_eq!(network.execute("t", line).ok().as_deref(), Some("ok"), "{line}");
         }
-        let (ab, ba) = (
-            network.ab.pipe().line().clone(),
-            network.ba.pipe().line().clone(),
-        );
+        let (ab, ba) = (network.ab.pipe().line().clone(), network.ba.pipe().line().clone());
         assert!(ab.is_cut && !ba.is_cut);
         assert_eq!((ab.delay_ns, ba.delay_ns), (25_000_000, 5_000_000));
         assert_eq!((ab.loss, ba.drop_above_bytes), (0.001, Some(1400)));
-        assert_eq!(
-            (ab.rate_bits_per_second, ba.queue_bytes),
-            (10_000_000, Some(65_536))
-        );
+        assert_eq!((ab.rate_bits_per_second, ba.queue_bytes), (10_000_000, Some(65_536)));
         network.execute("t", "queue auto").expect("a command");
         network.execute("t", "rate 80mbit").expect("a command");
-        assert_eq!(
-            network.ba.pipe().queue_bytes(),
-            300_000,
-            "80 Mbit/s for 25 + 5 ms"
-        );
+        assert_eq!(network.ba.pipe().queue_bytes(), 300_000, "80 Mbit/s for 25 + 5 ms");
     }
 
     #[test]
     fn a_wrong_command_says_so_and_changes_nothing() {
         let network = network();
-        let lines = [
-            "",
-            "slice",
-            "cut cd",
-            "cut ab ba",
-            "delay",
-            "delay 5",
-            "rtt ab 5ms",
-            "stats ab",
-            "loss -1",
-        ];
+        let lines = ["", "slice", "cut cd", "cut ab ba", "delay", "delay 5", "rtt ab 5ms", "stats ab", "loss -1"];
         for line in lines {
             assert!(network.execute("t", line).is_err(), "{line}");
         }

@@ -26,10 +26,7 @@ pub struct Direction {
 
 impl Direction {
     pub fn new(pipe: Pipe) -> Direction {
-        Direction {
-            pipe: Mutex::new(pipe),
-            failure: Mutex::new(None),
-        }
+        Direction { pipe: Mutex::new(pipe), failure: Mutex::new(None) }
     }
 
     pub fn pipe(&self) -> MutexGuard<'_, Pipe> {
@@ -62,13 +59,7 @@ impl Stop {
 }
 
 /// Starts the thread of one direction.
-pub fn spawn(
-    name: &str,
-    direction: Arc<Direction>,
-    source: File,
-    target: File,
-    stop: Stop,
-) -> Result<JoinHandle<()>> {
+pub fn spawn(name: &str, direction: Arc<Direction>, source: File, target: File, stop: Stop) -> Result<JoinHandle<()>> {
     let worker = move || {
         // Without the permission delays are still right on an idle machine, so that is no error.
         sys::make_punctual();
@@ -78,9 +69,7 @@ pub fn spawn(
             *direction.failure.lock().expect("no holder panics") = Some(sentence);
         }
     };
-    Ok(std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(worker)?)
+    Ok(std::thread::Builder::new().name(name.to_owned()).spawn(worker)?)
 }
 
 fn forward(direction: &Direction, source: &File, target: &File, stop: &Stop) -> Result<()> {
@@ -106,12 +95,7 @@ fn forward(direction: &Direction, source: &File, target: &File, stop: &Stop) -> 
     }
 }
 
-fn take_in(
-    pipe: &mut Pipe,
-    mut source: &File,
-    frame: &mut [u8],
-    now_ns: &impl Fn() -> u64,
-) -> Result<()> {
+fn take_in(pipe: &mut Pipe, mut source: &File, frame: &mut [u8], now_ns: &impl Fn() -> u64) -> Result<()> {
     for _ in 0..READ_BATCH {
         match source.read(frame) {
             Ok(len) => pipe.arrive(now_ns(), &frame[..len]),
@@ -137,8 +121,5 @@ fn hand_out(pipe: &mut Pipe, mut target: &File, now_ns: &impl Fn() -> u64) {
 }
 
 fn timespec(ns: u64) -> Timespec {
-    Timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as _,
-    }
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
 }

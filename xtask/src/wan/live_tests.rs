@@ -19,11 +19,7 @@ fn must_skip(test: &str) -> bool {
     };
     eprintln!("SKIPPED {test}: {reason:#}");
     if let Some(path) = std::env::var_os("FARSHORE_TEST_SKIPS") {
-        let mut list = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(path)
-            .expect("the list of skips");
+        let mut list = std::fs::File::options().append(true).create(true).open(path).expect("the list of skips");
         writeln!(list, "{test}: {reason:#}").expect("the list of skips takes a line");
     }
     true
@@ -31,11 +27,7 @@ fn must_skip(test: &str) -> bool {
 
 fn start(test: &str) -> Wan {
     let name = format!("test-{}-{test}", std::process::id());
-    Wan::start(Options {
-        name: Some(name),
-        ..Options::link(RTT.as_nanos() as u64, 100_000_000)
-    })
-    .expect("a WAN")
+    Wan::start(Options { name: Some(name), ..Options::link(RTT.as_nanos() as u64, 100_000_000) }).expect("a WAN")
 }
 
 impl Wan {
@@ -66,21 +58,12 @@ struct Probe {
 impl Probe {
     fn new(wan: &Wan, far_address: &str) -> Probe {
         let bind = |address: SocketAddr| UdpSocket::bind(address).expect("an address of ours");
-        let far_address: SocketAddr =
-            SocketAddr::new(far_address.parse().expect("an address"), 7000);
-        let any = if far_address.is_ipv4() {
-            "0.0.0.0:0"
-        } else {
-            "[::]:0"
-        };
+        let far_address: SocketAddr = SocketAddr::new(far_address.parse().expect("an address"), 7000);
+        let any = if far_address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let far = wan.inside(Side::Far, || bind(far_address));
         let near = wan.inside(Side::Near, || bind(any.parse().expect("an address")));
         near.connect(far_address).expect("a route");
-        Probe {
-            near,
-            far,
-            count: 0,
-        }
+        Probe { near, far, count: 0 }
     }
 
     /// Sends one datagram near to far and, if it arrived, back. Returns how far it came (0: lost on
@@ -95,24 +78,15 @@ impl Probe {
             return 0;
         };
         self.far.send_to(&datagram, source).expect("a route");
-        if receive(&self.near, self.count, wait(1)).is_some() {
-            2
-        } else {
-            1
-        }
+        if receive(&self.near, self.count, wait(1)).is_some() { 2 } else { 1 }
     }
 }
 
 fn receive(socket: &UdpSocket, number: u64, wait: Duration) -> Option<SocketAddr> {
-    socket
-        .set_read_timeout(Some(wait))
-        .expect("a timeout above zero");
+    socket.set_read_timeout(Some(wait)).expect("a timeout above zero");
     let mut buffer = [0; 2000];
     let (bytes, source) = socket.recv_from(&mut buffer).ok()?;
-    assert!(
-        bytes >= 8 && buffer[..8] == number.to_be_bytes(),
-        "an older datagram came after its time"
-    );
+    assert!(bytes >= 8 && buffer[..8] == number.to_be_bytes(), "an older datagram came after its time");
     Some(source)
 }
 
@@ -131,19 +105,9 @@ fn a_cable_carries_delays_and_can_be_cut_one_way() {
         let start = Instant::now();
         assert_eq!(probe.legs(100, 2), 2);
         assert!(start.elapsed() >= RTT, "faster than the cable is long");
-        for (command, legs) in [
-            ("cut", 0),
-            ("restore", 2),
-            ("cut ab", 0),
-            ("restore ab", 2),
-            ("cut ba", 1),
-        ] {
+        for (command, legs) in [("cut", 0), ("restore", 2), ("cut ab", 0), ("restore ab", 2), ("cut ba", 1)] {
             wan.command_line(command);
-            assert_eq!(
-                probe.legs(100, legs),
-                legs,
-                "after `{command}` over {address}"
-            );
+            assert_eq!(probe.legs(100, legs), legs, "after `{command}` over {address}");
         }
         wan.command_line("restore");
         assert_eq!(probe.legs(100, 2), 2);
@@ -168,14 +132,8 @@ fn a_cut_takes_what_is_in_flight() {
     wan.command_line("cut");
     wan.command_line("restore");
     assert_eq!(ab.pipe().counters().dropped_cut, 1);
-    probe
-        .far
-        .set_read_timeout(Some(Duration::from_millis(1200)))
-        .expect("a timeout above zero");
-    assert!(
-        probe.far.recv(&mut [0; 200]).is_err(),
-        "it arrived although the cable was cut"
-    );
+    probe.far.set_read_timeout(Some(Duration::from_millis(1200))).expect("a timeout above zero");
+    assert!(probe.far.recv(&mut [0; 200]).is_err(), "it arrived although the cable was cut");
 }
 
 #[test]
@@ -186,11 +144,7 @@ fn large_packets_vanish_without_a_word() {
     let wan = start("size");
     let mut probe = Probe::new(&wan, FAR_ADDRESS4);
     wan.command_line("drop-above ab 1000");
-    assert_eq!(
-        probe.legs(972, 2),
-        2,
-        "972 and 28 bytes of headers still fit"
-    );
+    assert_eq!(probe.legs(972, 2), 2, "972 and 28 bytes of headers still fit");
     assert_eq!(probe.legs(973, 0), 0);
     wan.command_line("drop-above none");
     assert_eq!(probe.legs(973, 2), 2);
@@ -211,9 +165,7 @@ fn tcp_does_not_notice_a_flipped_bit() {
         let mut near = wan.inside(Side::Near, || TcpStream::connect(&far).expect("a listener"));
         let receiver = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a caller");
-            stream
-                .set_read_timeout(Some(PATIENCE))
-                .expect("a timeout above zero");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above zero");
             let mut bytes = Vec::new();
             stream.read_to_end(&mut bytes).expect("a whole stream");
             bytes
@@ -223,10 +175,6 @@ fn tcp_does_not_notice_a_flipped_bit() {
         let bytes = receiver.join().expect("no panic inside");
         assert_eq!(bytes.len(), BYTES);
         let flipped: u32 = bytes.iter().map(|byte| byte.count_ones()).sum();
-        assert_eq!(
-            flipped > 0,
-            is_damaged,
-            "{flipped} bits differ after `{corrupt}`"
-        );
+        assert_eq!(flipped > 0, is_damaged, "{flipped} bits differ after `{corrupt}`");
     }
 }

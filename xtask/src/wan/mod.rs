@@ -103,10 +103,7 @@ impl Options {
 /// # Errors
 /// A sentence that says what to do.
 pub fn available() -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "an emulated WAN needs root; run this as root"
-    );
+    ensure!(rustix::process::geteuid().is_root(), "an emulated WAN needs root; run this as root");
     ensure!(
         Path::new("/dev/net/tun").exists(),
         "an emulated WAN needs /dev/net/tun, which is missing; load the kernel module tun"
@@ -137,10 +134,7 @@ impl Wan {
             "an MTU of {} does not work: choose {MTU_MIN} to {MTU_MAX}",
             options.mtu
         );
-        let name = options
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("wan-{}", std::process::id()));
+        let name = options.name.clone().unwrap_or_else(|| format!("wan-{}", std::process::id()));
         let turnstile = Turnstile::enter()?;
         let _allowance = turnstile.allow_congestion(&options.congestion)?;
         let claim = Claim::take(&turnstile, &name)?;
@@ -161,19 +155,9 @@ impl Wan {
             Arc::new(Direction::new(pipe))
         };
         // Two directions of one seed must not draw the same numbers.
-        let network = Network {
-            ab: pipe(options.seed),
-            ba: pipe(!options.seed),
-        };
+        let network = Network { ab: pipe(options.seed), ba: pipe(!options.seed) };
         let stop = Stop::new()?;
-        let mut wan = Wan {
-            network,
-            stop,
-            threads: Vec::new(),
-            near,
-            far,
-            claim,
-        };
+        let mut wan = Wan { network, stop, threads: Vec::new(), near, far, claim };
         wan.spawn_threads(near_tun, far_tun)?;
         Ok(wan)
     }
@@ -195,10 +179,7 @@ impl Wan {
             ("FARSHORE_WAN_FAR_NS", self.far.name().to_owned()),
             ("FARSHORE_WAN_NEAR_ADDR", NEAR_ADDRESS4.to_owned()),
             ("FARSHORE_WAN_FAR_ADDR", FAR_ADDRESS4.to_owned()),
-            (
-                "FARSHORE_WAN_CONTROL",
-                self.control_path().display().to_string(),
-            ),
+            ("FARSHORE_WAN_CONTROL", self.control_path().display().to_string()),
         ];
         if netns::has_ipv6() {
             variables.push(("FARSHORE_WAN_NEAR_ADDR6", NEAR_ADDRESS6.to_owned()));
@@ -217,28 +198,11 @@ impl Wan {
     fn spawn_threads(&mut self, near_tun: std::fs::File, far_tun: std::fs::File) -> Result<()> {
         let (near_write, far_write) = (near_tun.try_clone()?, far_tun.try_clone()?);
         let Network { ab, ba } = self.network.clone();
-        self.threads.push(forward::spawn(
-            "wan-ab",
-            ab,
-            near_tun,
-            far_write,
-            self.stop.clone(),
-        )?);
-        self.threads.push(forward::spawn(
-            "wan-ba",
-            ba,
-            far_tun,
-            near_write,
-            self.stop.clone(),
-        )?);
+        self.threads.push(forward::spawn("wan-ab", ab, near_tun, far_write, self.stop.clone())?);
+        self.threads.push(forward::spawn("wan-ba", ba, far_tun, near_write, self.stop.clone())?);
         let path = self.control_path();
         let name = self.claim.name().to_owned();
-        self.threads.push(control::serve(
-            &path,
-            name,
-            self.network.clone(),
-            self.stop.clone(),
-        )?);
+        self.threads.push(control::serve(&path, name, self.network.clone(), self.stop.clone())?);
         Ok(())
     }
 }

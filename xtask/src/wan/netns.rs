@@ -60,15 +60,9 @@ impl Turnstile {
         fs::write(ALLOWED_CONGESTION, during).with_context(|| {
             let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
             let known = known.unwrap_or_default();
-            format!(
-                "congestion control `{congestion}` was refused; known here: {}",
-                known.trim()
-            )
+            format!("congestion control `{congestion}` was refused; known here: {}", known.trim())
         })?;
-        Ok(Allowance {
-            before,
-            _turnstile: self,
-        })
+        Ok(Allowance { before, _turnstile: self })
     }
 }
 
@@ -113,11 +107,7 @@ impl Claim {
         make_private_directory(&directory)?;
         let lock = File::create(directory.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Claim {
-            name: name.to_owned(),
-            directory,
-            _lock: lock,
-        })
+        Ok(Claim { name: name.to_owned(), directory, _lock: lock })
     }
 
     pub fn name(&self) -> &str {
@@ -156,11 +146,7 @@ fn sweep(claims: &Path) -> Result<()> {
         {
             continue;
         }
-        let name = directory
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let record = fs::read_to_string(directory.join("namespaces")).unwrap_or_default();
         let killed: usize = record
             .lines()
@@ -203,19 +189,14 @@ impl Namespace {
         // A thread of its own enters the new namespace; the rest of the process stays outside.
         let (handle, tun) = std::thread::scope(|scope| {
             let builder = scope.spawn(|| furnish(claim, plan));
-            builder
-                .join()
-                .unwrap_or_else(|_| bail!("the thread that makes a namespace panicked"))
+            builder.join().unwrap_or_else(|_| bail!("the thread that makes a namespace panicked"))
         })?;
         claim.record(Identity::of(&handle)?)?;
         let path = name_path(claim.name(), plan.side);
         fs::create_dir_all(NAMES)?;
         let target = format!("/proc/{}/fd/{}", std::process::id(), handle.as_raw_fd());
         symlink(target, &path).with_context(|| {
-            format!(
-                "naming a namespace: {} exists and is not ours; choose another --name",
-                path.display()
-            )
+            format!("naming a namespace: {} exists and is not ours; choose another --name", path.display())
         })?;
         let name = format!("{}-{}", claim.name(), plan.side);
         Ok((Namespace { name, handle }, tun))
@@ -244,10 +225,7 @@ impl Drop for Namespace {
         let ended = Identity::of(&self.handle).and_then(|identity| end_programs(identity, None));
         match ended {
             Ok(0) => {}
-            Ok(count) => eprintln!(
-                "wan: ended {count} programs that still ran in {}",
-                self.name
-            ),
+            Ok(count) => eprintln!("wan: ended {count} programs that still ran in {}", self.name),
             Err(error) => eprintln!("wan: namespace {} may stay behind: {error:#}", self.name),
         }
         if let Err(error) = remove_name(&Path::new(NAMES).join(&self.name)) {
@@ -258,18 +236,12 @@ impl Drop for Namespace {
 
 /// Runs on a thread that is given up afterwards.
 fn furnish(claim: &Claim, plan: &SitePlan) -> Result<(File, File)> {
-    let handle = sys::new_network_namespace()
-        .context("making a network namespace failed; this needs root (CAP_SYS_ADMIN)")?;
+    let handle =
+        sys::new_network_namespace().context("making a network namespace failed; this needs root (CAP_SYS_ADMIN)")?;
     set_sysctls(plan)?;
-    let tun = sys::open_tun(INTERFACE).context(
-        "opening a TUN device failed; /dev/net/tun must exist and this needs root (CAP_NET_ADMIN)",
-    )?;
-    let SitePlan {
-        address4,
-        address6,
-        mtu,
-        ..
-    } = plan;
+    let tun = sys::open_tun(INTERFACE)
+        .context("opening a TUN device failed; /dev/net/tun must exist and this needs root (CAP_NET_ADMIN)")?;
+    let SitePlan { address4, address6, mtu, .. } = plan;
     let mut script = format!(
         "link set lo alias {}\n\
          link set lo up\n\
@@ -291,18 +263,11 @@ pub fn has_ipv6() -> bool {
 
 /// The calling thread's namespace decides whose settings these files are.
 fn set_sysctls(plan: &SitePlan) -> Result<()> {
-    let set = |path: &str, value: &str| {
-        fs::write(path, value).with_context(|| format!("setting {path} to `{value}` failed"))
-    };
+    let set =
+        |path: &str, value: &str| fs::write(path, value).with_context(|| format!("setting {path} to `{value}` failed"));
     set("/proc/sys/net/ipv4/tcp_congestion_control", plan.congestion)?;
-    set(
-        "/proc/sys/net/ipv4/tcp_rmem",
-        &format!("4096 131072 {TCP_BUFFER_BYTES_MAX}"),
-    )?;
-    set(
-        "/proc/sys/net/ipv4/tcp_wmem",
-        &format!("4096 16384 {TCP_BUFFER_BYTES_MAX}"),
-    )?;
+    set("/proc/sys/net/ipv4/tcp_rmem", &format!("4096 131072 {TCP_BUFFER_BYTES_MAX}"))?;
+    set("/proc/sys/net/ipv4/tcp_wmem", &format!("4096 16384 {TCP_BUFFER_BYTES_MAX}"))?;
     // A measurement must not start from what an earlier connection learned.
     set("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     if has_ipv6() {
@@ -320,18 +285,10 @@ fn ip_batch(script: &str) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .context("starting `ip` failed; install the package iproute2")?;
-    child
-        .stdin
-        .take()
-        .expect("stdin is piped")
-        .write_all(script.as_bytes())?;
+    child.stdin.take().expect("stdin is piped").write_all(script.as_bytes())?;
     let output = child.wait_with_output()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "`ip` could not set up the namespace: {}",
-        complaint.trim()
-    );
+    ensure!(output.status.success(), "`ip` could not set up the namespace: {}", complaint.trim());
     Ok(())
 }
 
@@ -345,18 +302,12 @@ struct Identity {
 impl Identity {
     fn of(handle: &File) -> Result<Identity> {
         let metadata = handle.metadata()?;
-        Ok(Identity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
+        Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
     }
 
     fn parse(line: &str) -> Option<Identity> {
         let (device, inode) = line.split_once(' ')?;
-        Some(Identity {
-            device: device.parse().ok()?,
-            inode: inode.parse().ok()?,
-        })
+        Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
     }
 }
 
@@ -382,10 +333,7 @@ fn end_programs(identity: Identity, left_by: Option<&str>) -> Result<usize> {
                 Err(error) => bail!("cannot end program {}: {error}", pid.as_raw_nonzero()),
             }
         }
-        ensure!(
-            Instant::now() < deadline,
-            "programs in it do not die: {killed:?}"
-        );
+        ensure!(Instant::now() < deadline, "programs in it do not die: {killed:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -394,17 +342,10 @@ fn programs_in(identity: Identity) -> Result<Vec<Pid>> {
     let mut inside = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
-        let pid = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-            .and_then(Pid::from_raw);
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         // A program that ends meanwhile, or is dead and unburied, has no namespace to look at.
         if let (Some(pid), Ok(metadata)) = (pid, fs::metadata(entry.path().join("ns/net")))
-            && (Identity {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-            }) == identity
+            && (Identity { device: metadata.dev(), inode: metadata.ino() }) == identity
         {
             inside.push(pid);
         }
@@ -450,8 +391,9 @@ fn remove_directory(path: &Path) -> std::io::Result<()> {
 
 fn make_private_directory(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
-            .with_context(|| format!("creating {} failed; this needs root", path.display())),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("creating {} failed; this needs root", path.display()))
+        }
         _ => Ok(()),
     }
 }

@@ -67,17 +67,10 @@ impl Shape {
         };
         let payload_bytes = ip.len().checked_sub(header_bytes)?;
         let gso_bytes = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
-        let is_train = matches!(frame[1] & !GSO_ECN, GSO_TCP4 | GSO_TCP6)
-            && transport == Transport::Tcp
-            && gso_bytes > 0;
+        let is_train =
+            matches!(frame[1] & !GSO_ECN, GSO_TCP4 | GSO_TCP6) && transport == Transport::Tcp && gso_bytes > 0;
         let segment_payload_bytes = if is_train { gso_bytes } else { payload_bytes };
-        Some(Shape {
-            ip_header_bytes,
-            header_bytes,
-            payload_bytes,
-            segment_payload_bytes,
-            transport,
-        })
+        Some(Shape { ip_header_bytes, header_bytes, payload_bytes, segment_payload_bytes, transport })
     }
 
     /// How many packets this frame is on the wire; at least one.
@@ -109,8 +102,7 @@ impl Shape {
         let payload = self.payload_range(segments.clone());
         let headers_end = VNET_BYTES + self.header_bytes;
         piece[..headers_end].copy_from_slice(&frame[..headers_end]);
-        piece[headers_end..]
-            .copy_from_slice(&frame[headers_end + payload.start..headers_end + payload.end]);
+        piece[headers_end..].copy_from_slice(&frame[headers_end + payload.start..headers_end + payload.end]);
         self.correct_vnet(&segments, piece);
         self.correct_ip(&segments, piece);
         self.correct_tcp(&segments, payload.start, piece);
@@ -177,10 +169,7 @@ impl Shape {
         if segments.start > 0 {
             tcp[13] &= !TCP_CWR;
         }
-        assert!(
-            needs_checksum,
-            "a train always leaves its checksum to the card"
-        );
+        assert!(needs_checksum, "a train always leaves its checksum to the card");
         put_u16(tcp, 16, pseudo_sum);
     }
 
@@ -200,22 +189,14 @@ impl Shape {
         piece[2..4].copy_from_slice(&(self.header_bytes as u16).to_ne_bytes());
         piece[6..8].copy_from_slice(&(self.ip_header_bytes as u16).to_ne_bytes());
         piece[8..10].copy_from_slice(&(checksum_offset as u16).to_ne_bytes());
-        put_u16(
-            &mut piece[VNET_BYTES + self.ip_header_bytes..],
-            checksum_offset,
-            pseudo_sum,
-        );
+        put_u16(&mut piece[VNET_BYTES + self.ip_header_bytes..], checksum_offset, pseudo_sum);
     }
 
     /// The folded sum over the pseudo header, not complemented: what the kernel leaves in the
     /// checksum field of a packet whose checksum the card is to fill in.
     fn pseudo_header_sum(&self, piece: &[u8]) -> u16 {
         let ip = &piece[VNET_BYTES..];
-        let addresses = if ip[0] >> 4 == 6 {
-            &ip[8..40]
-        } else {
-            &ip[12..20]
-        };
+        let addresses = if ip[0] >> 4 == 6 { &ip[8..40] } else { &ip[12..20] };
         let protocol = match self.transport {
             Transport::Tcp => PROTOCOL_TCP,
             _ => PROTOCOL_UDP,
@@ -250,10 +231,7 @@ fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
 /// The sum of big-endian words. Callers pass at most 60 bytes, so the sum cannot overflow.
 fn sum_words(bytes: &[u8]) -> u32 {
     assert!(bytes.len().is_multiple_of(2) && bytes.len() <= 60);
-    bytes
-        .chunks_exact(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum()
+    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
 }
 
 fn fold(mut sum: u32) -> u16 {
@@ -343,11 +321,7 @@ pub(super) mod tests {
         let head = piece_of(&frame, 0..2);
         let tail = piece_of(&frame, 2..4);
         assert_eq!(tcp_sequence(&head), 0xffff_ff00);
-        assert_eq!(
-            tcp_sequence(&tail),
-            0xffff_ff00u32.wrapping_add(2896),
-            "wraps round"
-        );
+        assert_eq!(tcp_sequence(&tail), 0xffff_ff00u32.wrapping_add(2896), "wraps round");
         assert_eq!(get_u16(&tail[VNET_BYTES..], 2), 52 + 2896);
         assert_eq!(get_u16(&tail[VNET_BYTES..], 4), 0, "the id wraps round too");
         assert_eq!(head[VNET_BYTES + 33], 0x10 | TCP_CWR);
@@ -367,11 +341,7 @@ pub(super) mod tests {
     fn checksums_of_a_piece_add_up() {
         let piece = piece_of(&tcp4_train(1448 * 3, 1448, 0x10), 1..3);
         let ip = &piece[VNET_BYTES..];
-        assert_eq!(
-            fold(sum_words(&ip[..20])),
-            0xffff,
-            "a valid IPv4 header sums to all ones"
-        );
+        assert_eq!(fold(sum_words(&ip[..20])), 0xffff, "a valid IPv4 header sums to all ones");
         let expected = fold(sum_words(&ip[12..20]) + 6 + (ip.len() as u32 - 20));
         assert_eq!(get_u16(ip, 20 + 16), expected);
     }
@@ -395,9 +365,7 @@ pub(super) mod tests {
             let mut piece = piece_of(&frame, 1..3);
             let clean = piece.clone();
             assert!(shape.corrupt(&mut piece, 1, draw));
-            let changed: Vec<usize> = (0..piece.len())
-                .filter(|&at| piece[at] != clean[at])
-                .collect();
+            let changed: Vec<usize> = (0..piece.len()).filter(|&at| piece[at] != clean[at]).collect();
             assert_eq!(changed.len(), 1);
             assert!(changed[0] >= VNET_BYTES + 52 + 1448);
             assert_eq!((piece[changed[0]] ^ clean[changed[0]]).count_ones(), 1);
@@ -424,10 +392,7 @@ pub(super) mod tests {
         assert!(!icmp.corrupt(&mut frame, 0, 0));
         let mut fragment = tcp4_train(100, 0, 0);
         put_u16(&mut fragment[VNET_BYTES..], 6, 0x2000);
-        assert_eq!(
-            Shape::of(&fragment).expect("an IP packet").transport,
-            Transport::Other
-        );
+        assert_eq!(Shape::of(&fragment).expect("an IP packet").transport, Transport::Other);
     }
 
     #[test]
@@ -439,10 +404,6 @@ pub(super) mod tests {
         assert_eq!(Shape::of(&short), None, "a header longer than the packet");
         let mut data_offset = tcp4_train(4, 0, 0);
         data_offset[VNET_BYTES + 32] = 0xf0;
-        assert_eq!(
-            Shape::of(&data_offset),
-            None,
-            "a TCP header longer than the packet"
-        );
+        assert_eq!(Shape::of(&data_offset), None, "a TCP header longer than the packet");
     }
 }

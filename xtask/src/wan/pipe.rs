@@ -152,10 +152,7 @@ impl Pipe {
 
     /// The oldest packet if it is due. `delivered` removes it.
     pub fn due(&self, now_ns: u64) -> Option<&[u8]> {
-        self.ring
-            .front()
-            .filter(|(flight, _)| flight.due_ns <= now_ns)
-            .map(|(_, frame)| frame)
+        self.ring.front().filter(|(flight, _)| flight.due_ns <= now_ns).map(|(_, frame)| frame)
     }
 
     /// Removes the oldest packet after it was handed to the far side, or refused by it.
@@ -175,11 +172,7 @@ impl Pipe {
 
     /// Judges one segment: size, loss, buffer. Counts the verdict if it is a drop.
     fn accepts(&mut self, now_ns: u64, bytes: u64) -> bool {
-        if self
-            .line
-            .drop_above_bytes
-            .is_some_and(|limit| bytes > limit)
-        {
+        if self.line.drop_above_bytes.is_some_and(|limit| bytes > limit) {
             self.counters.dropped_too_big += 1;
             return false;
         }
@@ -206,15 +199,8 @@ impl Pipe {
         }
         // A shorter delay does not overtake: packets in flight stay in order.
         let due_ns = self.due_ns_last.max(self.link_free_ns + self.line.delay_ns);
-        let wire_bytes = segments
-            .clone()
-            .map(|segment| shape.segment_bytes(segment) as u64)
-            .sum();
-        let flight = Flight {
-            due_ns,
-            segments: segments.len() as u32,
-            wire_bytes,
-        };
+        let wire_bytes = segments.clone().map(|segment| shape.segment_bytes(segment) as u64).sum();
+        let flight = Flight { due_ns, segments: segments.len() as u32, wire_bytes };
         let frame_bytes = shape.piece_frame_bytes(segments.clone());
         let Some(piece) = self.ring.push(frame_bytes, flight) else {
             self.counters.dropped_ring_full += segments.len() as u64;
@@ -313,51 +299,25 @@ mod tests {
 
     #[test]
     fn the_buffer_drops_the_tail_per_segment() {
-        let mut pipe = pipe(Line {
-            queue_bytes: Some(15_000),
-            ..line()
-        });
+        let mut pipe = pipe(Line { queue_bytes: Some(15_000), ..line() });
         pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         assert_eq!(pipe.counters().dropped_queue_full, 30);
         pipe.arrive(SEGMENT_NS, &tcp4_train(1448, 0, 0x10));
-        assert_eq!(
-            pipe.counters().dropped_queue_full,
-            30,
-            "one segment left, one fits"
-        );
+        assert_eq!(pipe.counters().dropped_queue_full, 30, "one segment left, one fits");
         assert_eq!(pipe.counters().queue_bytes_max, 15_000);
     }
 
     #[test]
     fn the_default_buffer_is_one_round_trip_of_the_rate() {
-        assert_eq!(
-            pipe(Line {
-                queue_bytes: None,
-                ..line()
-            })
-            .queue_bytes(),
-            625_000
-        );
-        let short = Pipe::new(
-            Line {
-                queue_bytes: None,
-                ..line()
-            },
-            0,
-            7,
-            1 << 20,
-        );
+        assert_eq!(pipe(Line { queue_bytes: None, ..line() }).queue_bytes(), 625_000);
+        let short = Pipe::new(Line { queue_bytes: None, ..line() }, 0, 7, 1 << 20);
         assert_eq!(short.queue_bytes(), QUEUE_BYTES_MIN);
     }
 
     #[test]
     fn loss_is_per_segment_and_follows_the_seed() {
         let survivors = |seed| {
-            let line = Line {
-                loss: 0.1,
-                queue_bytes: Some(1 << 30),
-                ..line()
-            };
+            let line = Line { loss: 0.1, queue_bytes: Some(1 << 30), ..line() };
             let mut pipe = Pipe::new(line, 50_000_000, seed, 1 << 20);
             for _ in 0..100 {
                 pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
@@ -367,26 +327,17 @@ mod tests {
             pipe.counters().delivered
         };
         let delivered = survivors(1);
-        assert!(
-            (3_500..3_700).contains(&delivered),
-            "{delivered} of 4000 at 10 % loss"
-        );
+        assert!((3_500..3_700).contains(&delivered), "{delivered} of 4000 at 10 % loss");
         assert_eq!(survivors(1), delivered);
         assert_ne!(survivors(2), delivered);
     }
 
     #[test]
     fn total_loss_and_a_size_limit_let_nothing_big_through() {
-        let mut lossy = pipe(Line {
-            loss: 1.0,
-            ..line()
-        });
+        let mut lossy = pipe(Line { loss: 1.0, ..line() });
         lossy.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         assert!(drain(&mut lossy).is_empty());
-        let mut narrow = pipe(Line {
-            drop_above_bytes: Some(1400),
-            ..line()
-        });
+        let mut narrow = pipe(Line { drop_above_bytes: Some(1400), ..line() });
         narrow.arrive(0, &tcp4_train(1448 * 2 + 100, 1448, 0x10));
         assert_eq!(narrow.counters().dropped_too_big, 2);
         assert_eq!(drain(&mut narrow).len(), 1, "the short last segment fits");
@@ -396,13 +347,7 @@ mod tests {
     fn a_cut_drops_what_is_in_flight_and_what_arrives() {
         let mut pipe = pipe(line());
         pipe.arrive(0, &tcp4_train(1448 * 4, 1448, 0x10));
-        pipe.set_line(
-            Line {
-                is_cut: true,
-                ..line()
-            },
-            50_000_000,
-        );
+        pipe.set_line(Line { is_cut: true, ..line() }, 50_000_000);
         pipe.arrive(0, &tcp4_train(1448 * 4, 1448, 0x10));
         assert_eq!((pipe.next_due_ns(), pipe.counters().dropped_cut), (None, 8));
         pipe.set_line(line(), 50_000_000);
@@ -414,13 +359,7 @@ mod tests {
     fn a_shorter_delay_keeps_the_order() {
         let mut pipe = pipe(line());
         pipe.arrive(0, &tcp4_train(1448, 0, 0x10));
-        pipe.set_line(
-            Line {
-                delay_ns: 0,
-                ..line()
-            },
-            0,
-        );
+        pipe.set_line(Line { delay_ns: 0, ..line() }, 0);
         pipe.arrive(0, &tcp4_train(100, 0, 0x10));
         let dues: Vec<u64> = drain(&mut pipe).iter().map(|(due_ns, _)| *due_ns).collect();
         assert_eq!(dues, [SEGMENT_NS + 25_000_000; 2]);
@@ -428,15 +367,9 @@ mod tests {
 
     #[test]
     fn corruption_counts_segments_and_garbage_is_dropped() {
-        let mut pipe = pipe(Line {
-            corrupt: 1.0,
-            ..line()
-        });
+        let mut pipe = pipe(Line { corrupt: 1.0, ..line() });
         pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         pipe.arrive(0, &[0; 30]);
-        assert_eq!(
-            (pipe.counters().corrupted, pipe.counters().dropped_malformed),
-            (40, 1)
-        );
+        assert_eq!((pipe.counters().corrupted, pipe.counters().dropped_malformed), (40, 1));
     }
 }

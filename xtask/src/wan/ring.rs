@@ -29,10 +29,7 @@ pub struct Ring {
 impl Ring {
     pub fn new(capacity_bytes: usize) -> Ring {
         // Zeroed memory of this size comes from the kernel untouched, so only used pages cost.
-        Ring {
-            bytes: vec![0; capacity_bytes],
-            slots: VecDeque::with_capacity(4096),
-        }
+        Ring { bytes: vec![0; capacity_bytes], slots: VecDeque::with_capacity(4096) }
     }
 
     /// Room for one more packet behind the others, to be filled by the caller; `None` when full.
@@ -54,11 +51,7 @@ impl Ring {
 
     /// Empties the ring and returns how many segments were in it.
     pub fn clear(&mut self) -> u64 {
-        let segments = self
-            .slots
-            .iter()
-            .map(|slot| u64::from(slot.flight.segments))
-            .sum();
+        let segments = self.slots.iter().map(|slot| u64::from(slot.flight.segments)).sum();
         self.slots.clear();
         segments
     }
@@ -85,33 +78,18 @@ mod tests {
     use super::*;
 
     fn flight(due_ns: u64) -> Flight {
-        Flight {
-            due_ns,
-            segments: 1,
-            wire_bytes: 1,
-        }
+        Flight { due_ns, segments: 1, wire_bytes: 1 }
     }
 
     #[test]
     fn packets_come_out_in_order_across_the_end() {
         let mut ring = Ring::new(100);
         let (mut pushed, mut popped) = (0u64, 0u64);
-        for len in [30usize, 30, 30, 20, 30, 1, 40, 17, 30]
-            .into_iter()
-            .cycle()
-            .take(900)
-        {
-            while ring
-                .push(len, flight(pushed))
-                .map(|room| room.fill(pushed as u8))
-                .is_none()
-            {
+        for len in [30usize, 30, 30, 20, 30, 1, 40, 17, 30].into_iter().cycle().take(900) {
+            while ring.push(len, flight(pushed)).map(|room| room.fill(pushed as u8)).is_none() {
                 let (oldest, bytes) = ring.front().expect("full, so not empty");
                 assert_eq!(oldest.due_ns, popped);
-                assert!(
-                    bytes.iter().all(|&byte| byte == popped as u8),
-                    "overwritten in flight"
-                );
+                assert!(bytes.iter().all(|&byte| byte == popped as u8), "overwritten in flight");
                 ring.pop();
                 popped += 1;
             }

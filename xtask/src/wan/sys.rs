@@ -25,33 +25,20 @@ pub fn new_network_namespace() -> io::Result<File> {
 /// Opens a TUN device in the calling thread's network namespace: IP packets behind a virtio header,
 /// TCP trains and unfinished checksums welcome, reads never block.
 pub fn open_tun(interface: &str) -> io::Result<File> {
-    let tun = File::options()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open("/dev/net/tun")?;
+    let tun =
+        File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open("/dev/net/tun")?;
     // SAFETY: ifreq is plain old data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    assert!(
-        interface.len() < request.ifr_name.len(),
-        "an interface name has at most 15 bytes"
-    );
+    assert!(interface.len() < request.ifr_name.len(), "an interface name has at most 15 bytes");
     for (target, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
         *target = byte as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags =
-        (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: the descriptor is open and the pointer is to a whole ifreq that outlives the call.
     check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw const request) })?;
     let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     // SAFETY: this request takes the flags by value.
-    check(unsafe {
-        libc::ioctl(
-            tun.as_raw_fd(),
-            libc::TUNSETOFFLOAD as _,
-            libc::c_ulong::from(offloads),
-        )
-    })?;
+    check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(offloads)) })?;
     Ok(tun)
 }
 
@@ -60,9 +47,7 @@ pub fn open_tun(interface: &str) -> io::Result<File> {
 pub fn make_punctual() -> bool {
     // SAFETY: prctl with this option takes a number; it acts on the calling thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
-    let parameters = libc::sched_param {
-        sched_priority: REALTIME_PRIORITY,
-    };
+    let parameters = libc::sched_param { sched_priority: REALTIME_PRIORITY };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the pointer is to a live sched_param; thread 0 is the calling one.
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
@@ -91,13 +76,7 @@ pub fn end_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure only makes system calls that take numbers.
     unsafe {
         command.pre_exec(move || {
-            check(libc::prctl(
-                libc::PR_SET_PDEATHSIG,
-                libc::SIGTERM as libc::c_ulong,
-                0,
-                0,
-                0,
-            ))?;
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong, 0, 0, 0))?;
             // The parent may have died before the wish was made.
             if libc::getppid() as u32 != parent {
                 return Err(io::Error::from_raw_os_error(libc::ECHILD));
@@ -136,19 +115,11 @@ extern "C" fn note_signal(signal: libc::c_int) {
     // errno is put back because the interrupted code may be about to read it.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::write(
-            SIGNAL_PIPE.load(Ordering::SeqCst),
-            (&raw const byte).cast(),
-            1,
-        );
+        libc::write(SIGNAL_PIPE.load(Ordering::SeqCst), (&raw const byte).cast(), 1);
         *libc::__errno_location() = errno;
     }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

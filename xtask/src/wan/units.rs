@@ -63,17 +63,12 @@ pub fn bytes(text: &str) -> Result<u64> {
         }
     };
     let bytes = (number * unit_bytes).round() as u64;
-    ensure!(
-        (1..=QUEUE_BYTES_MAX).contains(&bytes),
-        "`{text}` is out of range: a size lies between 1 byte and 1024MiB"
-    );
+    ensure!((1..=QUEUE_BYTES_MAX).contains(&bytes), "`{text}` is out of range: a size lies between 1 byte and 1024MiB");
     Ok(bytes)
 }
 
 fn split(text: &str) -> Result<(f64, String)> {
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok((number, unit.to_ascii_lowercase())),
