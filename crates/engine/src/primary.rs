@@ -230,7 +230,8 @@ impl Group {
         self.counters.writes += 1;
         self.counters.written_bytes += op.length;
         if cx.trace {
-            cx.event(self.id(), Event::Admitted { id: op.id, first, last });
+            let part_bytes = if streamed { part } else { op.length };
+            cx.event(self.id(), Event::Admitted { id: op.id, first, last, part_bytes });
         }
         self.write_locally(cx, slot, &op, level);
     }

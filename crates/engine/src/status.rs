@@ -37,6 +37,17 @@ pub struct GroupStatus {
     pub resynced_bytes: u64,
 }
 
+/// A group at one moment, cheap to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    pub identity: Identity,
+    pub state: State,
+    pub mode: Mode,
+    pub protection: Protection,
+    /// Running, and nothing is under way: both images should be equal when the peer says so too.
+    pub settled: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeStatus {
     pub size_bytes: u64,
@@ -78,6 +89,18 @@ pub struct SyncStatus {
 }
 
 impl Node {
+    /// The few facts a judge looks at after every step.
+    pub fn glance(&self, id: GroupId) -> Option<Glance> {
+        let g = self.groups.get(&id)?;
+        Some(Glance {
+            identity: g.identity(),
+            state: g.state,
+            mode: g.settings.mode,
+            protection: g.protection(),
+            settled: matches!(g.phase, Phase::Running) && g.settled(),
+        })
+    }
+
     pub fn status(&self) -> Vec<GroupStatus> {
         self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now.wall))).collect()
     }
@@ -125,6 +148,17 @@ impl Group {
             writes: self.counters.writes,
             written_bytes: self.counters.written_bytes,
             resynced_bytes: self.counters.resynced_bytes,
+        }
+    }
+
+    fn settled(&self) -> bool {
+        match self.role() {
+            Role::Primary => {
+                self.stream.is_some_and(|s| s.applied == self.last_seq)
+                    && self.resync.is_none()
+                    && self.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+            }
+            Role::Secondary => self.replica.applied == self.replica.received,
         }
     }
 
