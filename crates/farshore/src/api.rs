@@ -178,6 +178,24 @@ words!(
 );
 
 words!(
+    /// What an acknowledgement means now.
+    Protection {
+        /// Durable here and in the secondary's journal.
+        BothDurable = "both-durable",
+        /// Complete here and in the secondary's memory.
+        BothReceived = "both-received",
+        /// Complete here and placed in the queue.
+        Queued = "queued",
+        /// Complete here, its region marked.
+        LocalOnly = "local-only",
+        /// Not given until the peer is back.
+        Held = "held",
+        /// This node does not serve the group.
+        None = "none",
+    }
+);
+
+words!(
     /// Where the connection to a peer is.
     LinkState {
         Connecting = "connecting",
@@ -218,8 +236,8 @@ pub struct GroupStatus {
     /// What is wanted: `sync`, `nearsync`, `async`, `logging`.
     pub mode: String,
     pub state: GroupState,
-    /// What an acknowledgement means now, in words.
-    pub protection: String,
+    /// What an acknowledgement means now.
+    pub protection: Protection,
     /// Why the state is not the wanted one; absent when it is.
     #[serde(default)]
     pub reason: Option<String>,

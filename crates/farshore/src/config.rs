@@ -14,7 +14,7 @@ mod problem;
 mod secret;
 pub mod settings;
 mod sheet;
-mod suggest;
+pub mod suggest;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub use problem::{Position, Problem, Problems};
 pub use secret::{Secret, create_secret};
 pub use settings::{Key, Mode, Policy, Settings};
 
-pub(crate) use sheet::Sheet;
+pub(crate) use sheet::{Section, Sheet};
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]

@@ -7,5 +7,9 @@
 
 pub mod api;
 pub mod args;
+pub mod cmd;
 pub mod config;
+pub mod daemon;
 pub mod limits;
+pub mod overrides;
+pub mod show;

@@ -241,7 +241,7 @@ mod tests {
         let defaults = Settings::default();
         for key in Key::ALL {
             let mut copy = defaults.clone();
-            copy.set(key, &defaults.text(key)).expect(key.as_str());
+            copy.set(key, &defaults.text(key)).expect("its own text");
             assert_eq!(copy, defaults);
             assert_eq!(Key::parse(key.as_str()), Ok(key));
         }

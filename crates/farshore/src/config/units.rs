@@ -67,7 +67,7 @@ fn unit_factor(text: &str, digits: &str, unit: &str) -> Result<u64, String> {
 pub fn size_text(bytes: u64) -> String {
     let (name, factor) = UNITS
         .iter()
-        .find(|(_, factor)| bytes >= *factor && bytes % factor == 0)
+        .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
         .unwrap_or(&UNITS[UNITS.len() - 1]);
     if *factor == 1 {
         format!("{bytes}")
@@ -85,7 +85,7 @@ pub fn show_size(bytes: u64) -> String {
         return format!("{bytes} B");
     }
     let value = bytes as f64 / *factor as f64;
-    let decimals = if value >= 100.0 || bytes % factor == 0 {
+    let decimals = if value >= 100.0 || bytes.is_multiple_of(*factor) {
         0
     } else {
         1
