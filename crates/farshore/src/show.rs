@@ -114,7 +114,7 @@ fn notes(group: &GroupStatus) -> Vec<String> {
     let reason = group
         .reason
         .iter()
-        .map(|reason| format!("is {}: {reason}", group.state));
+        .map(|reason| format!("{}: {reason}", group.state));
     let broken = group.volumes.iter().filter_map(|volume| {
         volume
             .error
@@ -252,7 +252,7 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
             "{} (primary's clock), sequence {}",
             point.time, point.sequence
         ),
-        None => "none yet: the copy has not been whole".to_owned(),
+        None => "no consistent point now".to_owned(),
     };
     line("Copy is at", &point);
 }
@@ -279,7 +279,7 @@ fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
     );
     let waited = match queue.blocked_ms {
         0 => "no writer waited".to_owned(),
-        ms => format!("writers waited {} in sum", show_seconds(ms as f64 / 1000.0)),
+        ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
     };
     line(
         "Peak",

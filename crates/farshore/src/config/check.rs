@@ -41,7 +41,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         .collect();
     if !open.is_empty() {
         warnings.push(format!(
-            "insecure = true: data crosses the network unencrypted, readable and open to change on the way: {}",
+            "insecure = true: data crosses the network unencrypted and can be read or changed on the way: {}",
             open.join(", ")
         ));
     }
@@ -144,6 +144,10 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
         });
         for (listen, place, key) in replication.into_iter().chain(nbd) {
             let user = format!("{key} of node {}", node.name);
+            // A default socket clashes only where the state directories do, and that is told there.
+            if !sheet.has(&place) {
+                continue;
+            }
             if let Some(other) = taken.get(&(machine.clone(), listen.clone())) {
                 let what = listen.strip_prefix("tcp:").unwrap_or(&listen).to_owned();
                 sheet.at_path(

@@ -39,7 +39,7 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
     // Looked at before it is opened: opening a FIFO would wait for a writer.
     if !std::fs::metadata(file).map_err(cannot)?.is_file() {
         return Err(format!(
-            "the secret file {name} is not a plain file; {make}"
+            "the secret file {name} is not a plain file; name one that holds 32 or more random bytes"
         ));
     }
     let opened = File::open(file).map_err(cannot)?;

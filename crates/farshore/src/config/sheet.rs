@@ -78,21 +78,43 @@ impl<'t> Sheet<'t> {
     /// Takes over the parser's own complaints. Returns whether the tree is worth reading: after a syntax error its
     /// content is a guess; a key given twice leaves it sound.
     pub fn syntax(&mut self, errors: &[toml::de::Error]) -> bool {
-        let mut sound = true;
-        for error in errors {
-            let span = error.span().unwrap_or(0..0);
-            if error.message().starts_with("duplicate key") {
+        let duplicates: Vec<Span> = errors
+            .iter()
+            .filter(|error| error.message().starts_with("duplicate key"))
+            .filter_map(toml::de::Error::span)
+            .collect();
+        for span in &duplicates {
+            // A table given twice is one problem, not one more for each of its keys.
+            let header = self.header_before(span.start);
+            if !duplicates
+                .iter()
+                .any(|other| other != span && self.line_start(other.start) == header)
+            {
                 let name = self.text.get(span.clone()).unwrap_or("this name").trim();
-                self.at(
-                    span,
-                    format!("{name} appears twice here; names are unique, so remove or rename one"),
-                );
-            } else {
-                sound = false;
-                self.at(span, format!("this is not TOML: {}", error.message()));
+                let message =
+                    format!("{name} appears twice here; names are unique, so remove or rename one");
+                self.at(span.clone(), message);
             }
         }
-        sound
+        let broken = errors
+            .iter()
+            .filter(|error| !error.message().starts_with("duplicate key"));
+        for error in broken.clone() {
+            let span = error.span().unwrap_or(0..0);
+            self.at(span, format!("this is not TOML: {}", error.message()));
+        }
+        broken.count() == 0
+    }
+
+    fn line_start(&self, offset: usize) -> usize {
+        let before = self.text.get(..offset).unwrap_or_default();
+        before.rfind('\n').map_or(0, |newline| newline + 1)
+    }
+
+    /// Start of the nearest line above `offset`'s own that opens a table.
+    fn header_before(&self, offset: usize) -> usize {
+        let above = self.text.get(..self.line_start(offset)).unwrap_or_default();
+        above.rfind("\n[").map_or(0, |newline| newline + 1)
     }
 
     pub fn at(&mut self, span: Span, message: impl Into<String>) {
@@ -239,6 +261,12 @@ impl<'t> Sheet<'t> {
             );
             return None;
         };
+        if array.is_empty() {
+            self.at(
+                value.span(),
+                format!("{key}: the list is empty; leave the key out for its default"),
+            );
+        }
         let mut items = Vec::new();
         for item in array.iter() {
             if let Some(parsed) = self.parsed(key, item, &mut parse) {
