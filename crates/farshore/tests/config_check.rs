@@ -134,8 +134,15 @@ fn a_state_directory_that_cannot_be_written_is_told() {
     let text = std::fs::read_to_string(case).expect("case");
     let dir = tempfile::tempdir().expect("dir");
     let read_only = dir.path().join("read-only.toml");
-    std::fs::write(&read_only, text.replace("\"alpha-state\"", "\"/proc/self\"")).expect("write");
+    std::fs::write(
+        &read_only,
+        text.replace("\"alpha-state\"", "\"/proc/self\""),
+    )
+    .expect("write");
     let (output, told) = check(&read_only);
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("state: /proc/self cannot be written"), "{told}");
+    assert!(
+        told.contains("state: /proc/self cannot be written"),
+        "{told}"
+    );
 }
