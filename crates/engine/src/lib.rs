@@ -1,1 +1,412 @@
-//! The pure half of Farshore.
+//! The pure half of Farshore: it decides, and never performs.
+//!
+//! A [`Node`] owns this node's half of every group and its links to the peers. It has no clock, socket, file, thread,
+//! randomness or hash order inside. The caller (the host's driver, or the simulator) does three things:
+//!
+//! 1. [`Node::handle`] an [`Input`] with the time it happened;
+//! 2. [`Node::poll_output`] until it is empty, performing each [`Output`] in order;
+//! 3. call [`Node::handle`] with [`Input::Tick`] no later than [`Node::next_timeout`].
+//!
+//! Payload never passes through here: a [`Buf`] is an opaque, shared name for bytes that the caller holds.
+
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod bitmap;
+mod codec;
+mod group;
+pub mod identity;
+mod ids;
+pub mod journal;
+pub mod limits;
+mod link;
+pub mod marks;
+mod node;
+mod primary;
+mod queue;
+mod replica;
+mod resync;
+mod roles;
+mod start;
+pub mod state;
+pub mod status;
+pub mod superblock;
+mod time;
+mod volume;
+pub mod wire;
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::time::Duration;
+
+pub use bitmap::{Bitmap, decode_bitmaps, encode_bitmaps};
+pub use ids::*;
+pub use node::Node;
+pub use time::{Mono, Now, Timers, Wall};
+
+use state::{Mode, Policy, State};
+
+/// A shared, opaque name for payload bytes. The engine clones and drops it; only the host looks inside.
+#[derive(Clone, Debug)]
+pub struct Buf(Arc<dyn Any + Send + Sync>);
+
+impl Buf {
+    pub fn new<T: Any + Send + Sync>(inner: Arc<T>) -> Buf {
+        Buf(inner)
+    }
+
+    /// The caller's own type back.
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+
+    /// A shared handle to the caller's own type.
+    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.clone().downcast().ok()
+    }
+}
+
+/// A part of a [`Buf`].
+#[derive(Clone, Debug)]
+pub struct Slice {
+    pub buf: Buf,
+    pub start: u32,
+    pub length: u32,
+}
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub enum Bytes {
+    /// Volume content.
+    Payload(Slice),
+    /// Bytes the engine made itself: superblocks, journal index blocks, bitmaps.
+    Meta(Vec<u8>),
+}
+
+/// A store of one group on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Store {
+    Volume(GroupId, VolumeId),
+    Journal(GroupId),
+    /// Two blocks of [`limits::META_BLOCK_BYTES`].
+    Superblock(GroupId),
+    Bitmap(GroupId),
+}
+
+/// What a volume looks like to the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeConfig {
+    pub size_bytes: u64,
+    /// Ranges are widened to this before overlap is judged (rule 3): the device's physical block.
+    pub block_bytes: u64,
+    /// The fingerprint differs from the one of the last clean stop: written behind our back (P7).
+    pub changed_outside: bool,
+}
+
+/// The live-tunable half of a group's configuration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    pub mode: Mode,
+    pub policy: Policy,
+    pub wait_limit: Duration,
+    pub autosync: bool,
+    pub queue_bytes: u64,
+    pub queue_items: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            mode: Mode::Async,
+            policy: Policy::Degrade,
+            wait_limit: limits::WAIT_LIMIT_DEFAULT,
+            autosync: true,
+            queue_bytes: limits::QUEUE_BYTES_DEFAULT,
+            queue_items: limits::QUEUE_ITEMS_DEFAULT,
+        }
+    }
+}
+
+/// One group as this node takes part in it.
+#[derive(Clone, Debug)]
+pub struct GroupConfig {
+    pub id: GroupId,
+    /// Identity of cluster and group on disk: a journal of another group is never replayed here.
+    pub tag: u64,
+    pub peer: NodeId,
+    /// The role to start with when no superblock exists yet.
+    pub starts_as: identity::Role,
+    pub volumes: Vec<VolumeConfig>,
+    pub settings: Settings,
+    pub journal_bytes: u64,
+    pub window_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    pub node: NodeId,
+    pub groups: Vec<GroupConfig>,
+    pub link_timeout: Duration,
+}
+
+/// A request of a front end, already checked against the volume's size and block.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Write { offset: u64, length: u64, buf: Buf, fua: bool },
+    Zero { offset: u64, length: u64, no_hole: bool, fua: bool },
+    Flush,
+}
+
+/// Why an operation of the host failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoError {
+    Io,
+    NoSpace,
+    /// Content differs from the checksum the engine gave with the read.
+    Damaged,
+}
+
+/// A successful operation's result.
+#[derive(Clone, Debug)]
+pub enum IoDone {
+    /// Write, flush, zero.
+    Done,
+    /// A read of payload; `zero` when all its bytes are zero.
+    Payload { buf: Buf, zero: bool },
+    /// A read of metadata.
+    Meta(Vec<u8>),
+    /// A read for its hash.
+    Hash([u8; 32]),
+}
+
+/// An operator's command.
+#[derive(Clone, Debug)]
+pub enum Command {
+    Logging,
+    Sync {
+        full: bool,
+    },
+    Set(Settings),
+    Demote,
+    /// `entropy` makes the new generation's tag.
+    Promote {
+        force: bool,
+        entropy: u64,
+    },
+}
+
+/// What came of a command, in a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandResult {
+    Done(String),
+    Warning(String),
+    Refused(String),
+}
+
+/// Payload of an arrived frame, already checked against its header.
+#[derive(Clone, Debug)]
+pub enum FramePayload {
+    None,
+    Control(Vec<u8>),
+    Data(Buf),
+}
+
+/// Everything that can happen to a node.
+#[derive(Debug)]
+pub enum Input {
+    /// Read the stores and take up the groups. `entropy` seeds new generations' tags.
+    Start {
+        entropy: u64,
+    },
+    Request {
+        group: GroupId,
+        volume: VolumeId,
+        id: RequestId,
+        request: Request,
+    },
+    Io {
+        token: Token,
+        result: Result<IoDone, IoError>,
+    },
+    /// An authenticated connection to `peer`; it supersedes any older one (rule 18).
+    LinkUp {
+        peer: NodeId,
+        link: LinkId,
+        session: SessionId,
+    },
+    LinkDown {
+        link: LinkId,
+        reason: String,
+    },
+    Frame {
+        link: LinkId,
+        header: wire::Header,
+        payload: FramePayload,
+    },
+    /// Bytes arrived, perhaps in the middle of a frame: the peer lives.
+    Heard {
+        link: LinkId,
+    },
+    /// This many bytes of frames handed over have been taken by the socket.
+    Sent {
+        link: LinkId,
+        bytes: u64,
+    },
+    Command {
+        group: GroupId,
+        id: CommandId,
+        command: Command,
+    },
+    /// Stop cleanly: answer what is due, flush, record, then [`Output::Stopped`].
+    Stop,
+    /// A timer may be due.
+    Tick,
+}
+
+/// Everything a node can ask for.
+#[derive(Debug)]
+pub enum Output {
+    /// Write `parts` one after the other at `offset`. `durable`: on stable storage before completion.
+    Write {
+        token: Token,
+        store: Store,
+        offset: u64,
+        parts: Vec<Bytes>,
+        durable: bool,
+        waits_for_peer: bool,
+    },
+    /// Make the range read as zeroes; `no_hole`: keep it allocated.
+    Zero {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u64,
+        no_hole: bool,
+        durable: bool,
+    },
+    /// All completed writes of the store become durable.
+    Flush {
+        token: Token,
+        store: Store,
+    },
+    /// Read payload; with `crc`, `Damaged` unless it matches.
+    Read {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+        crc: Option<u32>,
+    },
+    /// Read metadata into the engine.
+    ReadMeta {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
+    /// Read and hash, keyed per session.
+    ReadHash {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
+    Reply {
+        id: RequestId,
+        result: Result<(), IoError>,
+    },
+    /// Send a frame; the host seals it with the payload's checksum.
+    Send {
+        link: LinkId,
+        header: wire::Header,
+        payload: SendPayload,
+    },
+    CloseLink {
+        link: LinkId,
+        reason: String,
+    },
+    CommandDone {
+        id: CommandId,
+        result: CommandResult,
+    },
+    /// The group's exports may open or must close.
+    Serve {
+        group: GroupId,
+        open: bool,
+    },
+    Event {
+        group: GroupId,
+        event: Event,
+    },
+    /// Every group is at rest and recorded; the process may end.
+    Stopped,
+}
+
+#[derive(Clone, Debug)]
+pub enum SendPayload {
+    None,
+    Control(Vec<u8>),
+    Data(Slice),
+}
+
+/// What happened, for logs and the simulator: a closed list.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The group's stores are read, its identity is durable.
+    Ready {
+        role: identity::Role,
+        incarnation: Incarnation,
+        generation: Generation,
+        clean: bool,
+    },
+    State {
+        from: State,
+        to: State,
+        why: String,
+    },
+    /// A request was given its place in the write order: parts `first..=last` of `part_bytes` each, the last one shorter.
+    Admitted {
+        id: RequestId,
+        first: Seq,
+        last: Seq,
+        part_bytes: u64,
+    },
+    /// A record reached this secondary's volumes (not yet flushed).
+    AppliedWrite {
+        seq: Seq,
+    },
+    /// The journal was replayed up to here.
+    Replayed {
+        to: Position,
+        records: u64,
+    },
+    Decided {
+        decision: identity::Decision,
+    },
+    SyncBegan {
+        full: bool,
+        compare: bool,
+        dirty_bytes: u64,
+    },
+    SyncEnded {
+        sent_bytes: u64,
+    },
+    QueueDropped {
+        items: u64,
+        bytes: u64,
+        why: String,
+    },
+    LocalWriteFailed {
+        volume: VolumeId,
+        offset: u64,
+    },
+    Promoted {
+        generation: Generation,
+    },
+    Demoted,
+    Note(String),
+}

@@ -31,14 +31,37 @@ pub struct ExportInfo {
 #[derive(Debug)]
 pub enum Op {
     /// The buffer's length says how much to read; it comes back filled in [`Outcome::Data`].
-    Read { offset: u64, buffer: Buffer },
-    Write { offset: u64, buffer: Buffer, fua: bool },
+    Read {
+        offset: u64,
+        buffer: Buffer,
+    },
+    Write {
+        offset: u64,
+        buffer: Buffer,
+        fua: bool,
+    },
     Flush,
-    Trim { offset: u64, length: u64, fua: bool },
-    Zero { offset: u64, length: u64, fua: bool, no_hole: bool },
+    Trim {
+        offset: u64,
+        length: u64,
+        fua: bool,
+    },
+    Zero {
+        offset: u64,
+        length: u64,
+        fua: bool,
+        no_hole: bool,
+    },
     /// Prefetch; may do nothing.
-    Cache { offset: u64, length: u64 },
-    BlockStatus { offset: u64, length: u64, one_extent: bool },
+    Cache {
+        offset: u64,
+        length: u64,
+    },
+    BlockStatus {
+        offset: u64,
+        length: u64,
+        one_extent: bool,
+    },
 }
 
 /// A run of bytes of one allocation kind, in the order of [`Op::BlockStatus`]'s range.

@@ -1,4 +1,5 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
 
 pub mod buffers;
+pub mod disk;
 pub mod frontend;

@@ -1,0 +1,724 @@
+//! A group: volumes that share one write order, queue, mode and role. This file owns the outermost state and routes;
+//! a write's life is in `primary.rs`, the receiving side in `replica.rs`, regions in `resync.rs`, start in `start.rs`.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::identity::{Identity, Role, Unbroken};
+use crate::ids::*;
+use crate::link::PeerView;
+use crate::marks::{Mark, Marks};
+use crate::primary::WriteOp;
+use crate::queue::Queue;
+use crate::replica::Replica;
+use crate::resync::{Resync, ResyncRead};
+use crate::start::StartStage;
+use crate::state::{Broken, Mode, State, legal};
+use crate::superblock::Superblock;
+use crate::time::{Mono, Now, Timers, Wall};
+use crate::volume::Volume;
+use crate::wire::{GroupHello, Header, Kind};
+use crate::{
+    Bytes, Command, CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings, Store,
+};
+
+/// All timers of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TimerKey {
+    Group(GroupId, GroupTimer),
+    Link(NodeId, LinkTimer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GroupTimer {
+    /// A writer waits: for room, or for the peer.
+    Waits,
+    LocalFlush,
+    Tick,
+    HoldEnd,
+    Autosync,
+    CatchUp,
+    ApplyFlush,
+    ApplyRetry,
+    Drain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LinkTimer {
+    Heartbeat,
+    Silence,
+}
+
+/// What a group may use while it handles one input.
+pub(crate) struct Cx<'a> {
+    pub now: Now,
+    pub out: &'a mut VecDeque<Output>,
+    pub timers: &'a mut Timers<TimerKey>,
+    pub marks: &'a mut Marks,
+    /// Report every admission (the simulator's judges want it, the data path does not).
+    pub trace: bool,
+    pub peer: PeerView,
+}
+
+/// An operation under way; its slot is in the token.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Write(WriteOp),
+    Resync(ResyncRead),
+    LocalFlush(VolumeId),
+    Superblock,
+    Bitmap,
+    JournalBatch { ordinal: u64 },
+    Apply { seq: Seq },
+    ReplicaFlush,
+    StartRead,
+}
+
+/// Operations by slot; a slot is reused only after its operation is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    ops: Vec<Option<Op>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub fn insert(&mut self, op: Op) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.ops[slot as usize] = Some(op);
+                slot
+            }
+            None => {
+                self.ops.push(Some(op));
+                self.ops.len() as u32 - 1
+            }
+        }
+    }
+
+    pub fn get(&self, slot: u32) -> Option<&Op> {
+        self.ops.get(slot as usize)?.as_ref()
+    }
+
+    pub fn take(&mut self, slot: u32) -> Option<Op> {
+        let op = self.ops.get_mut(slot as usize)?.take();
+        if op.is_some() {
+            self.free.push(slot);
+        }
+        op
+    }
+
+    pub fn write(&mut self, slot: u32) -> &mut WriteOp {
+        match self.ops.get_mut(slot as usize) {
+            Some(Some(Op::Write(w))) => w,
+            other => unreachable!("slot {slot} holds a write, not {other:?}"),
+        }
+    }
+
+    pub fn get_resync(&mut self, slot: u32) -> Option<&mut ResyncRead> {
+        match self.ops.get_mut(slot as usize) {
+            Some(Some(Op::Resync(read))) => Some(read),
+            _ => None,
+        }
+    }
+
+    pub fn applies(&self, seq: Seq) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(Op::Apply { seq: s }) if *s == seq))
+    }
+
+    pub fn writes(&self) -> usize {
+        self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
+    }
+}
+
+/// What goes on once a superblock update is durable.
+#[derive(Debug)]
+pub(crate) enum AfterSuper {
+    Ready,
+    SyncReady { number: u64 },
+    Applied { upto: Seq, wall: Wall },
+    Promoted { id: CommandId, text: String, warn: bool },
+    Demoted { id: CommandId, text: String, warn: bool },
+    Answer { id: CommandId, text: String },
+    Stopped,
+}
+
+/// Superblock updates, one in flight at a time.
+#[derive(Debug, Default)]
+pub(crate) struct SuperWriter {
+    pub current: Superblock,
+    in_flight: bool,
+    dirty: bool,
+    after: Vec<(u64, AfterSuper)>,
+}
+
+/// What the group is busy with besides serving.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Starting(StartStage),
+    Running,
+    Demoting {
+        id: CommandId,
+        deadline: Mono,
+    },
+    Promoting {
+        id: CommandId,
+        force: bool,
+        entropy: u64,
+    },
+    /// A new role is being recorded; nothing is accepted meanwhile.
+    Recording,
+    Stopping,
+    Stopped,
+}
+
+/// The ordered stream to the peer, on a primary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    /// The peer may be sent to: it said SyncReady, or continued from the queue.
+    pub open: bool,
+    pub granted_bytes: u64,
+    pub sent_bytes: u64,
+    pub received: Seq,
+    pub durable: Seq,
+    pub applied: Seq,
+    /// Writers follow the mode's promise for numbers above this.
+    pub promise_from: Option<Seq>,
+    /// When catching-up began.
+    pub catching_up_since: Mono,
+}
+
+/// Counters for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub blocked_ns: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub resynced_bytes: u64,
+    pub syncs: u64,
+}
+
+pub(crate) struct Group {
+    pub config: GroupConfig,
+    pub node: NodeId,
+    pub settings: Settings,
+    pub phase: Phase,
+    pub state: State,
+    /// Why the state is what it is, for people.
+    pub reason: String,
+    pub sb: SuperWriter,
+    pub volumes: Vec<Volume>,
+    pub slots: Slots,
+    // The primary's half.
+    pub last_seq: Seq,
+    pub last_wall: Wall,
+    pub queue: Queue,
+    pub stream: Option<Stream>,
+    pub resync: Option<Resync>,
+    /// Passes over the dirty regions begun so far: names each one.
+    pub passes: u64,
+    /// Writes waiting for the peer, in write order.
+    pub waiting_ack: VecDeque<(Seq, u32)>,
+    /// Writes waiting for room in the queue, in order of arrival.
+    pub blocked: VecDeque<u32>,
+    /// Room promised to writes that wait for an overlap.
+    pub reserved_bytes: u64,
+    pub reserved_items: u64,
+    pub hold_until: Option<Mono>,
+    pub no_autosync_before: Mono,
+    pub applied_wall: Wall,
+    // The secondary's half.
+    pub replica: Replica,
+    pub primary_says: Option<(State, Mode)>,
+    // The peer.
+    pub hello: Option<GroupHello>,
+    pub counters: Counters,
+}
+
+impl Group {
+    pub fn new(node: NodeId, config: GroupConfig) -> Group {
+        Group {
+            node,
+            settings: config.settings,
+            phase: Phase::Starting(StartStage::Idle),
+            state: State::Logging,
+            reason: String::new(),
+            sb: SuperWriter::default(),
+            volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
+            slots: Slots::default(),
+            last_seq: Seq::NONE,
+            last_wall: Wall(0),
+            queue: Queue::default(),
+            stream: None,
+            resync: None,
+            passes: 0,
+            waiting_ack: VecDeque::new(),
+            blocked: VecDeque::new(),
+            reserved_bytes: 0,
+            reserved_items: 0,
+            hold_until: None,
+            no_autosync_before: Mono(0),
+            applied_wall: Wall(0),
+            replica: Replica::new(config.window_bytes, config.journal_bytes),
+            primary_says: None,
+            hello: None,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    pub fn id(&self) -> GroupId {
+        self.config.id
+    }
+
+    pub fn role(&self) -> Role {
+        self.sb.current.identity.role
+    }
+
+    /// Requests are accepted.
+    pub fn serves(&self) -> bool {
+        self.role() == Role::Primary && matches!(self.phase, Phase::Running)
+    }
+
+    pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
+        &mut self.volumes[usize::from(id.0)]
+    }
+
+    pub fn dirty_bytes(&self) -> u64 {
+        self.volumes.iter().map(|v| v.dirty.dirty_bytes()).sum()
+    }
+
+    // ---- tokens and operations -------------------------------------------------------------------------------------
+
+    pub fn start_op(&mut self, op: Op) -> Token {
+        Token::new(self.id(), self.slots.insert(op))
+    }
+
+    /// A completed operation.
+    pub fn io(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        match self.slots.get(slot) {
+            Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
+            Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
+            Some(_) => {}
+            None => unreachable!("a completion for slot {slot}, which is free"),
+        }
+        match self.slots.take(slot) {
+            Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
+            Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
+            Some(Op::Bitmap) => self.bitmap_done(cx, result.is_ok()),
+            Some(Op::JournalBatch { ordinal }) => self.batch_done(cx, ordinal, result.is_ok()),
+            Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
+            Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
+            Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
+        }
+    }
+
+    // ---- state -----------------------------------------------------------------------------------------------------
+
+    /// The one way a state changes.
+    pub fn transition(&mut self, cx: &mut Cx, to: State, why: &str) {
+        if self.reason != why {
+            self.reason = why.to_string();
+        }
+        if self.state == to {
+            return;
+        }
+        assert!(legal(self.state, to), "group {}: {} -> {to} is not in the table of edges", self.id().0, self.state);
+        let from = core::mem::replace(&mut self.state, to);
+        cx.event(self.id(), Event::State { from, to, why: why.to_string() });
+        self.tell_primary_state(cx);
+    }
+
+    /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
+    pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
+        if matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        if self.stream.is_some() {
+            self.end_stream(cx, broken.words());
+        }
+        self.transition(cx, State::Failed(broken), broken.words());
+        self.fail_waiting(cx);
+        if let Some(link) = cx.peer.link {
+            let hello = self.make_hello();
+            cx.send_control(link, Kind::GroupState, self.id(), hello.encode());
+        }
+    }
+
+    // ---- superblock ------------------------------------------------------------------------------------------------
+
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
+        if let Some(then) = then {
+            // An update in flight carries the older content: this one lands with the next.
+            self.sb.after.push((self.sb.current.update + 1, then));
+        }
+        if self.sb.in_flight {
+            self.sb.dirty = true;
+        } else {
+            self.write_superblock(cx);
+        }
+    }
+
+    fn write_superblock(&mut self, cx: &mut Cx) {
+        self.sb.current.update += 1;
+        self.sb.in_flight = true;
+        self.sb.dirty = false;
+        let token = self.start_op(Op::Superblock);
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Superblock(self.id()),
+            offset: self.sb.current.slot_offset(),
+            parts: alloc::vec![Bytes::Meta(self.sb.current.encode())],
+            durable: true,
+            waits_for_peer: false,
+        });
+    }
+
+    fn super_done(&mut self, cx: &mut Cx, ok: bool) {
+        self.sb.in_flight = false;
+        if !ok {
+            return self.fail(cx, Broken::Superblock);
+        }
+        let durable = self.sb.current.update;
+        let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
+        self.sb.after = later;
+        if self.sb.dirty {
+            self.write_superblock(cx);
+        }
+        let now: Vec<(u64, AfterSuper)> = now;
+        for (_, then) in now {
+            self.after_super(cx, then);
+        }
+    }
+
+    fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
+        match then {
+            AfterSuper::Ready => self.ready(cx),
+            AfterSuper::SyncReady { number } => self.sync_ready(cx, number),
+            AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
+            AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
+            AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
+            AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::Stopped => {
+                self.phase = Phase::Stopped;
+            }
+        }
+    }
+
+    // ---- the peer --------------------------------------------------------------------------------------------------
+
+    pub fn identity(&self) -> Identity {
+        let mut identity = self.sb.current.identity;
+        identity.position = match identity.role {
+            Role::Primary => self.place(self.last_seq),
+            Role::Secondary => self.replica.position(),
+        };
+        identity
+    }
+
+    /// A number of this primary's present run.
+    pub fn place(&self, seq: Seq) -> Position {
+        let identity = &self.sb.current.identity;
+        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
+    }
+
+    pub fn make_hello(&self) -> GroupHello {
+        GroupHello {
+            identity: self.identity(),
+            granted_bytes: self.replica.granted_bytes(),
+            dirty_bytes: self.dirty_bytes(),
+            failed: matches!(self.state, State::Failed(_)),
+            volume_bytes: self.config.volumes.iter().map(|v| v.size_bytes).collect(),
+        }
+    }
+
+    /// A session with the peer begins: say who we are.
+    pub fn link_up(&mut self, cx: &mut Cx) {
+        self.hello = None;
+        self.primary_says = None;
+        self.no_autosync_before = cx.now.mono;
+        if matches!(self.phase, Phase::Starting(_)) {
+            return;
+        }
+        self.replica.new_session();
+        self.say_hello(cx, Kind::GroupHello);
+    }
+
+    pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
+        if let Some(link) = cx.peer.link {
+            let hello = self.make_hello();
+            cx.send_control(link, kind, self.id(), hello.encode());
+        }
+    }
+
+    pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
+        self.hello = None;
+        self.primary_says = None;
+        match self.role() {
+            Role::Primary => self.stream_lost(cx, why),
+            Role::Secondary => self.replica.lost_session(),
+        }
+    }
+
+    /// What can still be sent in order.
+    pub fn unbroken(&self) -> Option<Unbroken> {
+        let stream = self.stream.as_ref()?;
+        let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
+        debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
+        Some(Unbroken { kept_after, last: self.last_seq })
+    }
+
+    pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
+        let control = match &payload {
+            crate::FramePayload::Control(bytes) => bytes.as_slice(),
+            _ => &[],
+        };
+        let parsed = match header.kind {
+            Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
+            Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
+            Kind::SyncReady => {
+                self.peer_sync_ready(cx);
+                Some(())
+            }
+            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),
+            Kind::ProbeResult => {
+                self.probe_result(cx, &header);
+                Some(())
+            }
+            Kind::SyncBegin => crate::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
+            Kind::Tick => self.primary_tick(&header, control),
+            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+                self.receive(cx, &header, payload);
+                Some(())
+            }
+            Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
+        };
+        if parsed.is_none() {
+            self.protocol_error(cx, &format!("a {:?} frame with a payload it cannot have", header.kind));
+        }
+    }
+
+    /// The peer broke the protocol: this session ends.
+    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
+        if let Some(link) = cx.peer.link {
+            let reason = format!("group {}: the peer sent {what}", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+    }
+
+    // ---- commands --------------------------------------------------------------------------------------------------
+
+    pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
+        if !matches!(self.phase, Phase::Running) {
+            return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
+        }
+        if let State::Failed(broken) = self.state {
+            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+        }
+        match command {
+            Command::Set(settings) => self.set(cx, id, settings),
+            Command::Logging => self.command_logging(cx, id),
+            Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::Demote => self.demote(cx, id),
+            Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+        }
+    }
+
+    fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
+        let before = core::mem::replace(&mut self.settings, settings);
+        if self.role() == Role::Primary && before.mode != settings.mode {
+            self.mode_changed(cx);
+        }
+        if self.role() == Role::Primary {
+            self.release_blocked(cx);
+        }
+        cx.answer(id, CommandResult::Done(String::new()));
+    }
+
+    fn mode_changed(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::ModeChangedLive);
+        if self.settings.mode == Mode::Logging {
+            return self.fall_to_logging(cx, "mode is logging");
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from = None;
+            stream.catching_up_since = cx.now.mono;
+        }
+        if self.state == State::Replicating {
+            self.transition(cx, State::CatchingUp, "the mode changed");
+        }
+        if self.state == State::Holding && self.settings.mode == Mode::Async {
+            return self.stop_holding(cx);
+        }
+        self.catch_up(cx);
+        self.try_autosync(cx);
+    }
+
+    fn command_logging(&mut self, cx: &mut Cx, id: CommandId) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
+        }
+        self.sb.current.held_in_logging = true;
+        self.fall_to_logging(cx, "the operator asked for logging");
+        self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
+    }
+
+    /// Clean stop begins.
+    pub fn stop(&mut self, cx: &mut Cx) {
+        if matches!(self.phase, Phase::Stopping | Phase::Stopped) {
+            return;
+        }
+        if matches!(self.phase, Phase::Starting(_)) {
+            self.phase = Phase::Stopped;
+            return;
+        }
+        cx.out.push_back(Output::Serve { group: self.id(), open: false });
+        self.phase = Phase::Stopping;
+        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), cx.now.mono.plus(Duration::from_secs(2)));
+        self.proceed(cx);
+    }
+
+    /// Moves demotion, promotion and stop forward; called after every input.
+    pub fn proceed(&mut self, cx: &mut Cx) {
+        match self.phase {
+            Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
+            Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::Stopping => self.proceed_stop(cx),
+            Phase::Running => self.proceed_sync_begin(cx),
+            Phase::Starting(_) | Phase::Recording | Phase::Stopped => {}
+        }
+    }
+
+    fn proceed_stop(&mut self, cx: &mut Cx) {
+        if self.sb.in_flight || self.slots.get_bitmap() {
+            return;
+        }
+        if matches!(self.state, State::Failed(_)) {
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        let drained = match self.role() {
+            Role::Primary => self.primary_at_rest(cx),
+            Role::Secondary => self.replica_at_rest(cx),
+        };
+        if drained {
+            let maps: Vec<_> = self.volumes.iter().map(|v| &v.dirty).collect();
+            let generation = self.sb.current.identity.generation;
+            let image = crate::bitmap::encode_bitmaps(self.config.tag, self.config.peer, generation, &maps);
+            let token = self.start_op(Op::Bitmap);
+            cx.out.push_back(Output::Write {
+                token,
+                store: Store::Bitmap(self.id()),
+                offset: 0,
+                parts: alloc::vec![Bytes::Meta(image)],
+                durable: true,
+                waits_for_peer: false,
+            });
+        }
+    }
+
+    fn bitmap_done(&mut self, cx: &mut Cx, ok: bool) {
+        self.sb.current.clean = ok;
+        self.sb.current.identity = self.identity();
+        self.save(cx, Some(AfterSuper::Stopped));
+    }
+
+    // ---- timers ----------------------------------------------------------------------------------------------------
+
+    pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
+        match timer {
+            GroupTimer::Waits => self.check_waits(cx),
+            GroupTimer::LocalFlush => self.flush_for_bits(cx),
+            GroupTimer::Tick => self.send_tick(cx),
+            GroupTimer::HoldEnd => self.hold_ended(cx),
+            GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::CatchUp => self.catch_up(cx),
+            GroupTimer::ApplyFlush => self.flush_replica(cx),
+            GroupTimer::ApplyRetry => self.retry_apply(cx),
+            GroupTimer::Drain => self.drain_timeout(cx),
+        }
+    }
+
+    fn drain_timeout(&mut self, cx: &mut Cx) {
+        if matches!(self.phase, Phase::Stopping) && self.role() == Role::Primary {
+            self.fail_waiting(cx);
+        }
+    }
+
+    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
+        cx.timers.set_if_idle(TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+    }
+
+    // ---- invariants ------------------------------------------------------------------------------------------------
+
+    /// What must hold after every input.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.stream.is_some(), self.state.streams(), "a stream exists exactly in the states that stream");
+        assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
+        assert!(self.role() == Role::Primary || self.stream.is_none(), "a secondary sends nothing");
+        if let Some(stream) = &self.stream {
+            assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
+            assert!(stream.received <= self.last_seq, "the peer is not ahead of us");
+        }
+        if self.state == State::Replicating {
+            assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
+        }
+    }
+}
+
+impl Slots {
+    fn get_bitmap(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(Op::Bitmap)))
+    }
+}
+
+impl Cx<'_> {
+    pub fn event(&mut self, group: GroupId, event: Event) {
+        self.out.push_back(Output::Event { group, event });
+    }
+
+    pub fn answer(&mut self, id: CommandId, result: CommandResult) {
+        self.out.push_back(Output::CommandDone { id, result });
+    }
+
+    pub fn refuse(&mut self, id: CommandId, why: &str) {
+        self.answer(id, CommandResult::Refused(why.to_string()));
+    }
+
+    pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {
+        self.out.push_back(Output::Reply { id, result });
+    }
+
+    pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        self.out.push_back(Output::Send { link, header, payload });
+    }
+
+    pub fn send_control(&mut self, link: LinkId, kind: Kind, group: GroupId, payload: Vec<u8>) {
+        let header = Header::new(kind, self.peer.session, group);
+        self.send(link, header, if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload) });
+    }
+}
+
+/// A request for a volume of this group.
+impl Group {
+    pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        let broken = matches!(self.state, State::Failed(_)) || self.volume(volume).latched;
+        if !self.serves() || broken {
+            return cx.reply(id, Err(IoError::Io));
+        }
+        match request {
+            Request::Flush => self.request_flush(cx, volume, id),
+            Request::Write { offset, length, buf, fua } => {
+                self.request_write(cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
+            }
+            Request::Zero { offset, length, no_hole, fua } => {
+                self.request_write(cx, WriteOp::zero(id, volume, offset, length, no_hole, fua, cx.now.mono));
+            }
+        }
+    }
+}

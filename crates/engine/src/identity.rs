@@ -1,0 +1,340 @@
+//! Who may send to whom. Identity is what a node durably knows of a group's history; the decision at connect is one
+//! pure function over two identities, with a test per row (rule 5).
+//!
+//! The rule that must never break: a returning old primary never overwrites a promoted secondary. It cannot, because a
+//! promotion takes a new generation that names its parent, and only the holder of the newest generation is ever a
+//! source.
+
+use core::fmt;
+
+use crate::codec::{Reader, Writer};
+use crate::ids::{Generation, Incarnation, Position, Seq};
+
+/// Role of a node for a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum Role {
+    #[default]
+    Secondary = 0,
+    Primary = 1,
+}
+
+impl Role {
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Primary => "primary",
+            Role::Secondary => "secondary",
+        }
+    }
+}
+
+/// What a node durably knows of itself and one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Identity {
+    pub role: Role,
+    /// The history this node's volumes belong to; blank before the first sync.
+    pub generation: Generation,
+    /// Where this generation left the one before.
+    pub parent: Position,
+    /// This node's own run.
+    pub incarnation: Incarnation,
+    /// Primary: its last number. Secondary: the last number it received (its journal replays up to here).
+    pub position: Position,
+    /// Secondary: a sync has begun and not ended, no consistent image exists.
+    pub inconsistent: bool,
+    /// Secondary that was primary: demoted with everything applied at the peer, nothing dirty.
+    pub handed_over: bool,
+}
+
+impl Identity {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u8(self.role as u8);
+        w.u8(u8::from(self.inconsistent) | u8::from(self.handed_over) << 1);
+        w.generation(self.generation);
+        w.position(self.parent);
+        w.u64(self.incarnation.0);
+        w.position(self.position);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Identity> {
+        let role = match r.u8()? {
+            0 => Role::Secondary,
+            1 => Role::Primary,
+            _ => return None,
+        };
+        let bits = r.u8()?;
+        if bits > 3 {
+            return None;
+        }
+        Some(Identity {
+            role,
+            inconsistent: bits & 1 != 0,
+            handed_over: bits & 2 != 0,
+            generation: r.generation()?,
+            parent: r.position()?,
+            incarnation: Incarnation(r.u64()?),
+            position: r.position()?,
+        })
+    }
+}
+
+/// What a primary may do with a peer that just connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Same history, same run, unbroken: go on after this number.
+    Continue(Seq),
+    /// Same history: what differs is covered by the primary's dirty regions.
+    UpdateSync,
+    /// The peer's volumes are not a copy of this history; only an operator's `sync --full` may overwrite them.
+    NeedsFullSync(Why),
+    /// Nothing may be sent.
+    Refuse(Why),
+    /// Two secondaries: wait for a promotion.
+    Idle,
+}
+
+/// The reason, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    NeverSynced,
+    /// The peer wrote, or may have received, something past the point where this node was promoted.
+    Fork {
+        at: Position,
+        peer_at: Position,
+    },
+    Unrelated {
+        ours: Generation,
+        theirs: Generation,
+    },
+    TwoPrimaries {
+        ours: Generation,
+        theirs: Generation,
+    },
+    /// The peer's history grew out of ours: ours is the old one.
+    PeerIsNewer {
+        ours: Generation,
+        theirs: Generation,
+    },
+    /// The peer has seen numbers that this node never gave: an old copy of the state directory was restored.
+    PeerSawOurFuture,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::NeverSynced => {
+                write!(
+                    f,
+                    "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes"
+                )
+            }
+            Why::Fork { at, peer_at } => write!(
+                f,
+                "the histories fork: this node was promoted at sequence {} of generation {}, the peer went on to {} (incarnation {}); \
+                 'farshore sync GROUP --full' here discards what the peer wrote alone",
+                at.seq.0, at.generation, peer_at.seq.0, peer_at.incarnation.0
+            ),
+            Why::Unrelated { ours, theirs } => write!(
+                f,
+                "the peer's volumes belong to another history (generation {theirs}, ours is {ours}); \
+                 'farshore sync GROUP --full' here overwrites them"
+            ),
+            Why::TwoPrimaries { ours, theirs } => write!(
+                f,
+                "both nodes are primary (generation {ours} here, {theirs} on the peer); \
+                 demote the node whose changes may be lost: 'farshore demote GROUP' there"
+            ),
+            Why::PeerIsNewer { ours, theirs } => write!(
+                f,
+                "the peer was promoted after this node was primary (generation {theirs}, ours is {ours}); \
+                 this node must not overwrite it: 'farshore demote GROUP' here"
+            ),
+            Why::PeerSawOurFuture => write!(
+                f,
+                "the peer has received writes that this node does not know: this node's state directory is older than its peer; \
+                 promote the peer, or overwrite it with 'farshore sync GROUP --full'"
+            ),
+        }
+    }
+}
+
+/// What can still be sent in order: numbers after `kept_after` up to `last` of the primary's present run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unbroken {
+    pub kept_after: Seq,
+    pub last: Seq,
+}
+
+/// Decides for the node with identity `ours` what to do with a peer of identity `theirs`. `queue` is what this node, as
+/// a primary, can still send in order.
+pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
+    let (mine, other) = (ours.generation, theirs.generation);
+    match (ours.role, theirs.role) {
+        (Role::Secondary, Role::Secondary) => return Decision::Idle,
+        (Role::Primary, Role::Primary) => {
+            return Decision::Refuse(Why::TwoPrimaries { ours: mine, theirs: other });
+        }
+        (Role::Secondary, Role::Primary) => return Decision::Idle,
+        (Role::Primary, Role::Secondary) => {}
+    }
+    if other.is_blank() {
+        return Decision::NeedsFullSync(Why::NeverSynced);
+    }
+    if mine == other {
+        return same_history(ours, theirs, queue);
+    }
+    if theirs.parent.generation == mine || other.number > mine.number {
+        return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
+    }
+    if ours.parent.generation == other {
+        let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
+        return if at_fork {
+            Decision::UpdateSync
+        } else {
+            Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position })
+        };
+    }
+    Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
+}
+
+fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
+    let place = theirs.position;
+    if place.generation == ours.generation && place.incarnation > ours.incarnation {
+        return Decision::NeedsFullSync(Why::PeerSawOurFuture);
+    }
+    if place.generation == ours.generation && place.incarnation == ours.incarnation {
+        if place.seq > ours.position.seq {
+            return Decision::NeedsFullSync(Why::PeerSawOurFuture);
+        }
+        if let Some(q) = queue
+            && !theirs.inconsistent
+            && q.kept_after <= place.seq
+            && place.seq <= q.last
+        {
+            return Decision::Continue(place.seq);
+        }
+    }
+    Decision::UpdateSync
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generation(number: u64) -> Generation {
+        Generation { number, tag: number * 1000 }
+    }
+
+    fn at(number: u64, incarnation: u64, seq: u64) -> Position {
+        Position { generation: generation(number), incarnation: Incarnation(incarnation), seq: Seq(seq) }
+    }
+
+    fn primary(number: u64, incarnation: u64, seq: u64) -> Identity {
+        Identity {
+            role: Role::Primary,
+            generation: generation(number),
+            incarnation: Incarnation(incarnation),
+            position: at(number, incarnation, seq),
+            ..Identity::default()
+        }
+    }
+
+    fn secondary(number: u64, incarnation: u64, seq: u64) -> Identity {
+        Identity { role: Role::Secondary, incarnation: Incarnation(1), ..primary(number, incarnation, seq) }
+    }
+
+    fn queue(kept_after: u64, last: u64) -> Option<Unbroken> {
+        Some(Unbroken { kept_after: Seq(kept_after), last: Seq(last) })
+    }
+
+    #[test]
+    fn row_blank_secondary_waits_for_an_operator() {
+        let blank = Identity::default();
+        assert_eq!(decide(&primary(1, 1, 5), &blank, None), Decision::NeedsFullSync(Why::NeverSynced));
+    }
+
+    #[test]
+    fn row_unbroken_queue_continues() {
+        let p = primary(1, 3, 90);
+        assert_eq!(decide(&p, &secondary(1, 3, 70), queue(60, 90)), Decision::Continue(Seq(70)));
+        assert_eq!(decide(&p, &secondary(1, 3, 60), queue(60, 90)), Decision::Continue(Seq(60)));
+        assert_eq!(decide(&p, &secondary(1, 3, 90), queue(90, 90)), Decision::Continue(Seq(90)));
+    }
+
+    #[test]
+    fn row_broken_queue_becomes_an_update_sync() {
+        let p = primary(1, 3, 90);
+        assert_eq!(decide(&p, &secondary(1, 3, 59), queue(60, 90)), Decision::UpdateSync);
+        assert_eq!(decide(&p, &secondary(1, 3, 70), None), Decision::UpdateSync);
+    }
+
+    #[test]
+    fn row_interrupted_sync_is_never_continued_from_the_queue() {
+        let half = Identity { inconsistent: true, ..secondary(1, 3, 70) };
+        assert_eq!(decide(&primary(1, 3, 90), &half, queue(60, 90)), Decision::UpdateSync);
+    }
+
+    #[test]
+    fn row_next_incarnation_is_not_a_split() {
+        assert_eq!(decide(&primary(1, 4, 0), &secondary(1, 3, 70), queue(0, 0)), Decision::UpdateSync);
+    }
+
+    #[test]
+    fn row_peer_saw_our_future() {
+        let p = primary(1, 3, 90);
+        assert_eq!(decide(&p, &secondary(1, 4, 1), None), Decision::NeedsFullSync(Why::PeerSawOurFuture));
+        assert_eq!(decide(&p, &secondary(1, 3, 91), queue(60, 90)), Decision::NeedsFullSync(Why::PeerSawOurFuture));
+    }
+
+    #[test]
+    fn row_clean_handover_is_an_update_sync() {
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let demoted = Identity { handed_over: true, ..secondary(1, 3, 70) };
+        assert_eq!(decide(&promoted, &demoted, queue(0, 5)), Decision::UpdateSync);
+    }
+
+    #[test]
+    fn row_fork_with_tail_is_never_resolved_silently() {
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        for old in [
+            secondary(1, 3, 70),
+            Identity { handed_over: true, ..secondary(1, 3, 71) },
+            Identity { handed_over: true, inconsistent: true, ..secondary(1, 3, 70) },
+        ] {
+            assert!(matches!(decide(&promoted, &old, None), Decision::NeedsFullSync(Why::Fork { .. })), "{old:?}");
+        }
+    }
+
+    #[test]
+    fn row_old_primary_never_overwrites_a_promoted_peer() {
+        let old = primary(1, 3, 90);
+        let promoted = Identity { role: Role::Primary, parent: at(1, 3, 70), ..secondary(2, 1, 5) };
+        assert!(matches!(decide(&old, &promoted, queue(60, 90)), Decision::Refuse(Why::TwoPrimaries { .. })));
+        let demoted_again = Identity { role: Role::Secondary, ..promoted };
+        assert!(matches!(decide(&old, &demoted_again, queue(60, 90)), Decision::Refuse(Why::PeerIsNewer { .. })));
+        let grandchild = Identity { parent: at(2, 1, 5), ..secondary(3, 1, 5) };
+        assert!(matches!(decide(&old, &grandchild, None), Decision::Refuse(Why::PeerIsNewer { .. })));
+    }
+
+    #[test]
+    fn row_unrelated_needs_an_operator() {
+        let stranger = Identity { generation: Generation { number: 1, tag: 77 }, ..secondary(1, 3, 70) };
+        assert!(matches!(decide(&primary(1, 3, 90), &stranger, None), Decision::NeedsFullSync(Why::Unrelated { .. })));
+    }
+
+    #[test]
+    fn row_secondaries_wait() {
+        assert_eq!(decide(&secondary(1, 3, 70), &secondary(1, 3, 70), None), Decision::Idle);
+        assert_eq!(decide(&secondary(1, 3, 70), &primary(1, 3, 90), None), Decision::Idle);
+    }
+
+    #[test]
+    fn identity_comes_back_and_rejects_unknown_bits() {
+        let id = Identity { parent: at(1, 2, 3), handed_over: true, ..primary(4, 5, 6) };
+        let mut w = Writer::default();
+        id.encode(&mut w);
+        assert_eq!(Identity::decode(&mut Reader(&w.0)), Some(id));
+        w.0[1] = 4;
+        assert_eq!(Identity::decode(&mut Reader(&w.0)), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! Every default and bound in one place, each with its reason.
+
+use core::time::Duration;
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// One bit of the dirty bitmap. 32 KiB: what AVS used; 1 TiB costs 4 MiB of bits, and a random 4 KiB write costs at most
+/// eight times its size in a resync.
+pub const REGION_BYTES: u64 = 32 * KIB;
+
+/// Smallest block any export may use, and the unit of every length on disk and wire.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// Alignment of metadata blocks: covers 4 KiB-native devices.
+pub const META_BLOCK_BYTES: u64 = 4 * KIB;
+
+/// Largest NBD READ/WRITE payload (what nbd clients assume at most without asking).
+pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
+
+/// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
+pub const PART_BYTES_MAX: u64 = MIB;
+
+/// Smallest part on the slowest link: 8 KiB take half a second at 128 kbit/s (rule 25).
+pub const PART_BYTES_MIN: u64 = 8 * KIB;
+
+/// Part size before the link's rate was measured: 64 KiB is 4 s at 128 kbit/s, 5 ms at 100 Mbit/s.
+pub const PART_BYTES_UNMEASURED: u64 = 64 * KIB;
+
+/// Longest range of one write-zeroes record: it carries no payload, the bound keeps one apply short.
+pub const ZERO_PART_BYTES_MAX: u64 = 128 * MIB;
+
+/// Largest payload of a control frame (hello, acknowledgement): a hello of a group with 1 024 volumes fits.
+pub const CONTROL_BYTES_MAX: u64 = 64 * KIB;
+
+/// Volumes in one group; a volume's place travels as u16.
+pub const VOLUMES_MAX: usize = 1024;
+
+/// Largest volume: 16 PiB keeps region numbers below 2^39 and the bitmap below 64 GiB.
+pub const VOLUME_BYTES_MAX: u64 = 1 << 54;
+
+/// Queue payload before writers wait. AVS shipped 8 MiB, which a burst of 50 x 8 KiB/s over 50 ms filled in 33 s.
+pub const QUEUE_BYTES_DEFAULT: u64 = 64 * MIB;
+pub const QUEUE_BYTES_MIN: u64 = MIB;
+/// Bounded by memory, not by the engine; 1 TiB is past any machine this runs on.
+pub const QUEUE_BYTES_MAX: u64 = 1 << 40;
+
+/// Queue entries before writers wait; AVS's own number, which in practice never binds before the bytes do.
+pub const QUEUE_ITEMS_DEFAULT: u64 = 4_194_304;
+pub const QUEUE_ITEMS_MIN: u64 = 16;
+pub const QUEUE_ITEMS_MAX: u64 = 1 << 32;
+
+/// What one queued write costs besides its payload (rule 22): entry, index, allocator.
+pub const ITEM_OVERHEAD_BYTES: u64 = 256;
+
+/// Bytes the secondary lets a primary send ahead of what it has applied. 64 MiB fill 1 Gbit/s at 200 ms twice over.
+pub const WINDOW_BYTES_DEFAULT: u64 = 64 * MIB;
+pub const WINDOW_BYTES_MIN: u64 = 2 * MIB;
+pub const WINDOW_BYTES_MAX: u64 = 16 * GIB;
+
+/// The landing log. At least twice the window, so that a full window never waits for trimming.
+pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
+pub const JOURNAL_BYTES_MIN: u64 = 8 * MIB;
+pub const JOURNAL_BYTES_MAX: u64 = 1 << 40;
+
+/// Payload gathered into one journal batch: long enough for full speed, short enough that a lone write is not held up.
+pub const BATCH_BYTES_MAX: u64 = 4 * MIB;
+
+/// Journal batches in flight at once: one being written, one gathered, as group commit wants; more hide device latency.
+pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
+
+/// Writes applied to a secondary's volumes at once.
+pub const APPLY_IN_FLIGHT_MAX: usize = 64;
+
+/// The secondary flushes its volumes (which lets `applied` advance) after this much or this long.
+pub const APPLY_FLUSH_BYTES: u64 = 16 * MIB;
+pub const APPLY_FLUSH_AFTER: Duration = Duration::from_millis(200);
+
+/// The primary flushes its volumes by itself so that bits can clear (rule 2).
+pub const LOCAL_FLUSH_BYTES: u64 = 64 * MIB;
+pub const LOCAL_FLUSH_AFTER: Duration = Duration::from_secs(5);
+
+/// How long one write may wait for the peer before the policy decides.
+pub const WAIT_LIMIT_DEFAULT: Duration = Duration::from_secs(10);
+pub const WAIT_LIMIT_MIN: Duration = Duration::from_millis(100);
+pub const WAIT_LIMIT_MAX: Duration = Duration::from_secs(3600);
+
+/// The peer window of policy `hold`.
+pub const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Heartbeats each way. Four in the shortest silence that counts.
+pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
+
+/// Silence after which a full queue no longer waits for the peer: the cable is more likely pulled than slow.
+pub const SILENCE_SUSPECT: Duration = Duration::from_millis(600);
+
+/// Silence after which the link is declared dead.
+pub const LINK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+pub const LINK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+pub const LINK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// A link whose handed-over bytes made no progress for this long is shown as congested.
+pub const CONGESTED_AFTER: Duration = Duration::from_secs(1);
+
+/// An idle group sends its clock this often, so that it does not look behind (rule 19).
+pub const TICK_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes handed to the socket but not yet taken by the kernel: at most this share of a second of the measured rate
+/// (rule 25), within these bounds. The upper bound keeps the backlog in our queue.
+pub const UNSENT_TIME: Duration = Duration::from_millis(250);
+pub const UNSENT_BYTES_MIN: u64 = 64 * KIB;
+pub const UNSENT_BYTES_MAX: u64 = 8 * MIB;
+pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
+
+/// Resync reads in flight, and the resync bytes that may stand unsent in the queue: enough to keep the link busy, small
+/// enough that a live write does not queue behind a second of resync.
+pub const RESYNC_READS_MAX: usize = 16;
+pub const RESYNC_BACKLOG_BYTES: u64 = 2 * MIB;
+
+/// Compare-sync: bytes per hash, and unanswered hashes.
+pub const PROBE_BYTES: u64 = 64 * KIB;
+pub const PROBES_IN_FLIGHT_MAX: usize = 512;
+
+/// A mode with a promise is taken up when the backlog is below this, or after this long in catching-up.
+pub const CATCH_UP_BYTES: u64 = MIB;
+pub const CATCH_UP_AFTER: Duration = Duration::from_secs(3);
+
+/// After a stalled peer made the group fall to logging, autosync waits this long (rule 17: no resync storms).
+pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);
+
+/// Paused apply (no space on the secondary) tries again after this.
+pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+// Relations the code relies on, proved when it is compiled.
+const _: () = assert!(JOURNAL_BYTES_DEFAULT >= 2 * WINDOW_BYTES_DEFAULT);
+const _: () = assert!(JOURNAL_BYTES_MIN >= 2 * WINDOW_BYTES_MIN);
+const _: () = assert!(WINDOW_BYTES_MIN >= 2 * PART_BYTES_MAX);
+const _: () = assert!(PART_BYTES_MAX % REGION_BYTES == 0);
+const _: () = assert!(PROBE_BYTES % REGION_BYTES == 0);
+const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
+const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
+const _: () = assert!(PART_BYTES_MIN % SECTOR_BYTES == 0);
+const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());

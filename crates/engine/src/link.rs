@@ -1,0 +1,248 @@
+//! One session with a peer: is it alive, how fast is it, what may be handed to its socket. Groups share it; a turn is
+//! given to each that has something to send.
+
+use core::time::Duration;
+
+use crate::ids::*;
+use crate::limits;
+use crate::time::Mono;
+
+/// What a group sees of the link to its peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerView {
+    pub link: Option<LinkId>,
+    pub session: SessionId,
+    pub part_bytes: u64,
+    last_heard: Mono,
+    round_trip: Duration,
+}
+
+impl PeerView {
+    pub fn silent_for(&self, now: Mono) -> Duration {
+        now.since(self.last_heard)
+    }
+
+    /// Silence that makes a pulled cable likelier than a slow peer.
+    pub fn suspect_after(&self) -> Duration {
+        limits::SILENCE_SUSPECT + 4 * self.round_trip
+    }
+}
+
+/// How the link looks to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LinkStatus {
+    /// Never up since the start.
+    #[default]
+    Connecting,
+    Connected,
+    Congested,
+    Disconnected,
+}
+
+impl LinkStatus {
+    pub fn word(self) -> &'static str {
+        match self {
+            LinkStatus::Connecting => "connecting",
+            LinkStatus::Connected => "connected",
+            LinkStatus::Congested => "congested",
+            LinkStatus::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// Bytes per second while there was always something to send.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    since: Mono,
+    bytes: u64,
+    per_second: Option<u64>,
+}
+
+impl Rate {
+    /// Shortest stretch that gives a figure.
+    const WINDOW: Duration = Duration::from_millis(250);
+
+    fn count(&mut self, now: Mono, bytes: u64, busy: bool) {
+        self.bytes += bytes;
+        let elapsed = now.since(self.since);
+        if elapsed < Rate::WINDOW {
+            return;
+        }
+        if busy {
+            let measured = (u128::from(self.bytes) * 1_000_000_000 / elapsed.as_nanos().max(1)) as u64;
+            self.per_second = Some(self.per_second.map_or(measured, |old| (old * 3 + measured) / 4).max(1));
+        }
+        (self.since, self.bytes) = (now, 0);
+    }
+}
+
+/// A link to one peer, through all its sessions.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub peer: NodeId,
+    pub session: Option<(LinkId, SessionId)>,
+    last_heard: Mono,
+    last_progress: Mono,
+    /// Handed to the host, not yet taken by its socket.
+    unsent_bytes: u64,
+    round_trip: Duration,
+    rate: Rate,
+    pub status: LinkStatus,
+    pub since: Mono,
+    pub reason: alloc::string::String,
+    /// Whose turn is next.
+    pub turn: usize,
+}
+
+impl Link {
+    pub fn new(peer: NodeId) -> Link {
+        Link {
+            peer,
+            session: None,
+            last_heard: Mono(0),
+            last_progress: Mono(0),
+            unsent_bytes: 0,
+            round_trip: Duration::ZERO,
+            rate: Rate::default(),
+            status: LinkStatus::Connecting,
+            since: Mono(0),
+            reason: alloc::string::String::new(),
+            turn: 0,
+        }
+    }
+
+    pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId) {
+        self.session = Some((link, session));
+        self.unsent_bytes = 0;
+        (self.last_heard, self.last_progress) = (now, now);
+        self.rate.since = now;
+        self.rate.bytes = 0;
+        self.show(now, LinkStatus::Connected, "");
+    }
+
+    pub fn down(&mut self, now: Mono, reason: &str) {
+        self.session = None;
+        self.show(now, LinkStatus::Disconnected, reason);
+    }
+
+    fn show(&mut self, now: Mono, status: LinkStatus, reason: &str) {
+        if self.status != status {
+            self.since = now;
+        }
+        self.status = status;
+        self.reason = reason.into();
+    }
+
+    pub fn is(&self, link: LinkId) -> bool {
+        self.session.is_some_and(|(id, _)| id == link)
+    }
+
+    pub fn heard(&mut self, now: Mono) {
+        self.last_heard = now;
+    }
+
+    pub fn echo(&mut self, now: Mono, sent_at: Mono) {
+        let sample = now.since(sent_at);
+        self.round_trip = if self.round_trip.is_zero() { sample } else { (self.round_trip * 7 + sample) / 8 };
+    }
+
+    /// The engine handed a frame of this size to the host.
+    pub fn handed(&mut self, now: Mono, bytes: u64) {
+        if self.unsent_bytes == 0 {
+            self.last_progress = now;
+        }
+        self.unsent_bytes += bytes;
+    }
+
+    /// The socket took this much.
+    pub fn sent(&mut self, now: Mono, bytes: u64) {
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
+        self.last_progress = now;
+        self.rate.count(now, bytes, self.unsent_bytes > 0);
+        if self.status == LinkStatus::Congested {
+            self.show(now, LinkStatus::Connected, "");
+        }
+    }
+
+    /// More may be handed over without a heartbeat waiting too long behind it (rule 25).
+    pub fn has_credit(&self) -> bool {
+        let limit = match self.rate.per_second {
+            None => limits::UNSENT_BYTES_UNMEASURED,
+            Some(rate) => {
+                let share = (u128::from(rate) * limits::UNSENT_TIME.as_nanos() / 1_000_000_000) as u64;
+                share.clamp(limits::UNSENT_BYTES_MIN, limits::UNSENT_BYTES_MAX)
+            }
+        };
+        self.unsent_bytes < limit
+    }
+
+    /// Largest part of a write that is admitted now: a quarter of a second of the link.
+    pub fn part_bytes(&self) -> u64 {
+        match self.rate.per_second {
+            None => limits::PART_BYTES_UNMEASURED,
+            Some(rate) => {
+                let quarter = (rate / 4).clamp(limits::PART_BYTES_MIN, limits::PART_BYTES_MAX);
+                1 << quarter.ilog2()
+            }
+        }
+    }
+
+    pub fn view(&self) -> PeerView {
+        PeerView {
+            link: self.session.map(|(link, _)| link),
+            session: self.session.map_or(SessionId(0), |(_, session)| session),
+            part_bytes: self.part_bytes(),
+            last_heard: self.last_heard,
+            round_trip: self.round_trip,
+        }
+    }
+
+    pub fn silence(&self, now: Mono) -> Duration {
+        now.since(self.last_heard)
+    }
+
+    pub fn look_for_congestion(&mut self, now: Mono) {
+        let stuck = self.unsent_bytes > 0 && now.since(self.last_progress) >= limits::CONGESTED_AFTER;
+        if stuck && self.status == LinkStatus::Connected {
+            self.show(now, LinkStatus::Congested, "the socket takes nothing");
+        }
+    }
+
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    pub fn rate(&self) -> Option<u64> {
+        self.rate.per_second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_size_follows_the_rate_within_its_bounds() {
+        let mut link = Link::new(NodeId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1));
+        assert_eq!(link.part_bytes(), limits::PART_BYTES_UNMEASURED);
+        link.handed(Mono(0), 1 << 30);
+        link.sent(Mono(1_000_000_000), 16_000);
+        assert_eq!(link.part_bytes(), limits::PART_BYTES_MIN, "128 kbit/s");
+        for second in 2..40 {
+            link.sent(Mono(second * 1_000_000_000), 125_000_000 / 10);
+        }
+        assert_eq!(link.part_bytes(), limits::PART_BYTES_MAX, "100 Mbit/s");
+    }
+
+    #[test]
+    fn a_socket_that_takes_nothing_is_congested_until_it_does() {
+        let mut link = Link::new(NodeId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.handed(Mono(0), 100);
+        link.look_for_congestion(Mono(2_000_000_000));
+        assert_eq!(link.status, LinkStatus::Congested);
+        link.sent(Mono(2_100_000_000), 50);
+        assert_eq!(link.status, LinkStatus::Connected);
+    }
+}

@@ -1,0 +1,121 @@
+//! Rare branches, counted: the simulator's runs must reach every one of them, else its green means nothing.
+
+/// A branch that is easy to leave untested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Mark {
+    OverlapWaited,
+    QueueFullWaited,
+    QueueFullLinkDown,
+    QueueFullPeerSilent,
+    WaitLimitTripped,
+    WriteSplitInParts,
+    QueueContinued,
+    QueueRewound,
+    UpdateSyncBegan,
+    FullSyncBegan,
+    CompareSyncBegan,
+    ProbeEqual,
+    ProbeDiffered,
+    ResyncSkippedCovered,
+    ResyncWaitedForWrite,
+    WriteWaitedForResync,
+    SyncInterrupted,
+    SyncNothingDirty,
+    HoldEnded,
+    HoldSavedByReconnect,
+    StrictFailedWrite,
+    DegradeReleasedWriters,
+    ModeChangedLive,
+    ApplyOverlapWaited,
+    JournalWrapped,
+    JournalFullWaited,
+    JournalTornTail,
+    JournalReplayedRecords,
+    UncleanPrimaryStart,
+    CleanPrimaryStart,
+    SessionSuperseded,
+    StaleFrameFenced,
+    ApplyPaused,
+    LocalWriteFailed,
+    FlushFailedLatched,
+    PromotedForced,
+    PromotedAfterHandover,
+    PromoteRefusedMidSync,
+    ForkRefused,
+    VoidSent,
+}
+
+impl Mark {
+    pub const COUNT: usize = Mark::VoidSent as usize + 1;
+
+    pub const ALL: [Mark; Mark::COUNT] = [
+        Mark::OverlapWaited,
+        Mark::QueueFullWaited,
+        Mark::QueueFullLinkDown,
+        Mark::QueueFullPeerSilent,
+        Mark::WaitLimitTripped,
+        Mark::WriteSplitInParts,
+        Mark::QueueContinued,
+        Mark::QueueRewound,
+        Mark::UpdateSyncBegan,
+        Mark::FullSyncBegan,
+        Mark::CompareSyncBegan,
+        Mark::ProbeEqual,
+        Mark::ProbeDiffered,
+        Mark::ResyncSkippedCovered,
+        Mark::ResyncWaitedForWrite,
+        Mark::WriteWaitedForResync,
+        Mark::SyncInterrupted,
+        Mark::SyncNothingDirty,
+        Mark::HoldEnded,
+        Mark::HoldSavedByReconnect,
+        Mark::StrictFailedWrite,
+        Mark::DegradeReleasedWriters,
+        Mark::ModeChangedLive,
+        Mark::ApplyOverlapWaited,
+        Mark::JournalWrapped,
+        Mark::JournalFullWaited,
+        Mark::JournalTornTail,
+        Mark::JournalReplayedRecords,
+        Mark::UncleanPrimaryStart,
+        Mark::CleanPrimaryStart,
+        Mark::SessionSuperseded,
+        Mark::StaleFrameFenced,
+        Mark::ApplyPaused,
+        Mark::LocalWriteFailed,
+        Mark::FlushFailedLatched,
+        Mark::PromotedForced,
+        Mark::PromotedAfterHandover,
+        Mark::PromoteRefusedMidSync,
+        Mark::ForkRefused,
+        Mark::VoidSent,
+    ];
+}
+
+/// How often each branch was taken.
+#[derive(Clone, Debug)]
+pub struct Marks([u64; Mark::COUNT]);
+
+impl Default for Marks {
+    fn default() -> Self {
+        Marks([0; Mark::COUNT])
+    }
+}
+
+impl Marks {
+    pub(crate) fn hit(&mut self, mark: Mark) {
+        self.0[mark as usize] += 1;
+    }
+
+    pub fn count(&self, mark: Mark) -> u64 {
+        self.0[mark as usize]
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Marks) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}

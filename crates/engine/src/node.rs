@@ -1,0 +1,344 @@
+//! The outermost machine: owns the groups and the links of this node, routes inputs, runs the timers. No policy here.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::codec::Reader;
+use crate::group::{Cx, Group, LinkTimer, Phase, TimerKey};
+use crate::ids::*;
+use crate::limits;
+use crate::link::Link;
+use crate::marks::{Mark, Marks};
+use crate::primary::payload_bytes;
+use crate::time::{Mono, Now, Timers};
+use crate::wire::{HEADER_BYTES, Header, Kind};
+use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
+
+/// This node's half of every group, and its links. See the crate's documentation for how it is driven.
+pub struct Node {
+    config: NodeConfig,
+    pub(crate) groups: BTreeMap<GroupId, Group>,
+    pub(crate) links: BTreeMap<NodeId, Link>,
+    timers: Timers<TimerKey>,
+    outputs: VecDeque<Output>,
+    marks: Marks,
+    trace: bool,
+    /// Groups that handled something since the last drain: acknowledgements, batches and frames are made once per turn.
+    touched: Vec<GroupId>,
+    pub(crate) now: Now,
+    stopping: bool,
+    stopped: bool,
+}
+
+impl Node {
+    pub fn new(config: NodeConfig) -> Node {
+        let mut links = BTreeMap::new();
+        for group in &config.groups {
+            links.entry(group.peer).or_insert_with(|| Link::new(group.peer));
+        }
+        let node = config.node;
+        let groups = config.groups.iter().map(|g| (g.id, Group::new(node, g.clone()))).collect();
+        Node {
+            config,
+            groups,
+            links,
+            timers: Timers::default(),
+            outputs: VecDeque::new(),
+            marks: Marks::default(),
+            trace: false,
+            touched: Vec::new(),
+            now: Now::default(),
+            stopping: false,
+            stopped: false,
+        }
+    }
+
+    /// Report every admission and apply as an event; for judges in the simulator.
+    pub fn trace(&mut self, on: bool) {
+        self.trace = on;
+    }
+
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// When [`Input::Tick`] is wanted next.
+    pub fn next_timeout(&self) -> Option<Mono> {
+        self.timers.next().map(|(at, _)| at)
+    }
+
+    /// Takes one input. Outputs follow from [`Node::poll_output`].
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.now = now;
+        match input {
+            Input::Request { group, volume, id, request } => {
+                self.in_group(group, |g, cx| g.request(cx, volume, id, request));
+            }
+            Input::Io { token, result } => self.in_group(token.group(), |g, cx| g.io(cx, token.slot(), result)),
+            Input::Frame { link, header, payload } => self.frame(link, header, payload),
+            Input::Sent { link, bytes } => self.sent(link, bytes),
+            Input::Heard { link } => {
+                if let Some(l) = self.link_of(link) {
+                    l.heard(now.mono);
+                }
+            }
+            Input::Tick => {}
+            Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
+            Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
+            Input::LinkDown { link, reason } => self.link_down(link, &reason),
+            Input::Start { entropy } => {
+                for id in self.ids() {
+                    // Each group's generation gets a tag of its own.
+                    self.in_group(id, |g, cx| g.start(cx, mix(entropy, u64::from(id.0))));
+                }
+            }
+            Input::Stop => {
+                self.stopping = true;
+                for id in self.ids() {
+                    self.in_group(id, |g, cx| g.stop(cx));
+                }
+            }
+        }
+        self.run_timers();
+    }
+
+    /// The next thing to do; `None` when this turn is drained.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.end_turn();
+        }
+        self.outputs.pop_front()
+    }
+
+    fn ids(&self) -> Vec<GroupId> {
+        self.groups.keys().copied().collect()
+    }
+
+    // ---- routing -------------------------------------------------------------------------------------------------
+
+    fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
+        let mut cx = Cx {
+            now: self.now,
+            out: &mut self.outputs,
+            timers: &mut self.timers,
+            marks: &mut self.marks,
+            trace: self.trace,
+            peer,
+        };
+        act(group, &mut cx);
+        group.proceed(&mut cx);
+        group.check_invariants();
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    fn link_of(&mut self, link: LinkId) -> Option<&mut Link> {
+        self.links.values_mut().find(|l| l.is(link))
+    }
+
+    fn groups_with(&self, peer: NodeId) -> Vec<GroupId> {
+        self.groups.values().filter(|g| g.config.peer == peer).map(Group::id).collect()
+    }
+
+    fn link_up(&mut self, peer: NodeId, link: LinkId, session: SessionId) {
+        let now = self.now.mono;
+        let Some(l) = self.links.get_mut(&peer) else {
+            let reason = String::from("no group is shared with this peer");
+            return self.outputs.push_back(Output::CloseLink { link, reason });
+        };
+        if let Some((old, _)) = l.session {
+            // Reconnects race: the newer session wins (rule 18).
+            self.marks.hit(Mark::SessionSuperseded);
+            let reason = String::from("superseded by a newer connection");
+            self.outputs.push_back(Output::CloseLink { link: old, reason: reason.clone() });
+            self.link_down(old, &reason);
+        }
+        let l = self.links.get_mut(&peer).expect("looked up above");
+        l.up(now, link, session);
+        self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now);
+        self.timers.set(TimerKey::Link(peer, LinkTimer::Silence), now.plus(self.config.link_timeout));
+        for id in self.groups_with(peer) {
+            self.in_group(id, |g, cx| g.link_up(cx));
+        }
+    }
+
+    fn link_down(&mut self, link: LinkId, reason: &str) {
+        let now = self.now.mono;
+        let Some(l) = self.link_of(link) else { return };
+        l.down(now, reason);
+        let peer = l.peer;
+        self.timers.clear(TimerKey::Link(peer, LinkTimer::Heartbeat));
+        self.timers.clear(TimerKey::Link(peer, LinkTimer::Silence));
+        for id in self.groups_with(peer) {
+            self.in_group(id, |g, cx| g.link_down(cx, reason));
+        }
+    }
+
+    fn frame(&mut self, link: LinkId, header: Header, payload: FramePayload) {
+        let now = self.now.mono;
+        let Some(l) = self.link_of(link) else {
+            // A frame of a session that is over.
+            return self.marks.hit(Mark::StaleFrameFenced);
+        };
+        l.heard(now);
+        let (peer, session) = (l.peer, l.session.map(|(_, s)| s));
+        if session != Some(header.session) {
+            self.marks.hit(Mark::StaleFrameFenced);
+            let reason = format!("the peer sent a frame of session {}, which is not this one", header.session.0);
+            return self.outputs.push_back(Output::CloseLink { link, reason });
+        }
+        match (header.kind, &payload) {
+            (Kind::Heartbeat, FramePayload::Control(bytes)) => {
+                let echo = Header::new(Kind::HeartbeatEcho, header.session, GroupId(0));
+                self.send(peer, echo, SendPayload::Control(bytes.clone()));
+            }
+            (Kind::HeartbeatEcho, FramePayload::Control(bytes)) => {
+                if let (Some(l), Some(at)) = (self.link_of(link), Reader(bytes).u64()) {
+                    l.echo(now, Mono(at));
+                }
+            }
+            (Kind::Heartbeat | Kind::HeartbeatEcho, _) => {}
+            (Kind::Goodbye, _) => {
+                let reason = String::from("the peer said goodbye");
+                self.outputs.push_back(Output::CloseLink { link, reason });
+            }
+            _ if self.groups.get(&header.group).is_some_and(|g| g.config.peer == peer) => {
+                self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
+            }
+            _ => {
+                let reason =
+                    format!("the peer sent a frame for group number {}, which it does not share", header.group.0);
+                self.outputs.push_back(Output::CloseLink { link, reason });
+            }
+        }
+    }
+
+    fn sent(&mut self, link: LinkId, bytes: u64) {
+        let now = self.now.mono;
+        let Some(l) = self.link_of(link) else { return };
+        l.sent(now, bytes);
+        let peer = l.peer;
+        if let Some(id) = self.groups.values().find(|g| g.config.peer == peer).map(Group::id) {
+            self.touched.push(id);
+        }
+    }
+
+    fn send(&mut self, peer: NodeId, header: Header, payload: SendPayload) {
+        if let Some((link, _)) = self.links.get(&peer).and_then(|l| l.session) {
+            self.outputs.push_back(Output::Send { link, header, payload });
+        }
+    }
+
+    // ---- timers --------------------------------------------------------------------------------------------------
+
+    fn run_timers(&mut self) {
+        while let Some(key) = self.timers.pop_due(self.now.mono) {
+            match key {
+                TimerKey::Group(id, timer) => self.in_group(id, |g, cx| g.timer(cx, timer)),
+                TimerKey::Link(peer, LinkTimer::Heartbeat) => self.heartbeat(peer),
+                TimerKey::Link(peer, LinkTimer::Silence) => self.silence(peer),
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, peer: NodeId) {
+        let now = self.now.mono;
+        let Some(l) = self.links.get_mut(&peer) else { return };
+        let Some((_, session)) = l.session else { return };
+        l.look_for_congestion(now);
+        let header = Header::new(Kind::Heartbeat, session, GroupId(0));
+        self.send(peer, header, SendPayload::Control(now.0.to_le_bytes().to_vec()));
+        self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now.plus(limits::HEARTBEAT_EVERY));
+    }
+
+    fn silence(&mut self, peer: NodeId) {
+        let now = self.now.mono;
+        let limit = self.config.link_timeout;
+        let Some(l) = self.links.get(&peer) else { return };
+        let Some((link, _)) = l.session else { return };
+        let silent = l.silence(now);
+        if silent < limit {
+            return self.timers.set(TimerKey::Link(peer, LinkTimer::Silence), now.plus(limit - silent));
+        }
+        let reason = format!("nothing was heard from the peer for {} ms", silent.as_millis());
+        self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
+        self.link_down(link, &reason);
+    }
+
+    // ---- the end of a turn ----------------------------------------------------------------------------------------
+
+    /// What is worth doing once per turn: land batches, start resync reads, hand frames to the link, acknowledge.
+    fn end_turn(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        let mut touched = core::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        let mut peers: Vec<NodeId> = Vec::new();
+        for id in touched {
+            self.in_turn_end(id);
+            if let Some(peer) = self.groups.get(&id).map(|g| g.config.peer)
+                && !peers.contains(&peer)
+            {
+                peers.push(peer);
+            }
+        }
+        for peer in peers {
+            self.fill_link(peer);
+        }
+        self.touched.clear();
+        if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.phase, Phase::Stopped)) {
+            self.stopped = true;
+            self.outputs.push_back(Output::Stopped);
+        }
+    }
+
+    fn in_turn_end(&mut self, id: GroupId) {
+        self.in_group(id, |g, cx| {
+            g.land(cx);
+            g.pump_resync(cx);
+            g.send_due_ack(cx);
+        });
+    }
+
+    /// Hands frames to the link while it has credit, a frame of each group in turn.
+    fn fill_link(&mut self, peer: NodeId) {
+        let ids = self.groups_with(peer);
+        let mut idle = 0;
+        while idle < ids.len() {
+            let Some(l) = self.links.get_mut(&peer) else { return };
+            let Some((link, _)) = l.session.filter(|_| l.has_credit()) else { return };
+            let id = ids[l.turn % ids.len()];
+            l.turn = l.turn.wrapping_add(1);
+            let mut frame = None;
+            self.in_group(id, |g, cx| {
+                g.pump_resync(cx);
+                frame = g.next_frame(cx);
+            });
+            let Some((header, payload)) = frame else {
+                idle += 1;
+                continue;
+            };
+            idle = 0;
+            let bytes = payload_bytes(&payload) + HEADER_BYTES as u64;
+            if let Some(l) = self.links.get_mut(&peer) {
+                l.handed(self.now.mono, bytes);
+            }
+            self.outputs.push_back(Output::Send { link, header, payload });
+        }
+    }
+}
+
+/// A different number for each group from one source of randomness (splitmix64's finaliser, Steele et al. 2014).
+fn mix(entropy: u64, salt: u64) -> u64 {
+    let mut z = entropy.wrapping_add(salt.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

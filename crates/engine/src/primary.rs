@@ -1,0 +1,844 @@
+//! A write's life on the primary: room, overlap, number, mark, local write and stream side by side, answer by mode.
+//!
+//! ```text
+//! request -> room in the queue? -> range free? -> number, bits, queue, local write -> done here and there -> answer
+//!               (blocked)          (volume.waiting)                                    (waiting_ack)
+//! ```
+
+use alloc::vec;
+use core::time::Duration;
+
+use crate::group::{Cx, Group, GroupTimer, Op, Phase, Stream, TimerKey};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::limits;
+use crate::marks::Mark;
+use crate::queue::{Body, Item, cost};
+use crate::state::{Broken, Mode, Pause, Policy, Protection, State};
+use crate::time::{Mono, Wall};
+use crate::volume::{Conflict, FlushWaiter};
+use crate::wire::{Ack, Header, Kind, flags};
+use crate::{Buf, Bytes, Event, IoError, Output, SendPayload, Slice, Store};
+
+/// What the writer waits for at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Local,
+    Received,
+    Durable,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Data(Buf),
+    Zero { no_hole: bool },
+}
+
+/// How far the write came on the local volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Local {
+    Waiting,
+    Writing,
+    Flushing,
+    Done,
+}
+
+/// One write, trim or write-zeroes.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOp {
+    id: RequestId,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    what: What,
+    fua: bool,
+    since: Mono,
+    first: Seq,
+    last: Seq,
+    level: Level,
+    local: Local,
+    failed: Option<IoError>,
+    /// Nothing more is expected of the peer.
+    remote_done: bool,
+    /// The writer has its answer (early, under policy `strict`).
+    answered: bool,
+}
+
+impl WriteOp {
+    pub fn data(id: RequestId, volume: VolumeId, offset: u64, length: u64, buf: Buf, fua: bool, now: Mono) -> WriteOp {
+        WriteOp::new(id, volume, offset, length, What::Data(buf), fua, now)
+    }
+
+    pub fn zero(
+        id: RequestId,
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        no_hole: bool,
+        fua: bool,
+        now: Mono,
+    ) -> WriteOp {
+        WriteOp::new(id, volume, offset, length, What::Zero { no_hole }, fua, now)
+    }
+
+    fn new(id: RequestId, volume: VolumeId, offset: u64, length: u64, what: What, fua: bool, since: Mono) -> WriteOp {
+        assert!(length > 0 && length % limits::SECTOR_BYTES == 0 && offset % limits::SECTOR_BYTES == 0);
+        WriteOp {
+            id,
+            volume,
+            offset,
+            length,
+            what,
+            fua,
+            since,
+            first: Seq::NONE,
+            last: Seq::NONE,
+            level: Level::Local,
+            local: Local::Waiting,
+            failed: None,
+            remote_done: true,
+            answered: false,
+        }
+    }
+
+    /// Parts of at most this size get numbers of their own.
+    fn part_bytes(&self, part_bytes: u64) -> u64 {
+        match self.what {
+            What::Data(_) => part_bytes,
+            What::Zero { .. } => limits::ZERO_PART_BYTES_MAX,
+        }
+    }
+
+    fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
+        let parts = self.length.div_ceil(self.part_bytes(part_bytes));
+        let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
+        (payload + parts * limits::ITEM_OVERHEAD_BYTES, parts)
+    }
+}
+
+impl Group {
+    // ---- room ------------------------------------------------------------------------------------------------------
+
+    pub fn request_write(&mut self, cx: &mut Cx, op: WriteOp) {
+        let slot = self.slots.insert(Op::Write(op));
+        if self.blocked.is_empty() && self.has_room(cx, slot) {
+            return self.reserve_and_go(cx, slot);
+        }
+        cx.marks.hit(Mark::QueueFullWaited);
+        self.blocked.push_back(slot);
+        self.check_waits(cx);
+    }
+
+    fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
+        if !self.state.streams() || (self.queue.is_empty() && self.reserved_items == 0) {
+            return true;
+        }
+        let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
+        self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
+            && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
+    }
+
+    fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (volume, offset, length) = (op.volume, op.offset, op.length);
+        match self.volume(volume).conflict(offset, length) {
+            None => self.admit_write(cx, slot),
+            Some(conflict) => {
+                cx.marks.hit(match conflict {
+                    Conflict::Write => Mark::OverlapWaited,
+                    Conflict::Resync => Mark::WriteWaitedForResync,
+                });
+                let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+                self.reserved_bytes += bytes;
+                self.reserved_items += items;
+                self.volume(volume).wait_for_range(slot, offset, length, true);
+            }
+        }
+    }
+
+    /// Lets blocked writers in while there is room.
+    pub fn release_blocked(&mut self, cx: &mut Cx) {
+        while let Some(&slot) = self.blocked.front() {
+            if matches!(self.state, State::Failed(_)) || !self.has_room(cx, slot) {
+                return;
+            }
+            self.blocked.pop_front();
+            let waited = cx.now.mono.since(self.slots.write(slot).since);
+            self.counters.blocked_ns += waited.as_nanos() as u64;
+            self.reserve_and_go(cx, slot);
+        }
+    }
+
+    // ---- admission -------------------------------------------------------------------------------------------------
+
+    /// Ranges were freed: those who waited for them go on, in order of arrival.
+    pub fn wake_range_waiters(&mut self, cx: &mut Cx, volume: VolumeId) {
+        while let Some(slot) = self.volume(volume).next_free_waiter() {
+            if let Some(Op::Write(op)) = self.slots.get(slot) {
+                let (bytes, items) = op.cost_bytes(limits::PART_BYTES_MIN);
+                self.reserved_bytes -= bytes;
+                self.reserved_items -= items;
+                self.admit_write(cx, slot);
+            } else {
+                self.admit_resync_read(cx, slot);
+            }
+        }
+    }
+
+    /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
+    pub fn stamp(&mut self, cx: &Cx) -> Wall {
+        self.last_wall = Wall(cx.now.wall.0.max(self.last_wall.0 + 1));
+        self.last_wall
+    }
+
+    /// What writers must wait for now.
+    fn write_level(&self) -> Level {
+        let promised = self.stream.is_some_and(|s| s.promise_from.is_some());
+        match self.settings.mode {
+            Mode::Sync if promised => Level::Durable,
+            Mode::Nearsync if promised => Level::Received,
+            _ => Level::Local,
+        }
+    }
+
+    fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+        let wall = self.stamp(cx);
+        let level = self.write_level();
+        let streamed = self.stream.is_some();
+        let first = self.last_seq.next();
+        let op = self.slots.write(slot).clone();
+        let part = op.part_bytes(cx.peer.part_bytes);
+        let parts = if streamed { op.length.div_ceil(part) } else { 1 };
+        if parts > 1 {
+            cx.marks.hit(Mark::WriteSplitInParts);
+        }
+        if streamed {
+            self.enqueue_parts(&op, first, part, wall, level);
+        }
+        self.last_seq = Seq(self.last_seq.0 + parts);
+        let last = self.last_seq;
+        let volume = self.volume(op.volume);
+        volume.mark_write(op.offset, op.length, last, streamed);
+        volume.occupy(slot, op.offset, op.length, first, true);
+        let stored = self.slots.write(slot);
+        (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
+        if level > Level::Local {
+            stored.remote_done = false;
+            self.waiting_ack.push_back((last, slot));
+            self.set_timer(cx, GroupTimer::Waits, self.settings.wait_limit.min(Duration::from_secs(1)));
+        }
+        self.counters.writes += 1;
+        self.counters.written_bytes += op.length;
+        if cx.trace {
+            let part_bytes = if streamed { part } else { op.length };
+            cx.event(self.id(), Event::Admitted { id: op.id, first, last, part_bytes });
+        }
+        self.write_locally(cx, slot, &op, level);
+    }
+
+    fn enqueue_parts(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: Level) {
+        let mut done = 0;
+        let mut seq = first;
+        while done < op.length {
+            let length = part.min(op.length - done);
+            let (body, payload) = match &op.what {
+                What::Data(buf) => {
+                    let slice = Slice { buf: buf.clone(), start: done as u32, length: length as u32 };
+                    (Body::Data(slice), length)
+                }
+                What::Zero { no_hole } => (Body::Zero { no_hole: *no_hole }, 0),
+            };
+            self.queue.push(Item {
+                seq,
+                volume: op.volume,
+                offset: op.offset + done,
+                length,
+                wall,
+                flags: if level == Level::Received { flags::WANT_RECEIVED } else { 0 },
+                body,
+                cost_bytes: cost(payload),
+            });
+            done += length;
+            seq = seq.next();
+        }
+    }
+
+    fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
+        let token = Token::new(self.id(), slot);
+        let store = Store::Volume(self.id(), op.volume);
+        let durable = op.fua || level == Level::Durable;
+        cx.out.push_back(match &op.what {
+            What::Data(buf) => Output::Write {
+                token,
+                store,
+                offset: op.offset,
+                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
+                durable,
+                waits_for_peer: level > Level::Local,
+            },
+            What::Zero { no_hole } => {
+                Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }
+            }
+        });
+    }
+
+    // ---- completion ------------------------------------------------------------------------------------------------
+
+    pub fn write_done(&mut self, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
+        let op = self.slots.write(slot).clone();
+        let volume = self.volume(op.volume);
+        volume.release(slot);
+        let others_unflushed = volume.unflushed_bytes > 0;
+        let durable = op.fua || op.level == Level::Durable;
+        match result {
+            Ok(()) => {
+                if !durable {
+                    volume.unflushed_bytes += op.length;
+                }
+                let flush_too = op.fua && others_unflushed;
+                self.slots.write(slot).local = if flush_too { Local::Flushing } else { Local::Done };
+                if flush_too {
+                    self.want_flush(cx, op.volume, FlushWaiter::Write(slot));
+                }
+            }
+            Err(error) => self.local_write_failed(cx, slot, &op, error),
+        }
+        self.wake_range_waiters(cx, op.volume);
+        self.finish(cx, slot);
+        self.want_flush_for_bits(cx, op.volume);
+    }
+
+    /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
+    fn local_write_failed(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
+        cx.marks.hit(Mark::LocalWriteFailed);
+        self.volume(op.volume).mark_uncovered(op.offset, op.length);
+        let unsent_from = self.queue.first_unsent();
+        let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
+        while seq <= op.last && self.stream.is_some() {
+            self.queue.void(seq);
+            seq = seq.next();
+        }
+        let stored = self.slots.write(slot);
+        stored.local = Local::Done;
+        stored.failed = Some(error);
+        cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
+        self.set_timer(cx, GroupTimer::Autosync, Duration::from_secs(1));
+    }
+
+    /// Answers the writer when here and there is done what its mode asks, and forgets the write.
+    fn finish(&mut self, cx: &mut Cx, slot: u32) {
+        let broken = matches!(self.state, State::Failed(_));
+        let op = self.slots.write(slot);
+        if op.local != Local::Done || !(op.remote_done || op.failed.is_some()) {
+            return;
+        }
+        let (id, result) = (op.id, op.failed.map_or(if broken { Err(IoError::Io) } else { Ok(()) }, Err));
+        if !core::mem::replace(&mut op.answered, true) {
+            cx.reply(id, result);
+        }
+        if self.slots.write(slot).remote_done {
+            self.slots.take(slot);
+        }
+    }
+
+    // ---- flush -----------------------------------------------------------------------------------------------------
+
+    /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
+    /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
+    pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId) {
+        self.want_flush(cx, volume, FlushWaiter::Request(id));
+    }
+
+    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, waiter: FlushWaiter) {
+        let volume = self.volume(id);
+        if volume.flushing.is_some() {
+            // The one under way may have begun before the waiter's writes were complete.
+            return volume.flush_next.push(waiter);
+        }
+        volume.flush_now.push(waiter);
+        self.begin_flush(cx, id);
+    }
+
+    fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
+        let last = self.last_seq;
+        let volume = self.volume(id);
+        volume.flushing = Some(volume.complete_through(last));
+        volume.unflushed_bytes = 0;
+        let token = self.start_op(Op::LocalFlush(id));
+        cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), id) });
+    }
+
+    pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) {
+        let volume = self.volume(id);
+        let through = volume.flushing.take().expect("one flush at a time");
+        let waiters = core::mem::take(&mut volume.flush_now);
+        volume.flush_now = core::mem::take(&mut volume.flush_next);
+        if ok {
+            volume.flushed = volume.flushed.max(through);
+        } else {
+            volume.latched = true;
+            cx.marks.hit(Mark::FlushFailedLatched);
+        }
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, ok);
+        }
+        if !ok {
+            let later = core::mem::take(&mut self.volume(id).flush_now);
+            later.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        if !self.volume(id).flush_now.is_empty() {
+            self.begin_flush(cx, id);
+        }
+        self.clear_bits();
+    }
+
+    fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
+        let result = if ok { Ok(()) } else { Err(IoError::Io) };
+        match waiter {
+            FlushWaiter::Request(id) => cx.reply(id, result),
+            FlushWaiter::Engine => {}
+            FlushWaiter::Write(slot) => {
+                let op = self.slots.write(slot);
+                op.local = Local::Done;
+                op.failed = op.failed.or(result.err());
+                self.finish(cx, slot);
+            }
+        }
+    }
+
+    /// Flushes by itself after enough bytes or time, so that bits can clear (rule 2).
+    fn want_flush_for_bits(&mut self, cx: &mut Cx, id: VolumeId) {
+        let volume = self.volume(id);
+        if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
+            self.want_flush(cx, id, FlushWaiter::Engine);
+        } else if volume.wants_flush() {
+            self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
+        }
+    }
+
+    pub fn flush_for_bits(&mut self, cx: &mut Cx) {
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
+                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+            }
+        }
+    }
+
+    fn clear_bits(&mut self) {
+        let Some(applied) = self.stream.map(|s| s.applied) else { return };
+        self.volumes.iter_mut().for_each(|v| v.clear_confirmed(applied));
+    }
+
+    // ---- the stream ------------------------------------------------------------------------------------------------
+
+    /// The next frame of the stream, if the peer's window and the bytes allow it.
+    pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let stream = self.stream.as_mut().filter(|s| s.open)?;
+        let item = self.queue.next_ready()?;
+        let (kind, payload) = match &item.body {
+            Body::Data(slice) => (Kind::Data, SendPayload::Data(slice.clone())),
+            Body::Zero { .. } => (Kind::Zero, SendPayload::None),
+            Body::Void => (Kind::Void, SendPayload::None),
+            Body::Probe(hash) => (Kind::Probe, SendPayload::Control(hash.to_vec())),
+            Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
+            Body::Pending => return None,
+        };
+        let bytes = frame_cost(payload_bytes(&payload));
+        if stream.sent_bytes + bytes > stream.granted_bytes {
+            return None;
+        }
+        stream.sent_bytes += bytes;
+        if kind == Kind::Void {
+            cx.marks.hit(Mark::VoidSent);
+        }
+        let identity = &self.sb.current.identity;
+        let header = Header {
+            flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+            volume: item.volume,
+            origin: self.node,
+            incarnation: identity.incarnation,
+            generation_tag: identity.generation.tag,
+            seq: item.seq,
+            offset: item.offset,
+            length: item.length,
+            wall: item.wall,
+            ..Header::new(kind, cx.peer.session, self.config.id)
+        };
+        self.queue.advance();
+        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
+        Some((header, payload))
+    }
+
+    /// The peer's three confirmations and its window.
+    pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
+        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
+        let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
+        if !ordered || ack.received > self.last_seq {
+            return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
+        }
+        let forward = ack.received >= stream.received && ack.durable >= stream.durable && ack.applied >= stream.applied;
+        if !forward {
+            return self.protocol_error(cx, "an acknowledgement that goes back");
+        }
+        (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
+        stream.granted_bytes = ack.granted_bytes;
+        self.applied_wall = self.applied_wall.max(ack.applied_wall);
+        if !self.queue.confirm(ack.durable) {
+            return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
+        }
+        self.clear_bits();
+        self.release_acked(cx);
+        self.sync_progress(cx);
+        self.peer_paused(cx, ack.paused);
+        self.catch_up(cx);
+        self.release_blocked(cx);
+    }
+
+    fn release_acked(&mut self, cx: &mut Cx) {
+        let Some(stream) = self.stream else { return };
+        while let Some(&(last, slot)) = self.waiting_ack.front() {
+            let confirmed = match self.slots.write(slot).level {
+                Level::Local => last,
+                Level::Received => stream.received,
+                Level::Durable => stream.durable,
+            };
+            if last > confirmed {
+                return;
+            }
+            self.waiting_ack.pop_front();
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+    }
+
+    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
+        match (self.state, paused) {
+            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
+                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
+            }
+            (State::Paused(_), false) => {
+                let back =
+                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+                self.transition(cx, back, "the secondary has space again");
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes up the mode's promise once the backlog is small, and says so once it holds.
+    pub fn catch_up(&mut self, cx: &mut Cx) {
+        if self.state != State::CatchingUp {
+            return;
+        }
+        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
+        if stream.promise_from.is_none() {
+            let due = cx.now.mono.since(stream.catching_up_since) >= limits::CATCH_UP_AFTER;
+            let small = self.queue.bytes() <= limits::CATCH_UP_BYTES;
+            if small || due || self.settings.mode == Mode::Async {
+                stream.promise_from = Some(self.last_seq);
+            } else {
+                return self.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
+            }
+        }
+        if stream.promise_from.is_some_and(|from| from <= stream.durable) {
+            self.transition(cx, State::Replicating, "");
+        }
+    }
+
+    /// A new stream: numbers after `last_seq` travel in order.
+    pub fn begin_stream(&mut self, cx: &Cx) {
+        assert!(self.stream.is_none() && self.queue.is_empty());
+        self.stream = Some(Stream {
+            open: false,
+            granted_bytes: 0,
+            sent_bytes: 0,
+            received: self.last_seq,
+            durable: self.last_seq,
+            applied: self.last_seq,
+            promise_from: None,
+            catching_up_since: cx.now.mono,
+        });
+    }
+
+    /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
+    pub fn end_stream(&mut self, cx: &mut Cx, why: &str) {
+        let (items, bytes) = self.queue.clear();
+        self.stream = None;
+        self.hold_until = None;
+        if self.resync.take().is_some() {
+            cx.marks.hit(Mark::SyncInterrupted);
+        }
+        self.volumes.iter_mut().for_each(|v| v.forget_stream());
+        if items > 0 {
+            cx.event(self.id(), Event::QueueDropped { items, bytes, why: why.into() });
+        }
+    }
+
+    /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
+    pub fn fall_to_logging(&mut self, cx: &mut Cx, why: &str) {
+        if self.stream.is_some() {
+            self.end_stream(cx, why);
+        }
+        self.transition(cx, State::Logging, why);
+        if !self.waiting_ack.is_empty() {
+            cx.marks.hit(Mark::DegradeReleasedWriters);
+        }
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+        self.release_blocked(cx);
+    }
+
+    /// Everyone who waits is told that the outcome is unknown.
+    pub fn fail_waiting(&mut self, cx: &mut Cx) {
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.fail_write(cx, slot);
+        }
+        while let Some(slot) = self.blocked.pop_front() {
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(IoError::Io));
+            }
+        }
+    }
+
+    fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        op.remote_done = true;
+        if !core::mem::replace(&mut op.answered, true) {
+            cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });
+        }
+        self.finish(cx, slot);
+    }
+
+    /// The session with the peer ended while this node is primary.
+    pub fn stream_lost(&mut self, cx: &mut Cx, why: &str) {
+        if self.stream.is_none() {
+            if self.state == State::Logging && matches!(self.phase, Phase::Running) {
+                self.transition(cx, State::Logging, why);
+            }
+            return;
+        }
+        let mid_sync = self.resync.as_ref().is_some_and(|r| !r.repair);
+        self.resync = self.resync.take().filter(|_| mid_sync);
+        let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
+        if matches!(self.state, State::Queuing | State::Holding) {
+            return;
+        }
+        if !ordered || self.has_pending_items() {
+            return self.fall_to_logging(cx, why);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.open = false;
+        }
+        match (self.settings.mode, self.settings.policy) {
+            (Mode::Async | Mode::Logging, _) => self.transition(cx, State::Queuing, why),
+            (_, Policy::Degrade) => self.fall_to_logging(cx, why),
+            (_, Policy::Hold(window)) => {
+                self.hold_until = Some(cx.now.mono.plus(window));
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), cx.now.mono.plus(window));
+                self.transition(cx, State::Holding, why);
+            }
+            (_, Policy::Strict) => self.transition(cx, State::Holding, why),
+        }
+        self.check_waits(cx);
+    }
+
+    /// A repair read may stand in the middle of the queue; the order cannot be kept past it without its session.
+    fn has_pending_items(&self) -> bool {
+        self.queue.has_pending()
+    }
+
+    pub fn hold_ended(&mut self, cx: &mut Cx) {
+        if self.state == State::Holding && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
+            cx.marks.hit(Mark::HoldEnded);
+            self.fall_to_logging(cx, "the peer window ended");
+        }
+    }
+
+    /// The mode became `async` while writers were held: they are answered, the queue keeps the order.
+    pub fn stop_holding(&mut self, cx: &mut Cx) {
+        self.hold_until = None;
+        self.transition(cx, State::Queuing, "the mode became async while the link was down");
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+    }
+
+    /// The queue goes on where the peer stands.
+    pub fn continue_stream(&mut self, cx: &mut Cx, received: Seq, granted_bytes: u64) {
+        cx.marks.hit(Mark::QueueContinued);
+        self.queue.rewind(received);
+        if self.queue.unsent_bytes() > 0 {
+            cx.marks.hit(Mark::QueueRewound);
+        }
+        if self.state == State::Holding {
+            cx.marks.hit(Mark::HoldSavedByReconnect);
+        }
+        self.hold_until = None;
+        let held = self.state == State::Holding;
+        let stream = self.stream.as_mut().expect("only an existing stream continues");
+        stream.open = true;
+        (stream.granted_bytes, stream.sent_bytes) = (granted_bytes, 0);
+        // A crash of the peer may have lost what it had received but not landed.
+        stream.received = received;
+        stream.catching_up_since = cx.now.mono;
+        if !held {
+            stream.promise_from = None;
+        }
+        self.transition(cx, State::CatchingUp, "the link is back, the queue continues");
+        self.release_acked(cx);
+        self.catch_up(cx);
+    }
+
+    // ---- waiting ---------------------------------------------------------------------------------------------------
+
+    /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
+    pub fn check_waits(&mut self, cx: &mut Cx) {
+        self.check_blocked(cx);
+        self.check_unacked(cx);
+        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() {
+            self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+        }
+    }
+
+    fn check_blocked(&mut self, cx: &mut Cx) {
+        let Some(&slot) = self.blocked.front() else { return };
+        let since = self.slots.write(slot).since;
+        if self.state == State::Queuing {
+            cx.marks.hit(Mark::QueueFullLinkDown);
+            return self.fall_to_logging(cx, "the queue is full and the link is down");
+        }
+        let silent = cx.peer.silent_for(cx.now.mono);
+        if self.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+            cx.marks.hit(Mark::QueueFullPeerSilent);
+            return self.give_up_session(cx, "the queue is full and the peer is silent");
+        }
+        self.wait_limit_reached(cx, since);
+    }
+
+    fn check_unacked(&mut self, cx: &mut Cx) {
+        if let Some(&(_, slot)) = self.waiting_ack.front() {
+            let since = self.slots.write(slot).since;
+            self.wait_limit_reached(cx, since);
+        }
+    }
+
+    fn wait_limit_reached(&mut self, cx: &mut Cx, since: Mono) {
+        if cx.now.mono.since(since) < self.settings.wait_limit {
+            return;
+        }
+        cx.marks.hit(Mark::WaitLimitTripped);
+        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
+        match self.settings.policy {
+            Policy::Strict if promises => self.fail_overdue(cx),
+            Policy::Hold(_) if promises && self.state == State::Holding => {}
+            Policy::Hold(window) if promises && cx.now.mono.since(since) < self.settings.wait_limit + window => {}
+            _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
+        }
+    }
+
+    /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
+    fn fail_overdue(&mut self, cx: &mut Cx) {
+        let now = cx.now.mono;
+        let limit = self.settings.wait_limit;
+        while let Some(&(_, slot)) = self.waiting_ack.front() {
+            if now.since(self.slots.write(slot).since) < limit {
+                break;
+            }
+            self.waiting_ack.pop_front();
+            cx.marks.hit(Mark::StrictFailedWrite);
+            self.fail_write(cx, slot);
+        }
+        while let Some(&slot) = self.blocked.front() {
+            if now.since(self.slots.write(slot).since) < limit {
+                break;
+            }
+            self.blocked.pop_front();
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(IoError::Io));
+            }
+        }
+    }
+
+    /// The peer is connected but of no use: fall to logging and let autosync wait a while (rule 17).
+    fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
+        self.no_autosync_before = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
+        self.fall_to_logging(cx, why);
+        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+    }
+
+    // ---- clock and rest --------------------------------------------------------------------------------------------
+
+    /// An idle primary sends its clock, its state and its last number (rule 19).
+    pub fn send_tick(&mut self, cx: &mut Cx) {
+        if self.role() != Role::Primary {
+            return;
+        }
+        self.tell_primary_state(cx);
+        if cx.peer.link.is_some() {
+            self.set_timer(cx, GroupTimer::Tick, limits::TICK_EVERY);
+        }
+    }
+
+    pub fn tell_primary_state(&mut self, cx: &mut Cx) {
+        if self.role() != Role::Primary || self.hello.is_none() {
+            return;
+        }
+        let Some(link) = cx.peer.link else { return };
+        let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
+        let wall = if idle { self.stamp(cx) } else { self.last_wall };
+        let mode = Mode::ALL.iter().position(|m| *m == self.settings.mode).unwrap_or(0) as u8;
+        let header = Header { seq: self.last_seq, wall, ..Header::new(Kind::Tick, cx.peer.session, self.id()) };
+        cx.send(link, header, SendPayload::Control(vec![self.state.kind() as u8, mode]));
+    }
+
+    /// All local work is done and flushed.
+    pub fn primary_at_rest(&mut self, cx: &mut Cx) -> bool {
+        if self.slots.writes() > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
+            return false;
+        }
+        let mut rest = true;
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            let dirty_cache = volume.unflushed_bytes > 0 || volume.flushed < self.last_seq && volume.wants_flush();
+            if volume.flushing.is_some() {
+                rest = false;
+            } else if dirty_cache && !volume.latched {
+                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                rest = false;
+            }
+        }
+        rest
+    }
+
+    pub fn protection(&self) -> Protection {
+        if !self.serves() {
+            return Protection::None;
+        }
+        match (self.state, self.settings.mode) {
+            (State::Replicating, Mode::Sync) => Protection::BothDurable,
+            (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
+            (State::Holding, _) => Protection::Held,
+            (State::Failed(_), _) => Protection::None,
+            (state, _) if state.streams() => Protection::Queued,
+            _ => Protection::LocalOnly,
+        }
+    }
+}
+
+/// What one frame counts against the peer's window.
+pub(crate) fn frame_cost(payload_bytes: u64) -> u64 {
+    payload_bytes + crate::wire::HEADER_BYTES as u64
+}
+
+pub(crate) fn payload_bytes(payload: &SendPayload) -> u64 {
+    match payload {
+        SendPayload::None => 0,
+        SendPayload::Control(bytes) => bytes.len() as u64,
+        SendPayload::Data(slice) => u64::from(slice.length),
+    }
+}

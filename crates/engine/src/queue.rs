@@ -1,0 +1,192 @@
+//! What waits to be sent, and what was sent but is not durable at the peer: one run of consecutive numbers.
+
+use alloc::collections::VecDeque;
+
+use crate::Slice;
+use crate::ids::{Seq, VolumeId};
+use crate::limits::ITEM_OVERHEAD_BYTES;
+use crate::time::Wall;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// A resync or compare read is under way; what follows waits, the order has no gaps.
+    Pending,
+    Data(Slice),
+    Zero {
+        no_hole: bool,
+    },
+    Void,
+    Probe([u8; 32]),
+    SyncEnd,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub seq: Seq,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub wall: Wall,
+    pub flags: u16,
+    pub body: Body,
+    /// What it counts against the queue's limit.
+    pub cost_bytes: u64,
+}
+
+/// What a write of this payload counts against the limit.
+pub(crate) fn cost(payload_bytes: u64) -> u64 {
+    payload_bytes + ITEM_OVERHEAD_BYTES
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    items: VecDeque<Item>,
+    /// Place of the first unsent item in `items`.
+    unsent_from: usize,
+    bytes: u64,
+    unsent_bytes: u64,
+    pub bytes_hwm: u64,
+    pub items_hwm: u64,
+}
+
+impl Queue {
+    pub fn push(&mut self, item: Item) {
+        if let Some(last) = self.items.back() {
+            assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
+        }
+        self.bytes += item.cost_bytes;
+        self.unsent_bytes += item.cost_bytes;
+        self.items.push_back(item);
+        self.bytes_hwm = self.bytes_hwm.max(self.bytes);
+        self.items_hwm = self.items_hwm.max(self.items.len() as u64);
+    }
+
+    pub fn get_mut(&mut self, seq: Seq) -> Option<&mut Item> {
+        let first = self.items.front()?.seq;
+        self.items.get_mut(usize::try_from(seq.0.checked_sub(first.0)?).ok()?)
+    }
+
+    /// The next item to send, if its bytes are at hand.
+    pub fn next_ready(&self) -> Option<&Item> {
+        self.items.get(self.unsent_from).filter(|item| !matches!(item.body, Body::Pending))
+    }
+
+    /// The next item counts as sent.
+    pub fn advance(&mut self) {
+        let item = &self.items[self.unsent_from];
+        self.unsent_bytes -= item.cost_bytes;
+        self.unsent_from += 1;
+    }
+
+    /// The oldest number not sent yet.
+    pub fn first_unsent(&self) -> Option<Seq> {
+        self.items.get(self.unsent_from).map(|item| item.seq)
+    }
+
+    /// The number never becomes a write; no-op if it was confirmed already.
+    pub fn void(&mut self, seq: Seq) {
+        if let Some(item) = self.get_mut(seq) {
+            item.body = Body::Void;
+            item.length = 0;
+        }
+    }
+
+    pub fn has_pending(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.body, Body::Pending))
+    }
+
+    /// Everything up to `durable` is safe at the peer. `false`: the peer confirmed what was never sent.
+    #[must_use]
+    pub fn confirm(&mut self, durable: Seq) -> bool {
+        while self.items.front().is_some_and(|item| item.seq <= durable) {
+            if self.unsent_from == 0 {
+                return false;
+            }
+            let item = self.items.pop_front().expect("front was there");
+            self.unsent_from -= 1;
+            self.bytes -= item.cost_bytes;
+        }
+        true
+    }
+
+    /// After a reconnect: send again from `received` on.
+    pub fn rewind(&mut self, received: Seq) {
+        self.unsent_from = self.items.iter().take_while(|item| item.seq <= received).count();
+        self.unsent_bytes = self.items.iter().skip(self.unsent_from).map(|i| i.cost_bytes).sum();
+    }
+
+    /// Drops everything; returns items and bytes.
+    pub fn clear(&mut self) -> (u64, u64) {
+        let dropped = (self.items.len() as u64, self.bytes);
+        self.items.clear();
+        (self.unsent_from, self.bytes, self.unsent_bytes) = (0, 0, 0);
+        dropped
+    }
+
+    /// The number before the oldest kept.
+    pub fn kept_after(&self) -> Option<Seq> {
+        self.items.front().map(|item| Seq(item.seq.0 - 1))
+    }
+
+    pub fn oldest_wall(&self) -> Option<Wall> {
+        self.items.front().map(|item| item.wall)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    pub fn len(&self) -> u64 {
+        self.items.len() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(seq: u64) -> Item {
+        Item {
+            seq: Seq(seq),
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            wall: Wall(seq),
+            flags: 0,
+            body: Body::Void,
+            cost_bytes: 10,
+        }
+    }
+
+    #[test]
+    fn sending_confirming_and_rewinding_keep_one_run() {
+        let mut q = Queue::default();
+        (5..=9).for_each(|n| q.push(item(n)));
+        (0..3).for_each(|_| q.advance());
+        assert!(q.confirm(Seq(6)));
+        assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Some(Seq(6))));
+        assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(8)));
+        q.rewind(Seq(6));
+        assert_eq!((q.next_ready().map(|i| i.seq), q.unsent_bytes()), (Some(Seq(7)), 30));
+        assert!(!q.confirm(Seq(7)), "never sent since the rewind");
+        assert_eq!(q.clear(), (3, 30));
+    }
+
+    #[test]
+    fn an_item_without_its_bytes_holds_up_what_follows() {
+        let mut q = Queue::default();
+        q.push(Item { body: Body::Pending, ..item(1) });
+        q.push(item(2));
+        assert!(q.next_ready().is_none());
+        q.get_mut(Seq(1)).expect("queued").body = Body::Void;
+        assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(1)));
+    }
+}

@@ -1,0 +1,744 @@
+//! The receiving side: receive in order, land in the journal, confirm, apply behind in order, flush, confirm again.
+//!
+//! ```text
+//! receive -> landing -> batch (journal, durable) -> to_apply -> volumes -> flush -> superblock -> applied, trim
+//!   received                durable                                                            applied
+//! ```
+//! Nothing reaches a volume before it is durable in the journal: so a crash at any point leaves volumes + journal =
+//! a prefix of the write order (P2), once replayed.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
+use crate::limits;
+use crate::marks::Mark;
+use crate::primary::frame_cost;
+use crate::state::{Broken, Mode, State};
+use crate::superblock::JournalHead;
+use crate::time::Wall;
+use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
+use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
+
+/// What a record does, with its bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Data(Buf),
+    Zero {
+        no_hole: bool,
+    },
+    Void,
+    SyncEnd,
+    /// Compare this range with the primary's hash.
+    Probe([u8; 32]),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub seq: Seq,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub wall: Wall,
+    pub crc: u32,
+    pub content: Content,
+    /// What it counts against the window.
+    pub cost: u64,
+}
+
+impl Record {
+    fn payload_bytes(&self) -> u64 {
+        if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
+    }
+
+    fn touches(&self, other: &Record) -> bool {
+        self.volume == other.volume
+            && self.length > 0
+            && other.length > 0
+            && self.offset < other.offset + other.length
+            && other.offset < self.offset + self.length
+    }
+}
+
+#[derive(Debug)]
+struct Batch {
+    ordinal: u64,
+    last: Seq,
+    records: Vec<Record>,
+    done: bool,
+}
+
+#[derive(Debug)]
+struct Applying {
+    record: Record,
+    done: bool,
+}
+
+/// A flush cycle: everything written up to `upto` becomes durable on the volumes.
+#[derive(Clone, Copy, Debug)]
+struct Cycle {
+    upto: Seq,
+    wall: Wall,
+    head: JournalHead,
+    flushes: usize,
+    failed: bool,
+}
+
+/// A stream that waits to begin.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    begin: SyncBegin,
+    /// Names this attempt: a newer one overtakes it.
+    number: u64,
+    /// The superblock that names the stream is being written.
+    recording: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    generation: Generation,
+    incarnation: Incarnation,
+    pub received: Seq,
+    pub durable: Seq,
+    /// Written to the volumes up to here, not yet flushed.
+    pub written: Seq,
+    written_wall: Wall,
+    pub applied: Seq,
+    pub applied_wall: Wall,
+    landing: VecDeque<Record>,
+    batches: VecDeque<Batch>,
+    to_apply: VecDeque<Record>,
+    applying: VecDeque<Applying>,
+    pub ring: Ring,
+    window_bytes: u64,
+    held_bytes: u64,
+    received_bytes: u64,
+    unflushed_bytes: u64,
+    unflushed_volumes: Vec<VolumeId>,
+    cycle: Option<Cycle>,
+    /// The sync's end is written but not recorded.
+    sync_end: Option<Seq>,
+    /// A stream waits to begin until what came before is applied.
+    beginning: Option<Beginning>,
+    begins: u64,
+    pub paused: bool,
+    want_received: bool,
+    ack_due: bool,
+    /// A primary sends on this session.
+    pub streaming: bool,
+}
+
+impl Replica {
+    pub fn new(window_bytes: u64, journal_bytes: u64) -> Replica {
+        Replica {
+            generation: Generation::BLANK,
+            incarnation: Incarnation(0),
+            received: Seq::NONE,
+            durable: Seq::NONE,
+            written: Seq::NONE,
+            written_wall: Wall(0),
+            applied: Seq::NONE,
+            applied_wall: Wall(0),
+            landing: VecDeque::new(),
+            batches: VecDeque::new(),
+            to_apply: VecDeque::new(),
+            applying: VecDeque::new(),
+            ring: Ring::new(journal_bytes, JournalHead::default()),
+            window_bytes,
+            held_bytes: 0,
+            received_bytes: 0,
+            unflushed_bytes: 0,
+            unflushed_volumes: Vec::new(),
+            cycle: None,
+            sync_end: None,
+            beginning: None,
+            begins: 0,
+            paused: false,
+            want_received: false,
+            ack_due: false,
+            streaming: false,
+        }
+    }
+
+    pub fn position(&self) -> Position {
+        Position { generation: self.generation, incarnation: self.incarnation, seq: self.received }
+    }
+
+    /// Everything up to `position` is applied and recorded.
+    pub fn stand_at(&mut self, position: Position, wall: Wall) {
+        (self.generation, self.incarnation) = (position.generation, position.incarnation);
+        let seq = position.seq;
+        (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
+        (self.written_wall, self.applied_wall) = (wall, wall);
+    }
+
+    /// The primary may have sent this much in this session.
+    pub fn granted_bytes(&self) -> u64 {
+        self.received_bytes + self.window_bytes.saturating_sub(self.held_bytes)
+    }
+
+    /// A former replica's journal goes on where it was, should this node become secondary again.
+    pub fn after_promotion(config: &crate::GroupConfig, old: &Replica) -> Replica {
+        let mut new = Replica::new(config.window_bytes, config.journal_bytes);
+        new.ring = Ring::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
+        new
+    }
+
+    pub fn begins_sync(&self) -> bool {
+        self.beginning.is_some_and(|b| !b.begin.nothing_dirty)
+    }
+
+    pub fn new_session(&mut self) {
+        self.received_bytes = 0;
+        self.streaming = false;
+        self.beginning = None;
+    }
+
+    pub fn lost_session(&mut self) {
+        self.streaming = false;
+        self.beginning = None;
+        self.ack_due = false;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.landing.is_empty()
+            && self.batches.is_empty()
+            && self.to_apply.is_empty()
+            && self.applying.is_empty()
+            && self.cycle.is_none()
+    }
+
+    /// Records read back from the journal, to be applied as they were going to be.
+    pub fn replay(&mut self, records: Vec<Record>) {
+        let last = records.last().map_or(self.durable, |r| r.seq);
+        (self.received, self.durable) = (last, last);
+        self.held_bytes += records.iter().map(|r| r.cost).sum::<u64>();
+        self.to_apply.extend(records);
+    }
+
+    /// Replay has put everything on the volumes.
+    pub fn replayed(&mut self) -> bool {
+        self.to_apply.is_empty() && self.applying.is_empty()
+    }
+
+    /// Replay met the end of a sync.
+    pub fn take_sync_end(&mut self) -> bool {
+        self.sync_end.take().is_some()
+    }
+
+    pub fn written_wall(&self) -> Wall {
+        self.written_wall
+    }
+
+    /// Records waiting to be applied, in bytes.
+    pub fn unapplied_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+}
+
+impl Group {
+    // ---- receiving -------------------------------------------------------------------------------------------------
+
+    pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
+        let expected = self.replica.received.next();
+        let fits = self.role() == Role::Secondary
+            && matches!(self.phase, Phase::Running)
+            && self.replica.beginning.is_none()
+            && header.incarnation == self.replica.incarnation
+            && header.generation_tag == self.replica.generation.tag
+            && header.seq == expected;
+        if !fits {
+            return self.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
+        }
+        if !self.range_fits(header) {
+            return self.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
+        }
+        let Some(content) = content_of(header, payload) else {
+            return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
+        };
+        if matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        let payload_bytes = match &content {
+            Content::Probe(_) => 32,
+            _ => u64::from(header.payload_bytes),
+        };
+        let record = Record {
+            seq: header.seq,
+            volume: header.volume,
+            offset: header.offset,
+            length: header.length,
+            wall: header.wall,
+            crc: header.payload_crc,
+            content,
+            cost: frame_cost(payload_bytes),
+        };
+        let replica = &mut self.replica;
+        replica.received = header.seq;
+        replica.received_bytes += record.cost;
+        replica.held_bytes += record.cost;
+        replica.streaming = true;
+        if replica.held_bytes > replica.window_bytes {
+            return self.protocol_error(cx, "more than the window allows");
+        }
+        replica.landing.push_back(record);
+        if header.flags & flags::WANT_RECEIVED != 0 {
+            replica.want_received = true;
+            replica.ack_due = true;
+        }
+    }
+
+    fn range_fits(&self, header: &Header) -> bool {
+        if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
+            return true;
+        }
+        let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
+        let aligned = header.offset % limits::SECTOR_BYTES == 0 && header.length % limits::SECTOR_BYTES == 0;
+        let end = header.offset.checked_add(header.length);
+        aligned && header.length > 0 && end.is_some_and(|end| end <= volume.config.size_bytes)
+    }
+
+    // ---- landing ---------------------------------------------------------------------------------------------------
+
+    /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
+    /// lands together.
+    pub fn land(&mut self, cx: &mut Cx) {
+        while !self.replica.landing.is_empty() && self.replica.batches.len() < limits::BATCHES_IN_FLIGHT_MAX {
+            // With batches under way a small one waits for company: group commit.
+            let gathered: u64 = self.replica.landing.iter().map(Record::payload_bytes).sum();
+            if self.replica.batches.len() > 1 && gathered < limits::BATCH_BYTES_MAX / 4 {
+                return;
+            }
+            if !self.land_batch(cx) {
+                return;
+            }
+        }
+    }
+
+    fn land_batch(&mut self, cx: &mut Cx) -> bool {
+        let replica = &mut self.replica;
+        let batch_max = limits::BATCH_BYTES_MAX.min(replica.ring.bytes() / 4);
+        let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
+        for record in replica.landing.iter().take(ENTRIES_MAX) {
+            if count > 0 && bytes + record.payload_bytes() > batch_max {
+                break;
+            }
+            bytes += record.payload_bytes();
+            count += 1;
+        }
+        let bytes = bytes.next_multiple_of(limits::META_BLOCK_BYTES);
+        let last = replica.landing[count - 1].seq;
+        let tail_before = replica.ring.head_after(Seq(u64::MAX)).offset;
+        let Some((offset, ordinal)) = replica.ring.place(bytes, last) else {
+            cx.marks.hit(Mark::JournalFullWaited);
+            self.flush_replica(cx);
+            return false;
+        };
+        if offset < tail_before {
+            cx.marks.hit(Mark::JournalWrapped);
+        }
+        let records: Vec<Record> = replica.landing.drain(..count).collect();
+        let (index, parts) = self.batch_parts(&records, offset, ordinal, bytes as u32);
+        debug_assert_eq!(index.last(), last);
+        let mut all = vec![Bytes::Meta(index.encode())];
+        all.extend(parts);
+        self.replica.batches.push_back(Batch { ordinal, last, records, done: false });
+        let token = self.start_op(Op::JournalBatch { ordinal });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Journal(self.id()),
+            offset,
+            parts: all,
+            durable: true,
+            waits_for_peer: true,
+        });
+        true
+    }
+
+    fn batch_parts(&self, records: &[Record], ring_offset: u64, ordinal: u64, bytes: u32) -> (Index, Vec<Bytes>) {
+        let identity = &self.sb.current.identity;
+        let mut at = INDEX_BYTES as u32;
+        let mut entries = Vec::with_capacity(records.len());
+        let mut parts = Vec::new();
+        for record in records {
+            let payload_bytes = record.payload_bytes() as u32;
+            if let Content::Data(buf) = &record.content {
+                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
+            }
+            entries.push(Entry {
+                seq: record.seq,
+                kind: record.kind(),
+                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                volume: record.volume,
+                offset: record.offset,
+                length: record.length,
+                wall: record.wall,
+                payload_at: if payload_bytes > 0 { at } else { 0 },
+                payload_bytes,
+                payload_crc: if payload_bytes > 0 { record.crc } else { 0 },
+            });
+            at += payload_bytes;
+        }
+        let padding = bytes - at;
+        if padding > 0 {
+            parts.push(Bytes::Meta(vec![0; padding as usize]));
+        }
+        let index = Index {
+            tag: self.config.tag,
+            ring_offset,
+            ordinal,
+            boot: identity.incarnation,
+            origin: self.config.peer,
+            generation: self.replica.generation,
+            incarnation: self.replica.incarnation,
+            bytes,
+            entries,
+        };
+        (index, parts)
+    }
+
+    pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64, ok: bool) {
+        if !ok {
+            return self.fail(cx, Broken::Journal);
+        }
+        let replica = &mut self.replica;
+        if let Some(batch) = replica.batches.iter_mut().find(|b| b.ordinal == ordinal) {
+            batch.done = true;
+        }
+        // Durable is the unbroken run: a later batch that finished first waits.
+        while replica.batches.front().is_some_and(|b| b.done) {
+            let batch = replica.batches.pop_front().expect("front was there");
+            replica.durable = batch.last;
+            replica.ack_due = true;
+            replica.to_apply.extend(batch.records);
+        }
+        self.apply(cx);
+    }
+
+    // ---- applying --------------------------------------------------------------------------------------------------
+
+    /// Writes durable records to the volumes, in order where they overlap.
+    pub fn apply(&mut self, cx: &mut Cx) {
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
+            let Some(record) = self.replica.to_apply.front() else { break };
+            if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record)) {
+                cx.marks.hit(Mark::ApplyOverlapWaited);
+                break;
+            }
+            let record = self.replica.to_apply.pop_front().expect("front was there");
+            let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
+            self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
+            if !no_io {
+                self.apply_record(cx, &record);
+            }
+        }
+        self.collect_applied(cx);
+    }
+
+    fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
+        let token = self.start_op(Op::Apply { seq: record.seq });
+        let store = Store::Volume(self.id(), record.volume);
+        let (offset, length) = (record.offset, record.length);
+        cx.out.push_back(match &record.content {
+            Content::Data(buf) => Output::Write {
+                token,
+                store,
+                offset,
+                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
+                durable: false,
+                waits_for_peer: false,
+            },
+            Content::Zero { no_hole } => {
+                Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
+            }
+            Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
+            Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
+        });
+    }
+
+    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
+        let Some(at) = self.replica.applying.iter().position(|a| a.record.seq == seq) else {
+            unreachable!("an apply completes once")
+        };
+        let record = self.replica.applying[at].record.clone();
+        match (result, &record.content) {
+            (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
+            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
+            (Ok(_), _) => {
+                let replica = &mut self.replica;
+                replica.unflushed_bytes += record.length;
+                if !replica.unflushed_volumes.contains(&record.volume) {
+                    replica.unflushed_volumes.push(record.volume);
+                }
+            }
+        }
+        self.replica.applying[at].done = true;
+        self.collect_applied(cx);
+        self.apply(cx);
+        self.replay_goes_on(cx);
+    }
+
+    fn answer_probe(&mut self, cx: &mut Cx, seq: Seq, equal: bool) {
+        if let Some(link) = cx.peer.link.filter(|_| self.replica.streaming) {
+            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, self.id());
+            header.seq = seq;
+            header.flags = if equal { flags::EQUAL } else { 0 };
+            cx.send(link, header, SendPayload::None);
+        }
+    }
+
+    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
+    fn pause_apply(&mut self, cx: &mut Cx) {
+        if !core::mem::replace(&mut self.replica.paused, true) {
+            cx.marks.hit(Mark::ApplyPaused);
+            cx.event(
+                self.id(),
+                Event::Note("a volume has no space; apply waits, the journal keeps what arrives".into()),
+            );
+        }
+        self.replica.ack_due = true;
+        self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
+    pub fn retry_apply(&mut self, cx: &mut Cx) {
+        if !core::mem::take(&mut self.replica.paused) {
+            return;
+        }
+        self.replica.ack_due = true;
+        let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
+        let again: Vec<Record> = self
+            .replica
+            .applying
+            .iter()
+            .filter(|a| !a.done && !in_flight(a.record.seq, self))
+            .map(|a| a.record.clone())
+            .collect();
+        again.iter().for_each(|record| self.apply_record(cx, record));
+        self.apply(cx);
+    }
+
+    fn collect_applied(&mut self, cx: &mut Cx) {
+        let mut any = false;
+        while self.replica.applying.front().is_some_and(|a| a.done) {
+            let Applying { record, .. } = self.replica.applying.pop_front().expect("front was there");
+            let replica = &mut self.replica;
+            replica.written = record.seq;
+            replica.written_wall = record.wall;
+            replica.held_bytes -= record.cost;
+            any = true;
+            if matches!(record.content, Content::SyncEnd) {
+                replica.sync_end = Some(record.seq);
+            }
+            if cx.trace {
+                cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
+            }
+        }
+        if !any {
+            return;
+        }
+        self.replica.ack_due = true;
+        let hurry = self.replica.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.replica.sync_end.is_some();
+        if hurry {
+            self.flush_replica(cx);
+        } else {
+            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    // ---- flushing, recording, trimming -------------------------------------------------------------------------------
+
+    /// Begins a cycle unless one is under way or nothing was written since.
+    pub fn flush_replica(&mut self, cx: &mut Cx) {
+        let replica = &mut self.replica;
+        let starting = matches!(self.phase, Phase::Starting(_));
+        if starting
+            || replica.cycle.is_some()
+            || replica.written == replica.applied
+            || matches!(self.state, State::Failed(_))
+        {
+            return;
+        }
+        let volumes = core::mem::take(&mut replica.unflushed_volumes);
+        replica.unflushed_bytes = 0;
+        let head = replica.ring.head_after(replica.written);
+        let cycle =
+            Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
+        replica.cycle = Some(cycle);
+        for volume in &volumes {
+            let token = self.start_op(Op::ReplicaFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), *volume) });
+        }
+        if volumes.is_empty() {
+            self.cycle_flushed(cx);
+        }
+    }
+
+    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
+        let Some(cycle) = self.replica.cycle.as_mut() else { return };
+        cycle.flushes -= 1;
+        cycle.failed |= !ok;
+        if cycle.failed {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        if cycle.flushes == 0 {
+            self.cycle_flushed(cx);
+        }
+    }
+
+    fn cycle_flushed(&mut self, cx: &mut Cx) {
+        let Some(cycle) = self.replica.cycle else { return };
+        let identity = &mut self.sb.current.identity;
+        identity.position =
+            Position { generation: self.replica.generation, incarnation: self.replica.incarnation, seq: cycle.upto };
+        if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
+            identity.inconsistent = false;
+            self.replica.sync_end = None;
+        }
+        self.sb.current.journal = cycle.head;
+        self.sb.current.applied_wall = cycle.wall;
+        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+    }
+
+    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
+    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
+        let Some(cycle) = self.replica.cycle.take() else { return };
+        let replica = &mut self.replica;
+        replica.ring.trim(cycle.head);
+        replica.applied = upto;
+        replica.applied_wall = wall;
+        replica.ack_due = true;
+        self.land(cx);
+        if self.replica.written > self.replica.applied {
+            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// One acknowledgement per turn, if anything moved.
+    pub fn send_due_ack(&mut self, cx: &mut Cx) {
+        let replica = &mut self.replica;
+        if !core::mem::take(&mut replica.ack_due) || !replica.streaming {
+            return;
+        }
+        let Some(link) = cx.peer.link else { return };
+        let ack = Ack {
+            received: replica.received,
+            durable: replica.durable,
+            applied: replica.applied,
+            granted_bytes: replica.granted_bytes(),
+            applied_wall: replica.applied_wall,
+            paused: replica.paused,
+        };
+        cx.send_control(link, Kind::Ack, self.id(), ack.encode());
+    }
+
+    // ---- a stream begins ---------------------------------------------------------------------------------------------
+
+    pub fn sync_begin(&mut self, cx: &mut Cx, begin: SyncBegin) {
+        let welcome = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if !welcome || begin.from.generation.is_blank() {
+            return self.protocol_error(cx, "a sync although this node is not its secondary");
+        }
+        if matches!(self.state, State::Failed(_)) {
+            return self.say_hello(cx, Kind::GroupState);
+        }
+        self.replica.streaming = false;
+        self.replica.begins += 1;
+        self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
+        self.proceed_sync_begin(cx);
+    }
+
+    /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
+    /// before anything of it is accepted.
+    pub fn proceed_sync_begin(&mut self, cx: &mut Cx) {
+        let Some(Beginning { begin, number, recording: false }) = self.replica.beginning else { return };
+        if !self.replica_at_rest(cx) {
+            return;
+        }
+        self.replica.beginning = Some(Beginning { begin, number, recording: true });
+        let identity = &mut self.sb.current.identity;
+        identity.generation = begin.from.generation;
+        identity.parent = begin.parent;
+        identity.position = begin.from;
+        identity.inconsistent |= !begin.nothing_dirty;
+        identity.handed_over = false;
+        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.replica.ring.trim(self.sb.current.journal);
+        for volume in &mut self.volumes {
+            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
+        }
+        let wall = self.replica.applied_wall;
+        self.replica.stand_at(begin.from, wall);
+        self.save(cx, Some(AfterSuper::SyncReady { number }));
+    }
+
+    pub fn sync_ready(&mut self, cx: &mut Cx, number: u64) {
+        if !self.replica.beginning.is_some_and(|b| b.number == number) {
+            return;
+        }
+        self.replica.beginning = None;
+        self.replica.streaming = true;
+        self.replica.ack_due = true;
+        if let Some(link) = cx.peer.link {
+            cx.send_control(link, Kind::SyncReady, self.id(), Vec::new());
+        }
+    }
+
+    /// Everything received is applied, flushed and recorded.
+    pub fn replica_at_rest(&mut self, cx: &mut Cx) -> bool {
+        self.land(cx);
+        if self.replica.applied < self.replica.written {
+            self.flush_replica(cx);
+        }
+        self.replica.is_idle() && self.replica.applied == self.replica.received
+    }
+
+    // ---- the primary's clock -----------------------------------------------------------------------------------------
+
+    pub fn primary_tick(&mut self, header: &Header, payload: &[u8]) -> Option<()> {
+        let [state, mode] = payload else { return None };
+        let state = State::from_kind(*state)?;
+        let mode = *Mode::ALL.get(usize::from(*mode))?;
+        self.primary_says = Some((state, mode));
+        let replica = &mut self.replica;
+        if replica.streaming && header.seq == replica.applied && replica.applied == replica.received {
+            replica.applied_wall = replica.applied_wall.max(header.wall);
+            replica.ack_due = true;
+        }
+        // After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
+        if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && replica.beginning.is_none() {
+            replica.ack_due |= !core::mem::replace(&mut replica.streaming, true);
+        }
+        Some(())
+    }
+}
+
+impl Record {
+    fn kind(&self) -> RecordKind {
+        match self.content {
+            Content::Data(_) => RecordKind::Data,
+            Content::Zero { .. } => RecordKind::Zero,
+            // A comparison changes nothing; its number must still be there.
+            Content::Void | Content::Probe(_) => RecordKind::Void,
+            Content::SyncEnd => RecordKind::SyncEnd,
+        }
+    }
+}
+
+fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
+    Some(match (header.kind, payload) {
+        (Kind::Data, FramePayload::Data(buf)) => Content::Data(buf),
+        (Kind::Zero, FramePayload::None) => Content::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
+        (Kind::Void, FramePayload::None) => Content::Void,
+        (Kind::SyncEnd, FramePayload::None) => Content::SyncEnd,
+        (Kind::Probe, FramePayload::Control(hash)) => Content::Probe(hash.try_into().ok()?),
+        _ => return None,
+    })
+}

@@ -1,0 +1,523 @@
+//! Regions travel in the one ordered stream (rule 7): a region is read under a lock on its range, takes its number at
+//! that moment, and is sent between the live writes with lower and higher numbers. So the secondary applies a resync like
+//! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::identity::{Decision, Role, decide};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES};
+use crate::marks::Mark;
+use crate::queue::{Body, Item, cost};
+use crate::state::{Broken, Mode, State};
+use crate::volume::Conflict;
+use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
+use crate::{CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+
+/// Failed reads of regions before the group gives up.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// A range to be sent or compared.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+}
+
+/// One read under way, or waiting for its range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResyncRead {
+    range: Range,
+    compare: bool,
+    seq: Seq,
+    /// The pass it belongs to; a read of an older pass is forgotten.
+    pass: u64,
+}
+
+/// A pass over the dirty regions.
+#[derive(Debug)]
+pub(crate) struct Resync {
+    pass: u64,
+    /// The peer is ready for it.
+    ready: bool,
+    /// Compare by hash before sending: what the bits say is only "perhaps".
+    compare: bool,
+    /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
+    pub repair: bool,
+    /// Next region to look at.
+    volume: usize,
+    region: u64,
+    reads: usize,
+    reading_bytes: u64,
+    probes: BTreeMap<Seq, Range>,
+    /// Ranges found different, or whose read failed.
+    resend: VecDeque<Range>,
+    failures: u32,
+    end: Option<Seq>,
+    pub total_bytes: u64,
+    pub done_bytes: u64,
+    pub sent_bytes: u64,
+}
+
+impl Resync {
+    fn new(pass: u64, compare: bool, repair: bool, total_bytes: u64) -> Resync {
+        Resync {
+            pass,
+            ready: repair,
+            compare,
+            repair,
+            volume: 0,
+            region: 0,
+            reads: 0,
+            reading_bytes: 0,
+            probes: BTreeMap::new(),
+            resend: VecDeque::new(),
+            failures: 0,
+            end: None,
+            total_bytes,
+            done_bytes: 0,
+            sent_bytes: 0,
+        }
+    }
+}
+
+impl Group {
+    // ---- meeting the peer ------------------------------------------------------------------------------------------
+
+    pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
+        if let Some(what) = self.sizes_disagree(&hello) {
+            self.hello = None;
+            self.fall_if_primary(cx, &what);
+            return;
+        }
+        self.hello = Some(hello);
+        self.meet_peer(cx);
+        self.tell_primary_state(cx);
+        self.send_tick(cx);
+    }
+
+    /// The peer's role or health changed within the session.
+    pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
+        let failed = hello.failed;
+        self.hello = Some(hello);
+        if failed {
+            return self
+                .fall_if_primary(cx, "the peer reports that its half of the group has failed; see 'status' there");
+        }
+        if self.state == State::Logging {
+            self.meet_peer(cx);
+        }
+    }
+
+    fn fall_if_primary(&mut self, cx: &mut Cx, why: &str) {
+        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
+            self.fall_to_logging(cx, why);
+        }
+    }
+
+    /// Rule 21: a secondary smaller than its primary is refused with both numbers.
+    fn sizes_disagree(&self, hello: &GroupHello) -> Option<alloc::string::String> {
+        if hello.volume_bytes.len() != self.volumes.len() {
+            return Some(alloc::format!(
+                "the peer has {} volumes in this group, this node {}",
+                hello.volume_bytes.len(),
+                self.volumes.len()
+            ));
+        }
+        for (index, (theirs, ours)) in hello.volume_bytes.iter().zip(&self.volumes).enumerate() {
+            let ours = ours.config.size_bytes;
+            let (primary, secondary) = if self.role() == Role::Primary { (ours, *theirs) } else { (*theirs, ours) };
+            if secondary < primary && hello.identity.role != self.role() {
+                return Some(alloc::format!(
+                    "volume {} is smaller on the secondary ({secondary} bytes) than on the primary ({primary} bytes); enlarge it",
+                    index + 1
+                ));
+            }
+        }
+        None
+    }
+
+    fn decision(&self) -> Option<Decision> {
+        let hello = self.hello.as_ref()?;
+        Some(decide(&self.identity(), &hello.identity, self.unbroken()))
+    }
+
+    pub fn meet_peer(&mut self, cx: &mut Cx) {
+        if self.role() != Role::Primary
+            || !matches!(self.phase, Phase::Running)
+            || matches!(self.state, State::Failed(_))
+        {
+            return;
+        }
+        let Some(decision) = self.decision() else { return };
+        let Some(hello) = &self.hello else { return };
+        let (granted, failed) = (hello.granted_bytes, hello.failed);
+        cx.event(self.id(), Event::Decided { decision });
+        match decision {
+            _ if failed => {
+                self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
+            }
+            Decision::Continue(received) if self.stream.is_some() => self.continue_stream(cx, received, granted),
+            Decision::Continue(_) | Decision::UpdateSync => {
+                self.fall_to_logging(cx, "the link is up, a sync is due");
+                self.try_autosync(cx);
+            }
+            Decision::NeedsFullSync(why) => {
+                self.fall_to_logging(cx, &alloc::format!("{why}"));
+            }
+            Decision::Refuse(why) => {
+                cx.marks.hit(Mark::ForkRefused);
+                self.fall_to_logging(cx, &alloc::format!("{why}"));
+            }
+            Decision::Idle => {}
+        }
+    }
+
+    // ---- beginning -------------------------------------------------------------------------------------------------
+
+    /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
+    pub fn try_autosync(&mut self, cx: &mut Cx) {
+        if self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        match self.state {
+            State::Logging => self.autosync_from_logging(cx),
+            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(),
+            _ => {}
+        }
+    }
+
+    fn autosync_from_logging(&mut self, cx: &mut Cx) {
+        if self.settings.mode == Mode::Logging || self.hello.is_none() {
+            return;
+        }
+        if self.sb.current.held_in_logging || !self.settings.autosync {
+            return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
+        }
+        if cx.now.mono < self.no_autosync_before {
+            let wait = self.no_autosync_before.since(cx.now.mono);
+            return self.set_timer(cx, GroupTimer::Autosync, wait);
+        }
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed);
+        if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
+            self.begin_sync(cx, false);
+        }
+    }
+
+    fn begin_repair(&mut self) {
+        let mut skipped = 0;
+        if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+            self.passes += 1;
+            self.resync = Some(Resync::new(self.passes, false, true, self.dirty_bytes()));
+        }
+    }
+
+    fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
+        let Some(link) = cx.peer.link else { return };
+        if full {
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.sb.current.compare = false;
+            self.save(cx, None);
+        }
+        let compare = self.sb.current.compare;
+        let dirty_bytes = self.dirty_bytes();
+        cx.marks.hit(match (full, compare) {
+            (true, _) => Mark::FullSyncBegan,
+            (_, true) => Mark::CompareSyncBegan,
+            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
+            _ => Mark::UpdateSyncBegan,
+        });
+        self.begin_stream(cx);
+        self.passes += 1;
+        self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
+        self.counters.syncs += 1;
+        let begin = SyncBegin {
+            from: self.place(self.last_seq),
+            parent: self.sb.current.identity.parent,
+            nothing_dirty: dirty_bytes == 0,
+        };
+        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        let why = match (full, compare) {
+            (true, _) => "full sync",
+            (_, true) => "comparing every region: the last stop of this primary was not clean",
+            _ => "update sync",
+        };
+        self.transition(cx, State::Syncing, why);
+    }
+
+    pub fn peer_sync_ready(&mut self, cx: &mut Cx) {
+        let waiting = self.resync.as_mut().filter(|r| !r.ready);
+        let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else {
+            return self.protocol_error(cx, "SyncReady although no sync was begun");
+        };
+        resync.ready = true;
+        stream.open = true;
+    }
+
+    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
+        }
+        if self.settings.mode == Mode::Logging {
+            return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
+        }
+        self.sb.current.held_in_logging = false;
+        let Some(decision) = self.decision() else {
+            return self.sync_without_peer(cx, id, full);
+        };
+        match decision {
+            Decision::Refuse(why) => return cx.refuse(id, &alloc::format!("{why}")),
+            Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &alloc::format!("{why}")),
+            _ => {}
+        }
+        if self.hello.as_ref().is_some_and(|h| h.failed) {
+            return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
+        }
+        let already = self.state.streams() && !full;
+        if !already {
+            self.fall_to_logging(cx, "the operator asked for a sync");
+            self.begin_sync(cx, full);
+        }
+        let text = if already { "the group is already in step; nothing to do" } else { "sync began" };
+        self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
+    }
+
+    fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if full {
+            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        self.save(cx, None);
+        let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
+        cx.answer(id, CommandResult::Warning(text.into()));
+    }
+
+    // ---- the pass --------------------------------------------------------------------------------------------------
+
+    /// Starts reads while the stream has use for them; live writes go first.
+    pub fn pump_resync(&mut self, cx: &mut Cx) {
+        loop {
+            let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
+            let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
+            let busy = resync.reads >= limits::RESYNC_READS_MAX
+                || backlog >= limits::RESYNC_BACKLOG_BYTES
+                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
+                || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
+                || self.queue.len() >= self.settings.queue_items / 2;
+            if busy {
+                return;
+            }
+            match self.next_range(cx) {
+                Some((range, compare)) => self.read_range(cx, range, compare),
+                None if self.end_pass(cx) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn next_range(&mut self, cx: &mut Cx) -> Option<(Range, bool)> {
+        let resync = self.resync.as_mut()?;
+        if let Some(range) = resync.resend.pop_front() {
+            return Some((range, false));
+        }
+        let longest = if resync.compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
+        while let Some(volume) = self.volumes.get(resync.volume) {
+            let mut skipped = 0;
+            let found = volume.next_to_ship(resync.region, &mut skipped);
+            if skipped > 0 {
+                cx.marks.hit(Mark::ResyncSkippedCovered);
+            }
+            let Some(first) = found else {
+                resync.volume += 1;
+                resync.region = 0;
+                continue;
+            };
+            let mut next = first + 1;
+            let size = volume.config.size_bytes;
+            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && volume.must_ship(next) {
+                next += 1;
+            }
+            resync.region = next;
+            let offset = first * REGION_BYTES;
+            let length = (next * REGION_BYTES).min(size) - offset;
+            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, resync.compare));
+        }
+        None
+    }
+
+    fn read_range(&mut self, cx: &mut Cx, range: Range, compare: bool) {
+        let resync = self.resync.as_mut().expect("a pass is under way");
+        resync.reads += 1;
+        resync.reading_bytes += range.length;
+        let pass = resync.pass;
+        let slot = self.slots.insert(Op::Resync(ResyncRead { range, compare, seq: Seq::NONE, pass }));
+        match self.volume(range.volume).conflict(range.offset, range.length) {
+            None => self.admit_resync_read(cx, slot),
+            Some(conflict) => {
+                if conflict == Conflict::Write {
+                    cx.marks.hit(Mark::ResyncWaitedForWrite);
+                }
+                self.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
+            }
+        }
+    }
+
+    /// The range is free: lock it, take the number, read.
+    pub fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
+        let Some(Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+        let mut read = *read;
+        if !self.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+            // The stream ended while the read waited for its range.
+            self.slots.take(slot);
+            return;
+        }
+        let Range { volume, offset, length } = read.range;
+        let wall = self.stamp(cx);
+        self.last_seq = self.last_seq.next();
+        read.seq = self.last_seq;
+        if let Some(op) = self.slots.get_resync(slot) {
+            *op = read;
+        }
+        self.volume(volume).mark_shipped(offset, length, read.seq);
+        self.volume(volume).occupy(slot, offset, length, read.seq, false);
+        let payload = if read.compare { 0 } else { length };
+        self.queue.push(Item {
+            seq: read.seq,
+            volume,
+            offset,
+            length,
+            wall,
+            flags: flags::RESYNC,
+            body: Body::Pending,
+            cost_bytes: cost(payload),
+        });
+        let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
+        cx.out.push_back(if read.compare {
+            Output::ReadHash { token, store, offset, length: length as u32 }
+        } else {
+            Output::Read { token, store, offset, length: length as u32, crc: None }
+        });
+    }
+
+    pub fn resync_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        let Some(Op::Resync(read)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
+        let range = read.range;
+        self.volume(range.volume).release(slot);
+        if self.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+            self.place_read(cx, &read, result);
+        }
+        self.wake_range_waiters(cx, range.volume);
+    }
+
+    fn place_read(&mut self, cx: &mut Cx, read: &ResyncRead, result: Result<IoDone, IoError>) {
+        let range = read.range;
+        let resync = self.resync.as_mut().expect("checked by the caller");
+        resync.reads -= 1;
+        resync.reading_bytes -= range.length;
+        let body = match result {
+            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { buf, .. }) => {
+                resync.sent_bytes += range.length;
+                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+            }
+            Ok(IoDone::Hash(hash)) => {
+                resync.probes.insert(read.seq, range);
+                Body::Probe(hash)
+            }
+            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Err(_) => {
+                resync.failures += 1;
+                resync.resend.push_back(range);
+                Body::Void
+            }
+        };
+        let voided = matches!(body, Body::Void);
+        if !voided && !read.compare {
+            resync.done_bytes += range.length;
+            resync.failures = 0;
+        }
+        let failures = resync.failures;
+        if let Some(item) = self.queue.get_mut(read.seq) {
+            item.body = body;
+        }
+        if voided {
+            self.volume(range.volume).mark_uncovered(range.offset, range.length);
+        }
+        self.counters.resynced_bytes += range.length;
+        if failures >= READ_FAILURES_MAX {
+            self.fail(cx, Broken::VolumeRead);
+        }
+    }
+
+    /// The peer's answer to a hash.
+    pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
+        let Some(resync) = self.resync.as_mut() else { return };
+        let Some(range) = resync.probes.remove(&header.seq) else { return };
+        if header.flags & flags::EQUAL != 0 {
+            cx.marks.hit(Mark::ProbeEqual);
+            resync.done_bytes += range.length;
+            return;
+        }
+        cx.marks.hit(Mark::ProbeDiffered);
+        resync.resend.push_back(range);
+        self.volume(range.volume).mark_uncovered(range.offset, range.length);
+    }
+
+    /// Nothing is left to read: when all answers are in, the end takes its number. True: there is something left.
+    fn end_pass(&mut self, cx: &mut Cx) -> bool {
+        let Some(resync) = self.resync.as_mut() else { return false };
+        if resync.reads > 0 || !resync.probes.is_empty() {
+            return false;
+        }
+        let mut skipped = 0;
+        let left = self.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
+        if let Some(volume) = left {
+            // A local write failed behind the walk.
+            (resync.volume, resync.region) = (volume, 0);
+            return true;
+        }
+        if resync.repair {
+            self.resync = None;
+            return false;
+        }
+        let wall = self.stamp(cx);
+        self.last_seq = self.last_seq.next();
+        let seq = self.last_seq;
+        self.queue.push(Item {
+            seq,
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            wall,
+            flags: 0,
+            body: Body::SyncEnd,
+            cost_bytes: cost(0),
+        });
+        if let Some(resync) = self.resync.as_mut() {
+            resync.end = Some(seq);
+        }
+        false
+    }
+
+    /// The sync is over once the peer applied its end.
+    pub fn sync_progress(&mut self, cx: &mut Cx) {
+        let (Some(resync), Some(stream)) = (self.resync.as_ref(), self.stream.as_mut()) else { return };
+        if !resync.end.is_some_and(|end| end <= stream.applied) {
+            return;
+        }
+        stream.catching_up_since = cx.now.mono;
+        let sent_bytes = resync.sent_bytes;
+        self.resync = None;
+        if core::mem::take(&mut self.sb.current.compare) {
+            self.save(cx, None);
+        }
+        cx.event(self.id(), Event::SyncEnded { sent_bytes });
+        if let Some(hello) = self.hello.as_mut() {
+            hello.identity.generation = self.sb.current.identity.generation;
+            hello.identity.inconsistent = false;
+        }
+        self.transition(cx, State::CatchingUp, "the sync is done");
+    }
+}

@@ -1,0 +1,180 @@
+//! Demotion and promotion, by hand: the operator demotes one side, then promotes the other. A promotion takes a new
+//! generation that names where it left the old one, durable before the first write is served (rule 5).
+
+use alloc::format;
+use core::time::Duration;
+
+use crate::CommandResult;
+use crate::Output;
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Phase};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::marks::Mark;
+use crate::state::State;
+use crate::time::Mono;
+use crate::wire::Kind;
+
+/// How long a demotion waits for the peer to have everything.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+impl Group {
+    pub fn demote(&mut self, cx: &mut Cx, id: CommandId) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary already");
+        }
+        cx.out.push_back(Output::Serve { group: self.id(), open: false });
+        self.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
+    }
+
+    pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
+        let overdue = cx.now.mono >= deadline;
+        if overdue {
+            self.fail_waiting(cx);
+        }
+        if matches!(self.state, State::Failed(_)) {
+            self.phase = Phase::Running;
+            return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
+        }
+        if !self.primary_at_rest(cx) {
+            return;
+        }
+        let draining = self.stream.is_some_and(|s| s.open && s.applied < self.last_seq);
+        if draining && !overdue {
+            return;
+        }
+        let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
+        let clean = all_there && self.dirty_bytes() == 0;
+        let dirty_bytes = self.dirty_bytes();
+        let position = self.place(self.last_seq);
+        let wall = self.last_wall;
+        self.fall_to_logging(cx, "demoted");
+        let identity = &mut self.sb.current.identity;
+        identity.role = Role::Secondary;
+        identity.position = position;
+        identity.handed_over = clean;
+        identity.inconsistent = false;
+        self.replica.stand_at(position, wall);
+        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.sb.current.applied_wall = wall;
+        let text = if clean {
+            format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
+        } else {
+            format!(
+                "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
+            )
+        };
+        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
+        self.phase = Phase::Recording;
+        self.save(cx, Some(AfterSuper::Demoted { id, text, warn: !clean }));
+    }
+
+    pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
+        self.phase = Phase::Running;
+        cx.event(self.id(), crate::Event::Demoted);
+        self.say_hello(cx, Kind::GroupState);
+        cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+    }
+
+    pub fn promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if self.role() == Role::Primary {
+            return cx.refuse(id, "this node is the primary already");
+        }
+        let identity = self.sb.current.identity;
+        if identity.generation.is_blank() {
+            return cx
+                .refuse(id, "this node has never completed a sync: it holds no image of the group, --force or not");
+        }
+        if identity.inconsistent || self.replica.begins_sync() {
+            cx.marks.hit(Mark::PromoteRefusedMidSync);
+            return cx.refuse(
+                id,
+                "a sync to this node has begun and not ended: no consistent image exists yet, --force or not; let the sync end first",
+            );
+        }
+        if !force && let Some(why) = self.promote_needs_force(cx) {
+            return cx.refuse(id, &why);
+        }
+        cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        self.phase = Phase::Promoting { id, force, entropy };
+    }
+
+    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
+    fn promote_needs_force(&self, cx: &Cx) -> Option<alloc::string::String> {
+        let at = self.replica.position().seq.0;
+        let hello = match &self.hello {
+            Some(hello) if cx.peer.link.is_some() => hello,
+            _ => {
+                return Some(format!(
+                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+                ));
+            }
+        };
+        if hello.identity.role == Role::Primary {
+            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
+        }
+        let same_place = hello.identity.handed_over && hello.identity.position == self.replica.position();
+        if same_place {
+            return None;
+        }
+        Some(format!(
+            "the peer was demoted with {} bytes that this node does not have; \
+             --force promotes this node at sequence {at} and gives them up",
+            hello.dirty_bytes
+        ))
+    }
+
+    pub fn proceed_promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if matches!(self.state, State::Failed(_)) {
+            self.phase = Phase::Running;
+            return cx.refuse(id, "a store of this node failed while the journal was being applied");
+        }
+        if !self.replica_at_rest(cx) {
+            return;
+        }
+        let position = self.replica.position();
+        let identity = &mut self.sb.current.identity;
+        let generation = Generation { number: identity.generation.number + 1, tag: entropy };
+        identity.parent = position;
+        identity.generation = generation;
+        identity.incarnation.0 += 1;
+        identity.role = Role::Primary;
+        identity.handed_over = false;
+        self.sb.current.compare = false;
+        self.sb.current.held_in_logging = false;
+        self.last_seq = Seq::NONE;
+        self.last_wall = self.replica.applied_wall;
+        self.applied_wall = self.replica.applied_wall;
+        let peer_dirty = self.hello.as_ref().is_none_or(|h| !h.identity.handed_over);
+        for volume in &mut self.volumes {
+            *volume = crate::volume::Volume::new(volume.config);
+            if force && peer_dirty {
+                // What the peer wrote alone is not known here: every region may differ (P3).
+                volume.dirty.set_all();
+            }
+        }
+        let text = if force && peer_dirty {
+            format!(
+                "promoted at sequence {}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow",
+                position.seq.0
+            )
+        } else {
+            format!("promoted at sequence {}, nothing is missing", position.seq.0)
+        };
+        self.phase = Phase::Recording;
+        self.save(cx, Some(AfterSuper::Promoted { id, text, warn: force && peer_dirty }));
+    }
+
+    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
+        self.phase = Phase::Running;
+        let generation = self.sb.current.identity.generation;
+        cx.event(self.id(), crate::Event::Promoted { generation });
+        self.replica = crate::replica::Replica::after_promotion(&self.config, &self.replica);
+        self.reason = "promoted".into();
+        cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+        self.say_hello(cx, Kind::GroupState);
+        self.meet_peer(cx);
+    }
+}

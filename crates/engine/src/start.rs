@@ -1,0 +1,427 @@
+//! Taking up a group: superblock, then dirty regions (primary) or journal replay (secondary), then a new incarnation,
+//! durable before the first number or batch of this run (rule 5).
+//!
+//! ```text
+//! read superblocks -> [clean primary: read bitmap] -> [secondary: replay journal, flush] -> record -> ready
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::bitmap::{decode_bitmaps, file_bytes};
+use crate::group::{AfterSuper, Cx, Group, Op, Phase};
+use crate::identity::{Identity, Role};
+use crate::ids::*;
+use crate::journal::{Entry, INDEX_BYTES, Index, RecordKind, Ring};
+use crate::marks::Mark;
+use crate::replica::{Content, Record};
+use crate::state::{Broken, State};
+use crate::superblock::{self, JournalHead, Superblock};
+use crate::wire::Kind;
+use crate::{Event, IoDone, IoError, Output, Store};
+
+/// How far the start has come.
+#[derive(Debug)]
+pub(crate) enum StartStage {
+    Idle,
+    Superblocks { entropy: u64 },
+    Bitmap,
+    Replay(Replay),
+    Flush { left: usize },
+    Recording,
+}
+
+/// Replay of the journal, one batch at a time: read, check whole, apply.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    /// Where the next batch is expected.
+    next: JournalHead,
+    /// Not found there: it may have wrapped.
+    tried_start: bool,
+    /// The last batch's run: a batch of an older run behind it is a left-over.
+    boot: Incarnation,
+    /// Last number replayed or applied before.
+    last: Seq,
+    batch: Option<Index>,
+    payloads: Vec<crate::Buf>,
+    damaged: bool,
+    applying: bool,
+    records: u64,
+}
+
+impl Group {
+    pub fn start(&mut self, cx: &mut Cx, entropy: u64) {
+        self.phase = Phase::Starting(StartStage::Superblocks { entropy });
+        let length = 2 * superblock::BYTES as u32;
+        self.read_meta(cx, Store::Superblock(self.id()), 0, length);
+    }
+
+    fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
+        let token = self.start_op(Op::StartRead);
+        cx.out.push_back(Output::ReadMeta { token, store, offset, length });
+    }
+
+    /// A read or flush of the start completed.
+    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        let Phase::Starting(stage) = &mut self.phase else { return };
+        match stage {
+            StartStage::Superblocks { entropy } => {
+                let entropy = *entropy;
+                match result {
+                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy),
+                    _ => self.start_failed(cx, Broken::Superblock, "the superblock cannot be read"),
+                }
+            }
+            StartStage::Bitmap => {
+                let image = match result {
+                    Ok(IoDone::Meta(bytes)) => bytes,
+                    _ => Vec::new(),
+                };
+                self.bitmap_read(cx, &image);
+            }
+            StartStage::Replay(_) => self.replay_read(cx, result),
+            StartStage::Flush { left } => {
+                *left -= 1;
+                let done = *left == 0;
+                if result.is_err() {
+                    self.start_failed(cx, Broken::VolumeFlush, "a volume could not be flushed after replay");
+                } else if done {
+                    self.record(cx);
+                }
+            }
+            StartStage::Idle | StartStage::Recording => unreachable!("nothing was asked for"),
+        }
+    }
+
+    fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
+        cx.event(self.id(), Event::Note(why.into()));
+        self.phase = Phase::Running;
+        self.fail(cx, broken);
+        self.reason = why.into();
+    }
+
+    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64) {
+        let slots = [0, 1].map(|slot| {
+            let at = slot * superblock::BYTES;
+            bytes.get(at..at + superblock::BYTES).map_or(Err(superblock::Rejected::Damaged), Superblock::decode)
+        });
+        match superblock::choose(slots, self.config.tag) {
+            Ok(Some(found)) => self.known_group(cx, found),
+            Ok(None) => self.new_group(cx, entropy),
+            Err(superblock::Rejected::VersionUnknown(_)) => {
+                self.start_failed(
+                    cx,
+                    Broken::Superblock,
+                    "the superblock is of a newer version of farshore; upgrade this node",
+                );
+            }
+            Err(superblock::Rejected::Foreign) => {
+                self.start_failed(cx, Broken::Superblock, "the state directory belongs to another cluster or group");
+            }
+            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged"),
+        }
+    }
+
+    fn new_group(&mut self, cx: &mut Cx, entropy: u64) {
+        let role = self.config.starts_as;
+        let generation = match role {
+            Role::Primary => Generation { number: 1, tag: entropy },
+            Role::Secondary => Generation::BLANK,
+        };
+        self.sb.current = Superblock {
+            tag: self.config.tag,
+            node: self.node,
+            peer: self.config.peer,
+            identity: Identity { role, generation, ..Identity::default() },
+            ..Superblock::default()
+        };
+        if role == Role::Primary {
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.record(cx);
+    }
+
+    fn known_group(&mut self, cx: &mut Cx, found: Superblock) {
+        self.sb.current = found;
+        self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
+        let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
+        if changed {
+            let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
+            cx.event(self.id(), Event::Note(note.into()));
+        }
+        match found.identity.role {
+            Role::Primary if found.clean && !changed => {
+                cx.marks.hit(Mark::CleanPrimaryStart);
+                self.phase = Phase::Starting(StartStage::Bitmap);
+                let bytes = file_bytes(self.volumes.iter().map(|v| v.config.size_bytes));
+                self.read_meta(cx, Store::Bitmap(self.id()), 0, bytes as u32);
+            }
+            Role::Primary => {
+                self.compare_everything(cx);
+                self.record(cx);
+            }
+            Role::Secondary => {
+                if changed {
+                    self.sb.current.identity.generation = Generation::BLANK;
+                    self.sb.current.identity.inconsistent = true;
+                }
+                self.begin_replay(cx);
+            }
+        }
+    }
+
+    /// What differs is not known: every region is compared at the next sync.
+    fn compare_everything(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::UncleanPrimaryStart);
+        self.sb.current.compare = true;
+        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+    }
+
+    fn bitmap_read(&mut self, cx: &mut Cx, image: &[u8]) {
+        let sizes: Vec<u64> = self.volumes.iter().map(|v| v.config.size_bytes).collect();
+        let generation = self.sb.current.identity.generation;
+        match decode_bitmaps(image, self.config.tag, self.config.peer, generation, &sizes) {
+            Some(maps) => self.volumes.iter_mut().zip(maps).for_each(|(v, map)| v.dirty = map),
+            None => {
+                let note = "the stored dirty regions are damaged: every region will be compared";
+                cx.event(self.id(), Event::Note(note.into()));
+                self.compare_everything(cx);
+            }
+        }
+        self.record(cx);
+    }
+
+    // ---- replay ----------------------------------------------------------------------------------------------------
+
+    fn begin_replay(&mut self, cx: &mut Cx) {
+        let position = self.sb.current.identity.position;
+        self.replica.stand_at(position, self.sb.current.applied_wall);
+        self.phase = Phase::Starting(StartStage::Replay(Replay {
+            next: self.sb.current.journal,
+            tried_start: false,
+            boot: Incarnation(0),
+            last: position.seq,
+            batch: None,
+            payloads: Vec::new(),
+            damaged: false,
+            applying: false,
+            records: 0,
+        }));
+        self.read_next_batch(cx);
+    }
+
+    fn replay_mut(&mut self) -> &mut Replay {
+        match &mut self.phase {
+            Phase::Starting(StartStage::Replay(replay)) => replay,
+            other => unreachable!("replay is under way, not {other:?}"),
+        }
+    }
+
+    fn read_next_batch(&mut self, cx: &mut Cx) {
+        let offset = self.replay_mut().next.offset;
+        if offset + INDEX_BYTES as u64 > self.config.journal_bytes {
+            return self.no_batch_here(cx);
+        }
+        self.read_meta(cx, Store::Journal(self.id()), offset, INDEX_BYTES as u32);
+    }
+
+    fn no_batch_here(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        if !replay.tried_start && replay.next.offset != 0 {
+            // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
+            replay.tried_start = true;
+            self.read_meta(cx, Store::Journal(self.config.id), 0, INDEX_BYTES as u32);
+        } else {
+            self.replay_ended(cx);
+        }
+    }
+
+    fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        if self.replay_mut().batch.is_none() {
+            return match result {
+                Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
+                _ => self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+            };
+        }
+        let replay = self.replay_mut();
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
+            Err(IoError::Damaged) => replay.damaged = true,
+            _ => return self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+        }
+        self.read_next_payload(cx);
+    }
+
+    /// Whether the block is the batch that follows.
+    fn follows(&mut self, index: &Index, offset: u64) -> bool {
+        let identity = self.sb.current.identity;
+        let (tag, ring_bytes) = (self.config.tag, self.config.journal_bytes);
+        let replay = self.replay_mut();
+        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        let in_order = if replay.records == 0 { first <= replay.last.next() } else { first == replay.last.next() };
+        index.tag == tag
+            && index.ring_offset == offset
+            && index.ordinal == replay.next.ordinal
+            && index.boot >= replay.boot
+            && index.boot <= identity.incarnation
+            && index.generation == identity.position.generation
+            && index.incarnation == identity.position.incarnation
+            && offset + u64::from(index.bytes) <= ring_bytes
+            && consecutive
+            && in_order
+    }
+
+    fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
+        let replay = self.replay_mut();
+        let offset = if replay.tried_start { 0 } else { replay.next.offset };
+        match Index::decode(block) {
+            Some(index) if self.follows(&index, offset) => {
+                let sizes_fit = index.entries.iter().all(|e| self.entry_fits(e));
+                let replay = self.replay_mut();
+                if !sizes_fit {
+                    return self.start_failed(
+                        cx,
+                        Broken::Journal,
+                        "the journal holds writes past the end of a volume: a volume shrank",
+                    );
+                }
+                replay.payloads.clear();
+                replay.damaged = false;
+                replay.batch = Some(index);
+                self.read_next_payload(cx);
+            }
+            _ => self.no_batch_here(cx),
+        }
+    }
+
+    fn entry_fits(&self, entry: &Entry) -> bool {
+        let size = self.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
+        matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
+            || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
+    }
+
+    fn read_next_payload(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        let Some(index) = &replay.batch else { return };
+        if replay.damaged {
+            // Torn: the crash came while it was written, it was never confirmed.
+            cx.marks.hit(Mark::JournalTornTail);
+            return self.replay_ended(cx);
+        }
+        let next = index.entries.iter().filter(|e| e.payload_bytes > 0).nth(replay.payloads.len()).copied();
+        let base = index.ring_offset;
+        match next {
+            Some(entry) => {
+                let token = self.start_op(Op::StartRead);
+                cx.out.push_back(Output::Read {
+                    token,
+                    store: Store::Journal(self.id()),
+                    offset: base + u64::from(entry.payload_at),
+                    length: entry.payload_bytes,
+                    crc: Some(entry.payload_crc),
+                });
+            }
+            None => self.apply_batch(cx),
+        }
+    }
+
+    fn apply_batch(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        let Some(index) = &replay.batch else { return };
+        let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
+        let records: Vec<Record> = index
+            .entries
+            .iter()
+            .map(|e| Record {
+                seq: e.seq,
+                volume: e.volume,
+                offset: e.offset,
+                length: e.length,
+                wall: e.wall,
+                crc: e.payload_crc,
+                content: match e.kind {
+                    RecordKind::Data => payloads.next().map_or(Content::Void, Content::Data),
+                    RecordKind::Zero => Content::Zero { no_hole: e.no_hole },
+                    RecordKind::Void => Content::Void,
+                    RecordKind::SyncEnd => Content::SyncEnd,
+                },
+                cost: 0,
+            })
+            .collect();
+        replay.boot = index.boot;
+        replay.last = index.last();
+        replay.records += records.len() as u64;
+        replay.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+        replay.tried_start = false;
+        replay.applying = true;
+        self.replica.replay(records);
+        self.apply(cx);
+        self.replay_goes_on(cx);
+    }
+
+    /// Called when applied records may have completed: the next batch, once this one is on the volumes.
+    pub fn replay_goes_on(&mut self, cx: &mut Cx) {
+        if !matches!(&self.phase, Phase::Starting(StartStage::Replay(r)) if r.applying) || !self.replica.replayed() {
+            return;
+        }
+        let replay = self.replay_mut();
+        replay.applying = false;
+        replay.batch = None;
+        self.read_next_batch(cx);
+    }
+
+    fn replay_ended(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        let (next, records, last) = (replay.next, replay.records, replay.last);
+        if records > 0 {
+            cx.marks.hit(Mark::JournalReplayedRecords);
+        }
+        let position = Position { seq: last, ..self.sb.current.identity.position };
+        let wall = self.replica.written_wall();
+        if self.replica.take_sync_end() {
+            self.sb.current.identity.inconsistent = false;
+        }
+        self.replica.stand_at(position, wall);
+        self.replica.ring = Ring::new(self.config.journal_bytes, next);
+        self.sb.current.identity.position = position;
+        self.sb.current.journal = next;
+        self.sb.current.applied_wall = wall;
+        cx.event(self.id(), Event::Replayed { to: position, records });
+        self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
+        for index in 0..self.volumes.len() {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        }
+    }
+
+    // ---- ready -----------------------------------------------------------------------------------------------------
+
+    fn record(&mut self, cx: &mut Cx) {
+        self.phase = Phase::Starting(StartStage::Recording);
+        self.sb.current.identity.incarnation.0 += 1;
+        self.sb.current.clean = false;
+        self.save(cx, Some(AfterSuper::Ready));
+    }
+
+    pub fn ready(&mut self, cx: &mut Cx) {
+        self.phase = Phase::Running;
+        let identity = self.sb.current.identity;
+        cx.event(
+            self.id(),
+            Event::Ready {
+                role: identity.role,
+                incarnation: identity.incarnation,
+                generation: identity.generation,
+                clean: !self.sb.current.compare,
+            },
+        );
+        self.transition(cx, State::Logging, "waiting for the peer");
+        if identity.role == Role::Primary {
+            cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        }
+        if cx.peer.link.is_some() {
+            self.replica.new_session();
+            self.say_hello(cx, Kind::GroupHello);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Mode is what is wanted, state is where the group is, protection is what an acknowledgement means now.
+
+use core::fmt;
+use core::time::Duration;
+
+/// What the operator wants of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    Sync,
+    Nearsync,
+    Async,
+    Logging,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 4] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Nearsync => "nearsync",
+            Mode::Async => "async",
+            Mode::Logging => "logging",
+        }
+    }
+}
+
+/// What `sync` and `nearsync` do when the peer is unreachable or one write has waited longer than `wait_limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Fall to logging and answer.
+    Degrade,
+    /// Hold writers for this long (the peer window), then degrade.
+    Hold(Duration),
+    /// Writers wait, then fail: the outcome is unknown, the region stays dirty.
+    Strict,
+}
+
+/// Why apply stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// The secondary's volume has no space.
+    PeerFull,
+}
+
+/// What broke for good until the node is restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    VolumeFlush,
+    VolumeApply,
+    VolumeRead,
+    Journal,
+    Superblock,
+    Start,
+}
+
+impl Broken {
+    pub fn words(self) -> &'static str {
+        match self {
+            Broken::VolumeFlush => {
+                "a volume's flush failed: what it acknowledged may be lost, restart after repairing the device"
+            }
+            Broken::VolumeApply => "a volume refused a replicated write",
+            Broken::VolumeRead => "a volume could not be read",
+            Broken::Journal => "the journal could not be written or read",
+            Broken::Superblock => "the group's superblock could not be written or read",
+            Broken::Start => "the group's state could not be recovered",
+        }
+    }
+}
+
+/// Where a group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Only regions are marked.
+    Logging,
+    /// Link down, the queue keeps its order.
+    Queuing,
+    /// Dirty regions travel, the secondary has no consistent image yet.
+    Syncing,
+    /// Ordered, but the mode's promise does not hold yet.
+    CatchingUp,
+    /// The mode's promise holds.
+    Replicating,
+    /// Link down, writers wait for the peer (hold, strict).
+    Holding,
+    Paused(Pause),
+    Failed(Broken),
+}
+
+impl State {
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Logging => "logging",
+            State::Queuing => "queuing",
+            State::Syncing => "syncing",
+            State::CatchingUp => "catching-up",
+            State::Replicating => "replicating",
+            State::Holding => "holding",
+            State::Paused(_) => "paused",
+            State::Failed(_) => "failed",
+        }
+    }
+
+    /// Every word a state is shown with, for `wait --for`.
+    pub const WORDS: [&'static str; 8] =
+        ["logging", "queuing", "syncing", "catching-up", "replicating", "holding", "paused", "failed"];
+
+    pub(crate) const KINDS: usize = 8;
+
+    pub(crate) fn kind(self) -> usize {
+        match self {
+            State::Logging => 0,
+            State::Queuing => 1,
+            State::Syncing => 2,
+            State::CatchingUp => 3,
+            State::Replicating => 4,
+            State::Holding => 5,
+            State::Paused(_) => 6,
+            State::Failed(_) => 7,
+        }
+    }
+
+    /// From the number that travels in a tick.
+    pub(crate) fn from_kind(kind: u8) -> Option<State> {
+        Some(match kind {
+            0 => State::Logging,
+            1 => State::Queuing,
+            2 => State::Syncing,
+            3 => State::CatchingUp,
+            4 => State::Replicating,
+            5 => State::Holding,
+            6 => State::Paused(Pause::PeerFull),
+            7 => State::Failed(Broken::Start),
+            _ => return None,
+        })
+    }
+
+    /// Whether writes enter an ordered stream.
+    pub fn streams(self) -> bool {
+        !matches!(self, State::Logging | State::Failed(_))
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The legal edges of a group's state on its primary: `EDGES[from]` lists where it may go, and why.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | logging | syncing | the link is up and a sync begins |
+/// | logging | failed | a store broke |
+/// | queuing | catching-up | the link is back, the queue continues |
+/// | queuing | logging | the queue is full, the operator, or the peer cannot continue |
+/// | syncing | catching-up | the secondary applied the sync's end |
+/// | syncing | logging | link lost, operator, stalled |
+/// | catching-up | replicating | the mode's promise holds |
+/// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |
+/// | catching-up | syncing | dirty regions are shipped again |
+/// | replicating | catching-up | the mode changed |
+/// | replicating | queuing, holding, logging, syncing | as from catching-up |
+/// | holding | catching-up | the link is back in time |
+/// | holding | logging | the peer window ended |
+/// | holding | queuing | the mode became async |
+/// | syncing, catching-up, replicating | paused | the secondary has no space |
+/// | paused | syncing, catching-up, logging, queuing, holding | it has again; link lost |
+/// | any | failed | a store broke |
+const EDGES: [&[usize]; State::KINDS] = [
+    &[2, 7],
+    &[0, 3, 5, 7],
+    &[0, 3, 6, 7],
+    &[0, 1, 2, 4, 5, 6, 7],
+    &[0, 1, 2, 3, 5, 6, 7],
+    &[0, 1, 3, 7],
+    &[0, 1, 2, 3, 5, 7],
+    &[],
+];
+
+/// Whether the edge is in the table. Staying is no edge.
+pub fn legal(from: State, to: State) -> bool {
+    EDGES[from.kind()].contains(&to.kind())
+}
+
+/// What an acknowledgement means now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Durable here and in the secondary's journal.
+    BothDurable,
+    /// Complete here and in the secondary's memory.
+    BothReceived,
+    /// Complete here and placed in the queue.
+    Queued,
+    /// Complete here, its region marked.
+    LocalOnly,
+    /// Not answered until the peer is back.
+    Held,
+    /// This node does not serve the group.
+    None,
+}
+
+impl Protection {
+    pub fn word(self) -> &'static str {
+        match self {
+            Protection::BothDurable => "both-durable",
+            Protection::BothReceived => "both-received",
+            Protection::Queued => "queued",
+            Protection::LocalOnly => "local-only",
+            Protection::Held => "held",
+            Protection::None => "none",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_is_final_and_reachable_from_everywhere() {
+        for (from, edges) in EDGES.iter().enumerate() {
+            assert_eq!(edges.contains(&7), from != 7);
+            assert!(!edges.contains(&from), "staying is no edge");
+        }
+    }
+
+    #[test]
+    fn words_match_their_states() {
+        for (word, state) in State::WORDS.iter().zip([
+            State::Logging,
+            State::Queuing,
+            State::Syncing,
+            State::CatchingUp,
+            State::Replicating,
+            State::Holding,
+            State::Paused(Pause::PeerFull),
+            State::Failed(Broken::Start),
+        ]) {
+            assert_eq!(*word, state.word());
+            assert_eq!(State::WORDS[state.kind()], *word);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Plain data for people: what `status` shows.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::Settings;
+use crate::group::{Group, Phase};
+use crate::identity::{Identity, Role};
+use crate::ids::*;
+use crate::link::Link;
+pub use crate::link::LinkStatus;
+use crate::node::Node;
+use crate::state::{Mode, Protection, State};
+use crate::time::{Mono, Wall};
+
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    pub id: GroupId,
+    pub identity: Identity,
+    pub role: Role,
+    pub settings: Settings,
+    pub mode: Mode,
+    pub state: State,
+    /// What the group is busy with, or why it is where it is.
+    pub reason: String,
+    pub starting: bool,
+    pub protection: Protection,
+    pub volumes: Vec<VolumeStatus>,
+    pub queue: QueueStatus,
+    pub peer: PeerStatus,
+    pub sync: Option<SyncStatus>,
+    /// Received and not yet on the volumes (secondary).
+    pub unapplied_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub resynced_bytes: u64,
+}
+
+/// A group at one moment, cheap to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    pub identity: Identity,
+    pub state: State,
+    pub mode: Mode,
+    pub protection: Protection,
+    /// Running, and nothing is under way: both images should be equal when the peer says so too.
+    pub settled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeStatus {
+    pub size_bytes: u64,
+    pub dirty_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueStatus {
+    pub bytes: u64,
+    pub items: u64,
+    pub bytes_hwm: u64,
+    pub items_hwm: u64,
+    pub blocked: Duration,
+    pub blocked_writers: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    pub node: NodeId,
+    pub link: LinkStatus,
+    pub link_since: Mono,
+    pub link_reason: String,
+    pub round_trip: Duration,
+    pub rate_bytes_per_s: Option<u64>,
+    pub role: Option<Role>,
+    pub lag_bytes: u64,
+    /// `None`: unknown, nothing was applied yet.
+    pub lag: Option<Duration>,
+    pub dirty_bytes: u64,
+    /// Sequence and the primary's time of the last write known to be applied.
+    pub recovery_point: Option<(Seq, Wall)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SyncStatus {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub sent_bytes: u64,
+}
+
+impl Node {
+    /// The few facts a judge looks at after every step.
+    pub fn glance(&self, id: GroupId) -> Option<Glance> {
+        let g = self.groups.get(&id)?;
+        Some(Glance {
+            identity: g.identity(),
+            state: g.state,
+            mode: g.settings.mode,
+            protection: g.protection(),
+            settled: matches!(g.phase, Phase::Running) && g.settled(),
+        })
+    }
+
+    pub fn status(&self) -> Vec<GroupStatus> {
+        self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now.wall))).collect()
+    }
+}
+
+impl Group {
+    fn status(&self, link: &Link, now: Wall) -> GroupStatus {
+        let identity = self.identity();
+        let role = identity.role;
+        let told = self.primary_says.filter(|_| role == Role::Secondary);
+        GroupStatus {
+            id: self.id(),
+            identity,
+            role,
+            settings: self.settings,
+            mode: told.map_or(self.settings.mode, |(_, mode)| mode),
+            state: if matches!(self.state, State::Failed(_)) {
+                self.state
+            } else {
+                told.map_or(self.state, |(s, _)| s)
+            },
+            reason: self.reason.clone(),
+            starting: matches!(self.phase, Phase::Starting(_)),
+            protection: self.protection(),
+            volumes: self
+                .volumes
+                .iter()
+                .map(|v| VolumeStatus { size_bytes: v.config.size_bytes, dirty_bytes: v.dirty.dirty_bytes() })
+                .collect(),
+            queue: QueueStatus {
+                bytes: self.queue.bytes(),
+                items: self.queue.len(),
+                bytes_hwm: self.queue.bytes_hwm,
+                items_hwm: self.queue.items_hwm,
+                blocked: Duration::from_nanos(self.counters.blocked_ns),
+                blocked_writers: self.blocked.len() as u64,
+            },
+            peer: self.peer_status(link, now),
+            sync: self.resync.as_ref().map(|r| SyncStatus {
+                done_bytes: r.done_bytes,
+                total_bytes: r.total_bytes,
+                sent_bytes: r.sent_bytes,
+            }),
+            unapplied_bytes: self.replica.unapplied_bytes(),
+            writes: self.counters.writes,
+            written_bytes: self.counters.written_bytes,
+            resynced_bytes: self.counters.resynced_bytes,
+        }
+    }
+
+    fn settled(&self) -> bool {
+        match self.role() {
+            Role::Primary => {
+                self.stream.is_some_and(|s| s.applied == self.last_seq)
+                    && self.resync.is_none()
+                    && self.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+            }
+            Role::Secondary => self.replica.applied == self.replica.received,
+        }
+    }
+
+    fn peer_status(&self, link: &Link, now: Wall) -> PeerStatus {
+        let dirty_bytes = self.dirty_bytes();
+        let (applied, wall) = match self.role() {
+            Role::Primary => (self.stream.map(|s| s.applied), self.applied_wall),
+            Role::Secondary => (Some(self.replica.applied), self.replica.applied_wall),
+        };
+        let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
+        let wall = if in_step { now } else { wall };
+        let known = wall != Wall(0);
+        PeerStatus {
+            node: self.config.peer,
+            link: link.status,
+            link_since: link.since,
+            link_reason: link.reason.clone(),
+            round_trip: link.round_trip(),
+            rate_bytes_per_s: link.rate(),
+            role: self.hello.as_ref().map(|h| h.identity.role),
+            lag_bytes: if self.stream.is_some() && self.resync.is_none() { self.queue.bytes() } else { dirty_bytes },
+            lag: known.then(|| Duration::from_nanos(now.0.saturating_sub(wall.0))),
+            dirty_bytes,
+            recovery_point: applied.filter(|_| known).map(|seq| (seq, wall)),
+        }
+    }
+}

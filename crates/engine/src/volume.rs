@@ -1,0 +1,305 @@
+//! One volume of a group on its primary: which ranges are busy, which regions are dirty, what has been flushed.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use crate::VolumeConfig;
+use crate::bitmap::{Bitmap, region_span};
+use crate::ids::{RequestId, Seq};
+
+/// A region with work outstanding in the stream.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    /// The highest number that touched it: the bit stands for this (rule 1).
+    seq: Seq,
+    /// The stream alone makes the region equal: it was clean when first touched, or its content was shipped. Otherwise
+    /// confirmations of single writes must not clear its bit.
+    covered: bool,
+}
+
+/// A range being written or read for resync; widened to the device's block (rule 3).
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    start: u64,
+    end: u64,
+    slot: u32,
+    seq: Seq,
+    is_write: bool,
+}
+
+/// Who waits for a flush.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FlushWaiter {
+    Request(RequestId),
+    /// A write with FUA, by its slot.
+    Write(u32),
+    /// The engine's own: so that bits can clear, or a stop can finish.
+    Engine,
+}
+
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub config: VolumeConfig,
+    pub dirty: Bitmap,
+    busy: Vec<Busy>,
+    waiting: VecDeque<Busy>,
+    touched: BTreeMap<u64, Touch>,
+    touch_log: VecDeque<(Seq, u64, u64)>,
+    /// Every write of this volume up to here is flushed.
+    pub flushed: Seq,
+    /// A flush is under way; on success `flushed` rises to this.
+    pub flushing: Option<Seq>,
+    /// Served by the flush under way, and by the one after it.
+    pub flush_now: Vec<FlushWaiter>,
+    pub flush_next: Vec<FlushWaiter>,
+    /// Bytes written and not covered by a flush yet.
+    pub unflushed_bytes: u64,
+    /// A flush failed: nothing is acknowledged any more (rule 12).
+    pub latched: bool,
+}
+
+/// What stands in a range's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    Write,
+    Resync,
+}
+
+impl Volume {
+    pub fn new(config: VolumeConfig) -> Volume {
+        Volume {
+            dirty: Bitmap::new(config.size_bytes),
+            config,
+            busy: Vec::new(),
+            waiting: VecDeque::new(),
+            touched: BTreeMap::new(),
+            touch_log: VecDeque::new(),
+            flushed: Seq::NONE,
+            flushing: None,
+            flush_now: Vec::new(),
+            flush_next: Vec::new(),
+            unflushed_bytes: 0,
+            latched: false,
+        }
+    }
+
+    fn widened(&self, offset: u64, length: u64) -> (u64, u64) {
+        let block = self.config.block_bytes;
+        (offset / block * block, (offset + length).next_multiple_of(block))
+    }
+
+    /// What the range would have to wait for: a busy range or one that already waits.
+    pub fn conflict(&self, offset: u64, length: u64) -> Option<Conflict> {
+        let (start, end) = self.widened(offset, length);
+        self.busy
+            .iter()
+            .chain(&self.waiting)
+            .find(|b| start < b.end && b.start < end)
+            .map(|b| if b.is_write { Conflict::Write } else { Conflict::Resync })
+    }
+
+    /// Takes the range; the caller has seen no conflict.
+    pub fn occupy(&mut self, slot: u32, offset: u64, length: u64, seq: Seq, is_write: bool) {
+        let (start, end) = self.widened(offset, length);
+        debug_assert!(!self.busy.iter().any(|b| start < b.end && b.start < end));
+        self.busy.push(Busy { start, end, slot, seq, is_write });
+    }
+
+    /// Waits for the range, behind all that wait already.
+    pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64, is_write: bool) {
+        let (start, end) = self.widened(offset, length);
+        self.waiting.push_back(Busy { start, end, slot, seq: Seq::NONE, is_write });
+    }
+
+    /// Gives the range back.
+    pub fn release(&mut self, slot: u32) {
+        let at = self.busy.iter().position(|b| b.slot == slot).expect("a busy range is released once");
+        self.busy.swap_remove(at);
+    }
+
+    /// The first waiter whose range is free now, in order of arrival.
+    pub fn next_free_waiter(&mut self) -> Option<u32> {
+        let free = |i: usize| {
+            let w = &self.waiting[i];
+            let clash = |b: &Busy| w.start < b.end && b.start < w.end;
+            !self.busy.iter().any(clash) && !self.waiting.iter().take(i).any(clash)
+        };
+        let at = (0..self.waiting.len()).find(|&i| free(i))?;
+        self.waiting.remove(at).map(|w| w.slot)
+    }
+
+    pub fn has_writes_in_flight(&self) -> bool {
+        self.busy.iter().chain(&self.waiting).any(|b| b.is_write)
+    }
+
+    /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
+    pub fn complete_through(&self, last: Seq) -> Seq {
+        self.busy.iter().filter(|b| b.is_write).map(|b| Seq(b.seq.0 - 1)).min().unwrap_or(last)
+    }
+
+    /// Marks a live write. `streamed`: it travels under number `seq`.
+    pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            let was_clean = self.dirty.set(region);
+            if streamed {
+                let touch = self.touched.entry(region).or_insert(Touch { seq, covered: was_clean });
+                touch.seq = seq;
+            }
+        }
+        if streamed {
+            self.touch_log.push_back((seq, first, last));
+        }
+    }
+
+    /// Regions of the range travel whole under number `seq`: the stream makes them equal.
+    pub fn mark_shipped(&mut self, offset: u64, length: u64, seq: Seq) {
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            self.touched.insert(region, Touch { seq, covered: true });
+        }
+        self.touch_log.push_back((seq, first, last));
+    }
+
+    /// The stream cannot be trusted for these regions: a local write failed, or a read for resync did.
+    pub fn mark_uncovered(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            self.dirty.set(region);
+            if let Some(touch) = self.touched.get_mut(&region) {
+                touch.covered = false;
+            }
+        }
+    }
+
+    /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
+    pub fn clear_confirmed(&mut self, applied: Seq) {
+        let through = applied.min(self.flushed);
+        while let Some(&(seq, first, last)) = self.touch_log.front()
+            && seq <= through
+        {
+            self.touch_log.pop_front();
+            for region in first..=last {
+                let Some(touch) = self.touched.get(&region).copied() else { continue };
+                if touch.seq <= through {
+                    self.touched.remove(&region);
+                    if touch.covered {
+                        self.dirty.clear(region);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A number waits for the local flush before its bits can clear.
+    pub fn wants_flush(&self) -> bool {
+        self.touch_log.back().is_some_and(|(seq, ..)| *seq > self.flushed)
+    }
+
+    /// The stream ended: bits stay, what was outstanding is forgotten (rule 10).
+    pub fn forget_stream(&mut self) {
+        self.touched.clear();
+        self.touch_log.clear();
+    }
+
+    /// Whether the region must still be shipped.
+    pub fn must_ship(&self, region: u64) -> bool {
+        self.dirty.get(region) && !self.touched.get(&region).is_some_and(|t| t.covered)
+    }
+
+    /// The first region at or after `from` that must be shipped; counts those it passed over as covered.
+    pub fn next_to_ship(&self, from: u64, skipped: &mut u64) -> Option<u64> {
+        let mut region = self.dirty.next_set(from)?;
+        while !self.must_ship(region) {
+            *skipped += 1;
+            region = self.dirty.next_set(region + 1)?;
+        }
+        Some(region)
+    }
+
+    #[cfg(test)]
+    pub fn outstanding(&self) -> usize {
+        self.touched.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REGION_BYTES as R;
+
+    fn volume() -> Volume {
+        Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false })
+    }
+
+    #[test]
+    fn overlap_is_judged_on_whole_blocks_and_in_order_of_arrival() {
+        let mut v = volume();
+        v.occupy(1, 0, 512, Seq(1), true);
+        assert_eq!(v.conflict(3584, 512), Some(Conflict::Write), "same 4 KiB block");
+        assert_eq!(v.conflict(4096, 512), None);
+        v.wait_for_range(2, 3584, 1024, true);
+        assert_eq!(v.conflict(4096, 512), Some(Conflict::Write), "behind a waiter");
+        v.wait_for_range(3, 4096, 512, false);
+        assert_eq!(v.next_free_waiter(), None);
+        v.release(1);
+        assert_eq!(v.next_free_waiter(), Some(2));
+        v.occupy(2, 3584, 1024, Seq(2), true);
+        assert_eq!(v.next_free_waiter(), None);
+        v.release(2);
+        assert_eq!(v.next_free_waiter(), Some(3));
+    }
+
+    #[test]
+    fn a_bit_clears_for_the_highest_number_only_and_after_both_sides() {
+        let mut v = volume();
+        v.mark_write(0, 4096, Seq(1), true);
+        v.mark_write(0, 4096, Seq(2), true);
+        v.flushed = Seq(2);
+        v.clear_confirmed(Seq(1));
+        assert!(v.dirty.get(0), "number 2 is not applied");
+        v.flushed = Seq(1);
+        v.clear_confirmed(Seq(2));
+        assert!(v.dirty.get(0), "number 2 is not flushed");
+        v.flushed = Seq(2);
+        v.clear_confirmed(Seq(2));
+        assert!(!v.dirty.get(0));
+        assert_eq!(v.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_live_write_on_an_old_dirty_region_never_clears_it() {
+        let mut v = volume();
+        v.mark_write(0, 4096, Seq(1), false);
+        v.mark_write(0, 4096, Seq(2), true);
+        v.flushed = Seq(9);
+        v.clear_confirmed(Seq(9));
+        assert!(v.dirty.get(0), "its older difference was never shipped");
+        assert!(v.must_ship(0));
+        v.mark_shipped(0, R, Seq(3));
+        assert!(!v.must_ship(0));
+        v.clear_confirmed(Seq(9));
+        assert!(!v.dirty.get(0));
+    }
+
+    #[test]
+    fn the_walk_skips_what_the_stream_covers() {
+        let mut v = volume();
+        v.mark_write(R, 1, Seq(1), false);
+        v.mark_write(2 * R, 1, Seq(2), true);
+        v.mark_write(3 * R, 1, Seq(3), false);
+        let mut skipped = 0;
+        assert_eq!(v.next_to_ship(0, &mut skipped), Some(1));
+        assert_eq!(v.next_to_ship(2, &mut skipped), Some(3));
+        assert_eq!(skipped, 1);
+    }
+
+    #[test]
+    fn completion_is_counted_up_to_the_oldest_write_in_flight() {
+        let mut v = volume();
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
+        v.occupy(1, 0, 1, Seq(4), true);
+        v.occupy(2, R, R, Seq(3), false);
+        assert_eq!(v.complete_through(Seq(9)), Seq(3));
+    }
+}

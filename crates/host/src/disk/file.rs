@@ -1,0 +1,220 @@
+//! An open volume or state file: descriptors, alignment, identity, and how fast it has been lately.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Which thing on this machine a path leads to. Two paths with equal identities are one volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    File { device: u64, inode: u64 },
+    Device { major: u32, minor: u32 },
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::File { device, inode } => {
+                let (major, minor) = (rustix::fs::major(*device), rustix::fs::minor(*device));
+                write!(formatter, "inode {inode} on device {major}:{minor}")
+            }
+            Identity::Device { major, minor } => write!(formatter, "block device {major}:{minor}"),
+        }
+    }
+}
+
+/// What O_DIRECT asks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DirectRules {
+    /// Alignment of memory addresses.
+    pub memory: usize,
+    /// Alignment of file offsets and of every length.
+    pub offset: u64,
+}
+
+/// The facts of an open file, as `volume` and `meta` find them.
+pub(super) struct Opened {
+    /// Opened with O_DIRECT if `direct` is set.
+    pub fd: OwnedFd,
+    pub direct: Option<DirectRules>,
+    /// Only where O_DIRECT needs larger blocks than the file offers: a second, buffered way for small requests.
+    pub buffered: Option<OwnedFd>,
+    pub path: Arc<Path>,
+    pub size_bytes: u64,
+    pub logical_block: u32,
+    pub physical_block: u32,
+    pub identity: Identity,
+}
+
+/// An open file or block device of fixed size. Locks and exclusive holds last as long as it does.
+pub struct File {
+    opened: Opened,
+    /// Modelled latency in nanoseconds; 0: none.
+    latency_ns: AtomicU64,
+    pub(super) reads: Pace,
+    pub(super) writes: Pace,
+}
+
+impl File {
+    pub(super) fn new(opened: Opened) -> File {
+        assert!(
+            opened
+                .size_bytes
+                .is_multiple_of(u64::from(opened.logical_block))
+        );
+        let (reads, writes) = (Pace::new(), Pace::new());
+        File {
+            opened,
+            latency_ns: AtomicU64::new(0),
+            reads,
+            writes,
+        }
+    }
+
+    pub fn path(&self) -> &Arc<Path> {
+        &self.opened.path
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.opened.size_bytes
+    }
+
+    /// Smallest unit of a request in bytes: the device's logical block, 512 for files.
+    pub fn logical_block(&self) -> u32 {
+        self.opened.logical_block
+    }
+
+    /// Unit in bytes that the medium writes at once; a smaller write may tear its neighbours.
+    pub fn physical_block(&self) -> u32 {
+        self.opened.physical_block
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.opened.identity
+    }
+
+    pub fn is_block_device(&self) -> bool {
+        matches!(self.opened.identity, Identity::Device { .. })
+    }
+
+    /// True when requests pass the page cache by (O_DIRECT).
+    pub fn direct(&self) -> bool {
+        self.opened.direct.is_some()
+    }
+
+    /// From now on every write, zeroing or flush completes no earlier than `latency` after its issue: to re-enact slow
+    /// disks. Zero ends it.
+    pub fn model_latency(&self, latency: Duration) {
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latency_ns.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn modelled_latency(&self) -> Duration {
+        Duration::from_nanos(self.latency_ns.load(Ordering::Relaxed))
+    }
+
+    /// Is the range inside the file and on block boundaries?
+    pub(super) fn admits(&self, offset: u64, length: u64) -> bool {
+        let block = u64::from(self.opened.logical_block);
+        let inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.opened.size_bytes);
+        inside && offset.is_multiple_of(block) && length.is_multiple_of(block)
+    }
+
+    /// The descriptor for a transfer, and what it asks of memory (`None`: nothing).
+    pub(super) fn route(&self, offset: u64, length: u64) -> (BorrowedFd<'_>, Option<DirectRules>) {
+        let Some(rules) = self.opened.direct else {
+            return (self.opened.fd.as_fd(), None);
+        };
+        let aligned = offset.is_multiple_of(rules.offset) && length.is_multiple_of(rules.offset);
+        match &self.opened.buffered {
+            Some(buffered) if !aligned => (buffered.as_fd(), None),
+            _ => (self.opened.fd.as_fd(), Some(rules)),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if !self.is_block_device() {
+            super::volume::unlock(&self.opened.fd);
+        }
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.opened.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "File({}, {} bytes)",
+            self.opened.path.display(),
+            self.opened.size_bytes
+        )
+    }
+}
+
+/// A moving average of how long recent lone requests took.
+pub(super) struct Pace {
+    /// Nanoseconds; `UNKNOWN` until the first sample.
+    average_ns: AtomicU64,
+}
+
+impl Pace {
+    const UNKNOWN: u64 = u64::MAX;
+    /// A sample counts for an eighth, and no single outlier for more than this: a disk that hiccups once comes back
+    /// within a few requests, one that is slow stays slow.
+    const SAMPLE_NS_MAX: u64 = 2_000_000;
+
+    fn new() -> Pace {
+        Pace {
+            average_ns: AtomicU64::new(Pace::UNKNOWN),
+        }
+    }
+
+    // Relaxed throughout: only the file's data thread writes, and a stale reading costs one slower request.
+    pub fn sample(&self, elapsed: Duration) {
+        let sample = u64::try_from(elapsed.as_nanos())
+            .unwrap_or(u64::MAX)
+            .min(Pace::SAMPLE_NS_MAX);
+        let average = match self.average_ns.load(Ordering::Relaxed) {
+            Pace::UNKNOWN => sample,
+            average => average - average / 8 + sample / 8,
+        };
+        self.average_ns.store(average, Ordering::Relaxed);
+    }
+
+    pub fn is_below(&self, bound: Duration) -> bool {
+        u128::from(self.average_ns.load(Ordering::Relaxed)) < bound.as_nanos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_is_unknown_then_follows_and_forgives_one_outlier() {
+        let bound = Duration::from_micros(100);
+        let pace = Pace::new();
+        assert!(!pace.is_below(bound));
+        pace.sample(Duration::from_micros(60));
+        assert!(pace.is_below(bound));
+        pace.sample(Duration::from_secs(5));
+        assert!(!pace.is_below(bound));
+        let recovery = (0..100).take_while(|_| {
+            pace.sample(Duration::from_micros(60));
+            !pace.is_below(bound)
+        });
+        assert!(recovery.count() < 20);
+    }
+}

@@ -1,0 +1,234 @@
+//! Farshore's own files: the state directory and the fixed-size files in it (journals, superblocks, bitmaps).
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::file::File;
+use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock, unlock};
+use super::{file::Identity, holders};
+use crate::buffers::Buffer;
+
+/// Name of the lock file in a state directory.
+const LOCK_NAME: &str = "lock";
+/// Appended to a file's name until it is complete.
+const UNFINISHED_SUFFIX: &str = ".creating";
+const ZERO_PIECE_BYTES: u64 = 1 << 20;
+const META_PHYSICAL_BYTES: u32 = 4096;
+
+/// The state directory of one daemon, locked against a second one for as long as this lives.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    lock: OwnedFd,
+}
+
+/// An open state file.
+#[derive(Debug)]
+pub struct MetaFile {
+    pub file: File,
+    /// It did not exist before and reads as zero throughout.
+    pub created: bool,
+}
+
+impl StateDirectory {
+    /// Opens the directory; creates it (mode 0700) where it is missing.
+    ///
+    /// # Errors
+    /// Another daemon holds it, it is writable by others, full, read-only, or no directory.
+    pub fn open(path: &Path) -> Result<StateDirectory, OpenError> {
+        let failed = |step| move |error| OpenError::at(path, step, errno_of(&error));
+        match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(path)
+                    .map_err(failed("creating it"))?;
+                sync_directory(path.parent().unwrap_or(Path::new("/")))?;
+            }
+            Err(error) => return Err(failed("looking at it")(error)),
+            Ok(facts) if !facts.is_dir() => {
+                let what = "not a directory, as the state directory must be";
+                return Err(OpenError::WrongKind {
+                    path: path.into(),
+                    what,
+                });
+            }
+            Ok(facts) if facts.mode() & 0o022 != 0 => {
+                let mode = facts.mode() & 0o7777;
+                return Err(OpenError::OpenToOthers {
+                    path: path.into(),
+                    mode,
+                    advice: 0o700,
+                });
+            }
+            Ok(_) => {}
+        }
+        let lock_path = path.join(LOCK_NAME);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let held = rustix::fs::open(&lock_path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| OpenError::at(&lock_path, "creating it", errno))?;
+        let stat = rustix::fs::fstat(&held)
+            .map_err(|errno| OpenError::at(&lock_path, "looking at it", errno))?;
+        lock(&held, path, holders::identity_from(&stat))?;
+        // Written and flushed: shows now, not in the middle of work, that the directory is full or broken.
+        let owner = format!("{}\n", std::process::id());
+        let written = rustix::fs::ftruncate(&held, 0)
+            .and_then(|()| write_all(&held, owner.as_bytes(), 0))
+            .and_then(|()| rustix::fs::fsync(&held));
+        written.map_err(|errno| OpenError::at(&lock_path, "writing it", errno))?;
+        sync_directory(path)?;
+        Ok(StateDirectory {
+            path: path.into(),
+            lock: held,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        unlock(&self.lock);
+    }
+}
+
+/// Opens a state file of exactly `size_bytes` (a multiple of 512), or creates it: allocated and written with zeroes, so
+/// that later durable overwrites change no metadata; complete under its name or not there at all; durable with its
+/// directory entry. Creation writes the whole file: seconds for a large journal, so not on a data thread.
+///
+/// # Errors
+/// No space, no permission, a file of another size or locked by another program; a half-made file is removed.
+pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
+    let created = !path
+        .try_exists()
+        .map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
+    if created {
+        create_meta(path, size_bytes)?;
+    }
+    let file = open_meta(path)?;
+    if file.size_bytes() != size_bytes {
+        return Err(OpenError::WrongSize {
+            path: path.into(),
+            size_bytes: file.size_bytes(),
+            expected_bytes: size_bytes,
+            advice: "restore the old size in the configuration, or remove the file if its content is no longer needed",
+        });
+    }
+    Ok(MetaFile { file, created })
+}
+
+/// Opens an existing state file of any size.
+///
+/// # Errors
+/// As [`create_or_open_meta`]; [`OpenError::Missing`] where there is none.
+pub fn open_meta(path: &Path) -> Result<File, OpenError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::LOOP => OpenError::WrongKind {
+            path: path.into(),
+            what: "a symbolic link, as no state file may be",
+        },
+        Errno::ISDIR => OpenError::WrongKind {
+            path: path.into(),
+            what: "a directory",
+        },
+        errno => OpenError::at(path, "opening it", errno),
+    })?;
+    let stat =
+        rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(OpenError::WrongKind {
+            path: path.into(),
+            what: "not a regular file",
+        });
+    }
+    let identity @ Identity::File { .. } = holders::identity_from(&stat) else {
+        unreachable!("a regular file")
+    };
+    lock(&fd, path, identity)?;
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    finish(
+        fd,
+        path,
+        identity,
+        size_bytes,
+        (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES),
+        VolumeOptions::default(),
+    )
+}
+
+fn create_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
+    assert!(
+        size_bytes > 0 && size_bytes.is_multiple_of(u64::from(FILE_BLOCK_BYTES)),
+        "a state file's size is a number of ours"
+    );
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(UNFINISHED_SUFFIX);
+    let unfinished = path.with_file_name(name);
+    let made = fill_with_zeroes(&unfinished, size_bytes)
+        .and_then(|()| rustix::fs::rename(&unfinished, path))
+        .map_err(|errno| OpenError::at(path, "creating it", errno));
+    if made.is_err() {
+        // Gives the space back; if even that fails the error at hand says more.
+        let _ = fs::remove_file(&unfinished);
+    }
+    made.and_then(|()| sync_directory(path.parent().unwrap_or(Path::new("/"))))
+}
+
+fn fill_with_zeroes(path: &Path, size_bytes: u64) -> Result<(), Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    // First, so that a lack of space is found before gigabytes are written. Not all file systems can.
+    match rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size_bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    let zeroes = Buffer::detached(ZERO_PIECE_BYTES.min(size_bytes) as usize);
+    let mut at = 0;
+    while at < size_bytes {
+        let bytes = ZERO_PIECE_BYTES.min(size_bytes - at);
+        write_all(&fd, &zeroes[..bytes as usize], at)?;
+        at += bytes;
+    }
+    rustix::fs::fsync(&fd)
+}
+
+fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(fd, bytes, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Makes names in a directory durable.
+fn sync_directory(path: &Path) -> Result<(), OpenError> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .and_then(rustix::fs::fsync)
+        .map_err(|errno| OpenError::at(path, "flushing the directory", errno))
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,284 @@
+//! Disks: a file engine for each data thread, and the ways to open what it works on.
+//!
+//! The engine is a waiter with one tray: the driver puts requests on it ([`FileEngine::submit`]), sends it off once a
+//! turn ([`FileEngine::kick`]), and takes back what is done ([`FileEngine::completions`]) when [`Readiness`] says so.
+//! Nothing here waits on a disk, save a lone short request on a disk that has lately been faster than a trip through
+//! the ring is worth.
+//!
+//! What must hold:
+//! * every submitted request completes exactly once, with its token;
+//! * memory lent to the kernel stays alive and untouched until its completion, also when the engine is dropped;
+//! * a flush or durable write never runs on the data thread;
+//! * requests in flight together are unordered: order is made above, by waiting.
+
+mod file;
+pub mod fingerprint;
+mod holders;
+pub mod meta;
+mod op;
+mod pool;
+mod signal;
+mod status;
+mod uring;
+pub mod volume;
+mod work;
+mod zero;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use file::{File, Identity};
+pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
+pub use signal::Readiness;
+pub use status::block_status;
+pub use zero::is_zero;
+
+use crate::buffers;
+use pool::{Done, Workers};
+use signal::Signals;
+use uring::Ring;
+use work::{Step, Work};
+
+/// A request runs inline only where recent ones took less: about what a trip through the ring and back costs.
+const INLINE_BOUND: Duration = Duration::from_micros(100);
+/// Worker threads of one engine at most.
+const WORKERS_MAX: usize = 32;
+
+/// Which machinery a file engine uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// The ring where the kernel and the container allow it, else workers.
+    Auto,
+    /// io_uring; refuse to start without.
+    Uring,
+    /// Worker threads.
+    Pool,
+}
+
+/// Why a data thread cannot have a file engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(
+        "io_uring does not work on this machine or is forbidden in this container ({0}); set the file engine to \
+         \"auto\" or \"pool\", or allow it (kernel.io_uring_disabled = 0, seccomp profile)"
+    )]
+    NoRing(std::io::Error),
+    #[error(
+        "the data thread cannot watch its descriptors ({0}); raise the limit of open files (ulimit -n)"
+    )]
+    NoSignals(std::io::Error),
+}
+
+/// Disk I/O of one data thread. Not `Send`: it belongs to the thread and the tokio runtime that made it.
+///
+/// Dropping it waits for what the kernel holds; requests not yet begun are dropped without a completion.
+pub struct FileEngine {
+    ring: Option<Ring>,
+    workers: Workers,
+    signals: Rc<Signals>,
+    /// Submitted since the last kick.
+    gathered: Vec<Work>,
+    /// Done, not yet told.
+    finished: Vec<Completion>,
+    /// Done, but not to be told before the key's time.
+    delayed: BTreeMap<(Instant, u64), Completion>,
+    delayed_count: u64,
+    at_ring: usize,
+    at_workers: usize,
+    /// Emptied in every use; kept for its capacity.
+    collected: Vec<Done>,
+    bounce: buffers::Pool,
+}
+
+impl FileEngine {
+    /// Must run on the data thread, inside its tokio runtime (with I/O enabled).
+    ///
+    /// # Errors
+    /// `kind` is [`EngineKind::Uring`] and the ring does not work, or descriptors ran out.
+    pub fn new(kind: EngineKind) -> Result<FileEngine, EngineError> {
+        let ring = match kind {
+            EngineKind::Pool => None,
+            EngineKind::Uring => Some(Ring::open().map_err(EngineError::NoRing)?),
+            EngineKind::Auto => Ring::open()
+                .inspect_err(|error| {
+                    tracing::info!("io_uring is not available ({error}): using worker threads")
+                })
+                .ok(),
+        };
+        let watch = ring
+            .as_ref()
+            .map(Ring::watch_fd)
+            .transpose()
+            .map_err(EngineError::NoSignals)?;
+        let signals = Signals::new(watch).map_err(EngineError::NoSignals)?;
+        let bell = signals.worker_bell().map_err(EngineError::NoSignals)?;
+        Ok(FileEngine {
+            ring,
+            workers: Workers::new(WORKERS_MAX, bell),
+            signals: Rc::new(signals),
+            gathered: Vec::new(),
+            finished: Vec::new(),
+            delayed: BTreeMap::new(),
+            delayed_count: 0,
+            at_ring: 0,
+            at_workers: 0,
+            collected: Vec::new(),
+            // Bounded by what is in flight; the limits of the layers above bound that.
+            bounce: buffers::Pool::new(usize::MAX),
+        })
+    }
+
+    /// What is live: `Uring` or `Pool`.
+    pub fn kind(&self) -> EngineKind {
+        if self.ring.is_some() {
+            EngineKind::Uring
+        } else {
+            EngineKind::Pool
+        }
+    }
+
+    /// Requests submitted and not yet told as completed.
+    pub fn pending(&self) -> usize {
+        self.gathered.len()
+            + self.at_ring
+            + self.at_workers
+            + self.delayed.len()
+            + self.finished.len()
+    }
+
+    /// Gathers a request. `token` comes back with its completion; any failure comes as a completion too.
+    pub fn submit(&mut self, token: u64, file: &Arc<File>, op: DiskOp, inline: Inline) {
+        match Work::prepare(token, file, op, inline, &self.bounce) {
+            Ok(mut work) if work.is_empty() => {
+                let result = Ok(work.answer_empty());
+                self.finished.push(Completion {
+                    token,
+                    result,
+                    elapsed: Duration::ZERO,
+                });
+            }
+            Ok(work) => self.gathered.push(work),
+            Err(error) => self.finished.push(Completion {
+                token,
+                result: Err(error),
+                elapsed: Duration::ZERO,
+            }),
+        }
+    }
+
+    /// Sends what was gathered on its way. Call once a turn, after the turn's frames went to the sockets: this is
+    /// where a lone request may run inline.
+    pub fn kick(&mut self) {
+        let now = Instant::now();
+        let lone = self.gathered.len() == 1 && self.at_ring + self.at_workers == 0;
+        for work in &mut self.gathered {
+            (work.issued, work.lone) = (now, lone);
+        }
+        if lone && self.gathered[0].suits_inline(INLINE_BOUND) {
+            let work = self.gathered.pop().expect("one was gathered");
+            self.run_inline(work);
+        }
+        let pool_only = self.ring.is_none();
+        let to_workers = self
+            .gathered
+            .extract_if(.., |work| pool_only || work.needs_worker());
+        let mut to_workers = to_workers.peekable();
+        if to_workers.peek().is_some() {
+            self.at_workers += self.workers.submit(to_workers);
+        } else {
+            drop(to_workers);
+        }
+        if let Some(ring) = &mut self.ring {
+            self.at_ring += self.gathered.len();
+            self.gathered.drain(..).for_each(|work| ring.add(work));
+        }
+        self.submit_ring();
+        if !self.finished.is_empty() {
+            self.signals.note();
+        }
+    }
+
+    /// Moves all completions that may be told now to `out`, in no particular order.
+    pub fn completions(&mut self, out: &mut Vec<Completion>) {
+        let mut collected = std::mem::take(&mut self.collected);
+        if let Some(ring) = &mut self.ring {
+            ring.reap(&mut collected);
+            self.at_ring -= collected.len();
+        }
+        if self.at_workers > 0 {
+            let before = collected.len();
+            self.workers.collect(&mut collected);
+            self.at_workers -= collected.len() - before;
+        }
+        self.submit_ring();
+        if !collected.is_empty() || !self.delayed.is_empty() {
+            let now = Instant::now();
+            collected
+                .drain(..)
+                .for_each(|(work, result)| self.finish(work, result, now));
+            self.release_delayed(now);
+        }
+        self.collected = collected;
+        out.append(&mut self.finished);
+    }
+
+    /// Resolves when completions may wait; call [`FileEngine::completions`] after each return.
+    pub async fn ready(&self) {
+        self.readiness().wait().await;
+    }
+
+    /// The same as [`FileEngine::ready`] without borrowing the engine while waiting.
+    pub fn readiness(&self) -> Readiness {
+        Readiness(self.signals.clone())
+    }
+
+    fn submit_ring(&mut self) {
+        if let Some(ring) = &mut self.ring
+            && !ring.submit()
+        {
+            self.signals.note();
+        }
+    }
+
+    fn run_inline(&mut self, mut work: Work) {
+        let result = loop {
+            match work.step_blocking() {
+                Step::Again => {}
+                Step::Finished(result) => break result,
+            }
+        };
+        self.finish(work, result, Instant::now());
+        // A held back completion has no descriptor to tell of it: have the timer set.
+        self.signals.note();
+    }
+
+    fn finish(&mut self, work: Work, result: Result<Answer, DiskError>, now: Instant) {
+        let due = work.due().unwrap_or(now).max(now);
+        let elapsed = due - work.issued;
+        work.sample(elapsed);
+        let completion = Completion {
+            token: work.token,
+            result,
+            elapsed,
+        };
+        if due > now {
+            self.delayed_count += 1;
+            self.delayed.insert((due, self.delayed_count), completion);
+        } else {
+            self.finished.push(completion);
+        }
+    }
+
+    fn release_delayed(&mut self, now: Instant) {
+        while let Some(first) = self.delayed.first_entry() {
+            let (due, _) = *first.key();
+            if due > now {
+                self.signals.wake_after(due - now);
+                return;
+            }
+            self.finished.push(first.remove());
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The ring: batches of transfers handed to the kernel in one system call.
+//!
+//! Every request sits in a slot from submission to completion; the slot owns all memory that the kernel may touch. The
+//! ring's depth bounds the slots, the rest waits in line here, so that completions can never overflow.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, Probe, opcode, squeue};
+use rustix::io::Errno;
+
+use super::op::Parts;
+use super::pool::Done;
+use super::work::{Step, Task, Work, rest};
+
+/// Requests in the kernel at once: more than any device queue we know takes, for less than 64 KiB of ring.
+const DEPTH: u32 = 256;
+/// Longest single transfer; the rest follows as after a short one. The kernel's own bound is just below 2 GiB.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+pub(super) struct Ring {
+    ring: IoUring,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    waiting: VecDeque<Work>,
+}
+
+#[derive(Default)]
+struct Slot {
+    work: Option<Work>,
+    /// Pieces of a vectored write; kept for its capacity.
+    slices: Vec<libc::iovec>,
+}
+
+impl Ring {
+    /// Sets a ring up and proves by a request that it works here.
+    ///
+    /// # Errors
+    /// What the kernel, or a filter in front of it, says: then this thread must do without.
+    pub fn open() -> io::Result<Ring> {
+        // Completions are picked up when this thread enters the kernel anyway, without interrupting it. Kernels before
+        // 6.0 do not know these flags and work without.
+        let tuned = IoUring::builder()
+            .setup_coop_taskrun()
+            .setup_single_issuer()
+            .build(DEPTH);
+        let mut ring = match tuned {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(DEPTH)?,
+            other => other?,
+        };
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Writev::CODE,
+            opcode::Fsync::CODE,
+        ];
+        if !needed.into_iter().all(|code| probe.is_supported(code)) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring lacks read, write or fsync",
+            ));
+        }
+        // SAFETY: a no-op refers to no memory.
+        unsafe { ring.submission().push(&opcode::Nop::new().build()) }
+            .expect("a new ring has room");
+        ring.submit_and_wait(1)?;
+        let proof = ring.completion().next();
+        if proof.is_none_or(|entry| entry.result() != 0) {
+            return Err(io::Error::other(
+                "io_uring accepted a request and did not carry it out",
+            ));
+        }
+        let slots = (0..DEPTH).map(|_| Slot::default()).collect();
+        Ok(Ring {
+            ring,
+            slots,
+            free: (0..DEPTH).rev().collect(),
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// A descriptor that turns readable with completions, for the thread's reactor.
+    pub fn watch_fd(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring keeps its descriptor open for as long as `self` lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        fd.try_clone_to_owned()
+    }
+
+    pub fn add(&mut self, work: Work) {
+        self.waiting.push_back(work);
+    }
+
+    /// Hands what waits to the kernel, as far as there is room. `false`: the kernel was too busy for some of it, call
+    /// again soon.
+    pub fn submit(&mut self) -> bool {
+        while let Some(index) = self.free.pop() {
+            let Some(work) = self.waiting.pop_front() else {
+                self.free.push(index);
+                break;
+            };
+            let slot = &mut self.slots[index as usize];
+            let entry = slot.fill(work).user_data(u64::from(index));
+            // SAFETY: all memory named by the entry belongs to the slot's request, which stays in place and unshared
+            // with writers until its completion is reaped; `drop` waits for that too.
+            unsafe { self.ring.submission().push(&entry) }
+                .expect("there are no more slots than entries");
+        }
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(_) => {}
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EAGAIN | libc::EBUSY) => return false,
+                    // The ring worked at start: nothing that a request did can cause this.
+                    _ => panic!("io_uring stopped taking requests: {error}"),
+                },
+            }
+        }
+        true
+    }
+
+    /// Moves finished work to `out`; what needs another transfer goes to the front of the line for the next `submit`.
+    pub fn reap(&mut self, out: &mut Vec<Done>) {
+        for entry in self.ring.completion() {
+            let index = entry.user_data();
+            let mut work = self.slots[index as usize]
+                .work
+                .take()
+                .expect("a completion belongs to a filled slot");
+            self.free.push(index as u32);
+            let result = match entry.result() {
+                code if code < 0 => Err(Errno::from_raw_os_error(-code)),
+                bytes => Ok(bytes as usize),
+            };
+            match work.advance(result) {
+                Step::Again => self.waiting.push_front(work),
+                Step::Finished(result) => out.push((work, result)),
+            }
+        }
+    }
+
+    fn in_kernel(&self) -> usize {
+        DEPTH as usize - self.free.len()
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel may still read from or write to lent memory: wait until it has let go.
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_kernel() > 0 {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
+                    tracing::error!(
+                        "io_uring cannot be drained: {error}; its memory is left to the kernel"
+                    );
+                    std::mem::forget(std::mem::take(&mut self.slots));
+                    return;
+                }
+                _ => self.reap(&mut done),
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Keeps the work and describes its next transfer.
+    fn fill(&mut self, work: Work) -> squeue::Entry {
+        let work = self.work.insert(work);
+        let file = &work.file;
+        match &mut work.task {
+            Task::Read {
+                offset,
+                buffer,
+                done,
+            } => {
+                let position = *offset + *done as u64;
+                let rest = &mut buffer[*done..];
+                let (fd, _) = file.route(position, rest.len() as u64);
+                let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+                opcode::Read::new(Fd(fd.as_raw_fd()), rest.as_mut_ptr(), length)
+                    .offset(position)
+                    .build()
+            }
+            Task::Write {
+                offset,
+                parts,
+                total,
+                done,
+                dsync,
+            } => {
+                let position = *offset + *done as u64;
+                let (fd, _) = file.route(position, (*total - *done) as u64);
+                let fd = Fd(fd.as_raw_fd());
+                let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
+                if let Parts::One(part) = parts {
+                    let rest = &part.bytes()[*done..];
+                    let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+                    return opcode::Write::new(fd, rest.as_ptr(), length)
+                        .offset(position)
+                        .rw_flags(flags)
+                        .build();
+                }
+                self.slices.clear();
+                self.slices
+                    .extend(rest(parts, *done).map(|bytes| libc::iovec {
+                        iov_base: bytes.as_ptr().cast_mut().cast(),
+                        iov_len: bytes.len(),
+                    }));
+                let count = self.slices.len() as u32;
+                opcode::Writev::new(fd, self.slices.as_ptr(), count)
+                    .offset(position)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Task::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd()))
+                .flags(FsyncFlags::DATASYNC)
+                .build(),
+            Task::Zero { .. } | Task::BlockStatus { .. } => {
+                unreachable!("long work goes to a worker")
+            }
+        }
+    }
+}

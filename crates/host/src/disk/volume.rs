@@ -1,0 +1,364 @@
+//! Opening the volumes: what they must be, and holding them so that nobody else writes.
+//!
+//! A device is opened exclusively: the kernel then refuses mounts, and refuses us where one exists. A file can only be
+//! locked by agreement: programs that do not ask (dd, cp) are not kept out, and the fingerprint tells of them later.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::file::{DirectRules, File, Identity, Opened};
+use super::holders;
+use crate::buffers::{ALIGNMENT, Buffer};
+
+/// The unit of files: what every client can address.
+pub const FILE_BLOCK_BYTES: u32 = 512;
+/// What a file's medium is taken to write at once: a page, whatever lies below it.
+const FILE_PHYSICAL_BYTES: u32 = 4096;
+/// statfs type of NFS, where the kernel turns both kinds of lock into one and we would block ourselves.
+const NFS_MAGIC: i128 = 0x6969;
+
+/// How to open a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct VolumeOptions {
+    /// Go through the page cache even where O_DIRECT works: slower to flush, useful on odd file systems.
+    pub buffered: bool,
+}
+
+/// Why a volume or a state file cannot be used. Each is a sentence: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{} does not exist; create it or correct the path in the configuration", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is {what}; a volume must be a regular file or a block device", .path.display())]
+    WrongKind { path: PathBuf, what: &'static str },
+    #[error("{} may not be opened for reading and writing: {errno}; run as its owner or as root", .path.display())]
+    Denied { path: PathBuf, errno: Errno },
+    #[error("{} is read-only; make it writable (blockdev --setrw, or remount its file system)", .0.display())]
+    ReadOnly(PathBuf),
+    #[error("{} is mounted at {point}; unmount it first: two writers would destroy it", .path.display())]
+    Mounted { path: PathBuf, point: String },
+    #[error("{} is in use by {by}; stop that first", .path.display())]
+    InUse { path: PathBuf, by: String },
+    #[error(
+        "{} is the backing file of {}, mounted or used elsewhere; detach it first (losetup -d), or give {} itself as volume",
+        .path.display(), .device.display(), .device.display()
+    )]
+    LoopBacking { path: PathBuf, device: PathBuf },
+    #[error("{} is locked by {holder}; stop that program: a volume has one owner", .path.display())]
+    Locked { path: PathBuf, holder: String },
+    #[error("{} has a size of 0 bytes; give it its size first (truncate -s SIZE, or attach the medium)", .0.display())]
+    Empty(PathBuf),
+    #[error("{} has {size_bytes} bytes, which is no multiple of {block_bytes}; grow it to {} bytes (truncate -s)",
+        .path.display(), .size_bytes.next_multiple_of(u64::from(*block_bytes)))]
+    OddSize {
+        path: PathBuf,
+        size_bytes: u64,
+        block_bytes: u32,
+    },
+    #[error("{} has {size_bytes} bytes where {expected_bytes} are expected; {advice}", .path.display())]
+    WrongSize {
+        path: PathBuf,
+        size_bytes: u64,
+        expected_bytes: u64,
+        advice: &'static str,
+    },
+    #[error("there is no room for {}: {errno}; free space on its file system", .path.display())]
+    NoSpace { path: PathBuf, errno: Errno },
+    #[error("{} is open to others (mode {mode:04o}); run chmod {advice:04o} on it", .path.display())]
+    OpenToOthers {
+        path: PathBuf,
+        mode: u32,
+        advice: u32,
+    },
+    #[error("{} cannot be used: {step} failed: {errno}; see the kernel log", .path.display())]
+    System {
+        path: PathBuf,
+        step: &'static str,
+        errno: Errno,
+    },
+}
+
+impl OpenError {
+    /// A failed step as the most telling variant.
+    pub(super) fn at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
+        let path = path.to_path_buf();
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => OpenError::Missing(path),
+            Errno::ROFS => OpenError::ReadOnly(path),
+            Errno::ACCESS | Errno::PERM => OpenError::Denied { path, errno },
+            Errno::TXTBSY => OpenError::InUse {
+                path,
+                by: "a running program or the swap".into(),
+            },
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => OpenError::NoSpace { path, errno },
+            errno => OpenError::System { path, step, errno },
+        }
+    }
+}
+
+/// Opens a file or block device as a volume, read-write and held against others for as long as the result lives.
+///
+/// # Errors
+/// See [`OpenError`]; nothing is changed on the volume in any case.
+pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenError> {
+    let stat =
+        rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let identity = holders::identity_from(&stat);
+    check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+    check_free(path, identity)?;
+    let exclusive = match identity {
+        Identity::Device { .. } => OFlags::EXCL,
+        Identity::File { .. } => OFlags::empty(),
+    };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | exclusive;
+    let fd =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
+            (Identity::Device { major, minor }, Errno::BUSY) => OpenError::InUse {
+                path: path.into(),
+                by: holders::claimed_by(major, minor),
+            },
+            _ => OpenError::at(path, "opening it", errno),
+        })?;
+    let stat =
+        rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    if holders::identity_from(&stat) != identity {
+        let by = "somebody who replaced it in this very moment".into();
+        return Err(OpenError::InUse {
+            path: path.into(),
+            by,
+        });
+    }
+    match identity {
+        Identity::File { .. } => {
+            lock(&fd, path, identity)?;
+            let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+            let blocks = (FILE_BLOCK_BYTES, FILE_PHYSICAL_BYTES);
+            finish(fd, path, identity, size_bytes, blocks, options)
+        }
+        Identity::Device { .. } => {
+            let failed = |errno| OpenError::at(path, "asking for its size", errno);
+            let size_bytes = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
+            let logical = rustix::fs::ioctl_blksszget(&fd).map_err(failed)?;
+            let physical = rustix::fs::ioctl_blkpbszget(&fd)
+                .map_err(failed)?
+                .max(logical);
+            finish(fd, path, identity, size_bytes, (logical, physical), options)
+        }
+    }
+}
+
+/// Which thing a path leads to, without opening it: two volumes with one identity are one volume under two names.
+///
+/// # Errors
+/// The path leads nowhere or may not be looked at.
+pub fn identity(path: &Path) -> Result<Identity, OpenError> {
+    holders::identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
+}
+
+fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
+    let what = match kind {
+        FileType::RegularFile | FileType::BlockDevice => return Ok(()),
+        FileType::Directory => "a directory",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "neither file nor device",
+    };
+    Err(OpenError::WrongKind {
+        path: path.into(),
+        what,
+    })
+}
+
+/// Refuses what is visibly used by others, with the user's name.
+fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
+    let path = path.to_path_buf();
+    if holders::is_swap(identity) {
+        return Err(OpenError::InUse {
+            path,
+            by: "the swap (swapoff ends that)".into(),
+        });
+    }
+    match identity {
+        Identity::Device { major, minor } => {
+            let read_only = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+            if read_only.is_ok_and(|text| text.trim() == "1") {
+                return Err(OpenError::ReadOnly(path));
+            }
+            match holders::mounted_at(major, minor) {
+                Some(point) => Err(OpenError::Mounted { path, point }),
+                None => Ok(()),
+            }
+        }
+        Identity::File { .. } => match holders::loop_device_of(identity) {
+            Some(device) => Err(OpenError::LoopBacking { path, device }),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Takes both kinds of advisory lock: flock for tools and other daemons, a byte-range lock for emulators, which know
+/// only that one.
+pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), OpenError> {
+    let locked = || {
+        let holder = holders::locked_by(identity)
+            .map_or("another program".into(), |pid| format!("process {pid}"));
+        OpenError::Locked {
+            path: path.into(),
+            holder,
+        }
+    };
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(locked()),
+        Err(errno) => return Err(OpenError::at(path, "locking it", errno)),
+    }
+    if rustix::fs::fstatfs(fd).is_ok_and(|system| i128::from(system.f_type) == NFS_MAGIC) {
+        return Ok(());
+    }
+    match set_range_lock(fd, libc::F_WRLCK) {
+        Ok(()) => Ok(()),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(locked()),
+        Err(errno) => Err(OpenError::at(path, "locking it", errno)),
+    }
+}
+
+/// Gives up both locks. Closing alone may not: a process being started in this moment still has a copy of the
+/// descriptor, and with it the lock.
+pub(super) fn unlock(fd: &OwnedFd) {
+    // Nobody is left to tell of a failure, and the descriptor is closed next.
+    let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
+    let _ = set_range_lock(fd, libc::F_UNLCK);
+}
+
+/// Sets the lock of this open file (not of this process) on all its bytes.
+fn set_range_lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
+    let whole = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and the structure is a complete `struct flock` that the call only reads.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &whole) };
+    if result == 0 {
+        return Ok(());
+    }
+    let code = std::io::Error::last_os_error().raw_os_error();
+    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
+}
+
+/// Checks the size and finds out how the file takes direct requests.
+pub(super) fn finish(
+    fd: OwnedFd,
+    path: &Path,
+    identity: Identity,
+    size_bytes: u64,
+    (logical_block, physical_block): (u32, u32),
+    options: VolumeOptions,
+) -> Result<File, OpenError> {
+    if size_bytes == 0 {
+        return Err(OpenError::Empty(path.into()));
+    }
+    if !size_bytes.is_multiple_of(u64::from(logical_block)) {
+        return Err(OpenError::OddSize {
+            path: path.into(),
+            size_bytes,
+            block_bytes: logical_block,
+        });
+    }
+    let direct = if options.buffered {
+        None
+    } else {
+        go_direct(&fd, path, logical_block)?
+    };
+    let mut buffered = None;
+    if direct.is_some_and(|rules| rules.offset > u64::from(logical_block)) {
+        // Both ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
+        let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let second = rustix::fs::open(again, flags, Mode::empty());
+        buffered =
+            Some(second.map_err(|errno| OpenError::at(path, "opening it a second time", errno))?);
+    }
+    let path = path.into();
+    Ok(File::new(Opened {
+        fd,
+        direct,
+        buffered,
+        path,
+        size_bytes,
+        logical_block,
+        physical_block,
+        identity,
+    }))
+}
+
+/// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.
+fn go_direct(
+    fd: &OwnedFd,
+    path: &Path,
+    logical_block: u32,
+) -> Result<Option<DirectRules>, OpenError> {
+    let failed = |errno| OpenError::at(path, "a first read", errno);
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(failed)?;
+    if rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).is_err() {
+        return Ok(None);
+    }
+    for rules in direct_candidates(fd, logical_block) {
+        match probe(fd, rules) {
+            Ok(()) => return Ok(Some(rules)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    rustix::fs::fcntl_setfl(fd, flags).map_err(failed)?;
+    Ok(None)
+}
+
+/// What O_DIRECT may ask here, most generous first: what the kernel announces, else the usual two.
+fn direct_candidates(fd: &OwnedFd, logical_block: u32) -> Vec<DirectRules> {
+    let block = u64::from(logical_block);
+    if let Ok(facts) = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+    {
+        let (memory, offset) = (
+            facts.stx_dio_mem_align as usize,
+            u64::from(facts.stx_dio_offset_align),
+        );
+        let usable = memory > 0 && offset > 0 && memory <= ALIGNMENT;
+        // Coarser memory alignment than asked costs nothing: payload is always block aligned.
+        return if usable {
+            vec![DirectRules {
+                memory: memory.max(512),
+                offset: offset.max(block),
+            }]
+        } else {
+            vec![]
+        };
+    }
+    [512, ALIGNMENT]
+        .into_iter()
+        .map(|step| DirectRules {
+            memory: step,
+            offset: block.max(step as u64),
+        })
+        .collect()
+}
+
+/// Reads the first block into memory that is aligned exactly as the rules allow.
+fn probe(fd: &OwnedFd, rules: DirectRules) -> Result<(), Errno> {
+    let length = rules.offset as usize;
+    let mut buffer = Buffer::detached(ALIGNMENT + length);
+    let shift = rules.memory % ALIGNMENT;
+    loop {
+        match rustix::io::pread(fd.as_fd(), &mut buffer[shift..shift + length], 0) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A disk that forgets: what was not flushed survives a power loss sector by sector, or not, in any version written
+//! since; what is in flight may be torn. A sector is atomic, nothing larger is.
+
+use std::collections::BTreeMap;
+
+use crate::rng::Rng;
+
+pub const SECTOR: usize = 512;
+pub type Sector = [u8; SECTOR];
+
+/// A version of a sector that a power loss may or may not keep.
+struct Version {
+    /// Which write it came from.
+    write: u64,
+    /// Place in the order of completions; `None` while in flight.
+    completed: Option<u64>,
+    data: Box<Sector>,
+}
+
+pub struct Disk {
+    durable: Vec<u8>,
+    /// What a read returns: durable content plus completed writes.
+    view: Vec<u8>,
+    volatile: BTreeMap<u64, Vec<Version>>,
+    completions: u64,
+    writes: u64,
+}
+
+impl Disk {
+    pub fn new(content: Vec<u8>) -> Disk {
+        assert!(content.len() % SECTOR == 0);
+        Disk { view: content.clone(), durable: content, volatile: BTreeMap::new(), completions: 0, writes: 0 }
+    }
+
+    pub fn view(&self) -> &[u8] {
+        &self.view
+    }
+
+    /// A write is under way: a power loss from now on may leave any of its sectors.
+    pub fn begin_write(&mut self, offset: u64, data: &[u8]) -> u64 {
+        assert!(offset as usize % SECTOR == 0 && data.len() % SECTOR == 0, "writes are whole sectors");
+        assert!(offset as usize + data.len() <= self.durable.len(), "a write past the end of the disk");
+        self.writes += 1;
+        for (i, chunk) in data.chunks(SECTOR).enumerate() {
+            let sector = offset / SECTOR as u64 + i as u64;
+            let data = Box::new(Sector::try_from(chunk).expect("whole sectors"));
+            self.volatile.entry(sector).or_default().push(Version { write: self.writes, completed: None, data });
+        }
+        self.writes
+    }
+
+    /// The write is complete; with `durable` it is also on stable storage.
+    pub fn end_write(&mut self, write: u64, offset: u64, length: u64, durable: bool) {
+        self.completions += 1;
+        for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
+            let Some(versions) = self.volatile.get_mut(&sector) else { continue };
+            let Some(version) = versions.iter_mut().find(|v| v.write == write) else { continue };
+            version.completed = Some(self.completions);
+            let at = sector as usize * SECTOR;
+            self.view[at..at + SECTOR].copy_from_slice(&version.data[..]);
+            if durable {
+                self.durable[at..at + SECTOR].copy_from_slice(&version.data[..]);
+                versions.retain(|v| v.completed.is_none());
+                if versions.is_empty() {
+                    self.volatile.remove(&sector);
+                }
+            }
+        }
+    }
+
+    /// The write failed half-way: some sectors hold it, some do not.
+    pub fn fail_write(&mut self, write: u64, offset: u64, length: u64, rng: &mut Rng) {
+        self.completions += 1;
+        for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
+            let Some(versions) = self.volatile.get_mut(&sector) else { continue };
+            let Some(at) = versions.iter().position(|v| v.write == write) else { continue };
+            if rng.percent(50) {
+                versions[at].completed = Some(self.completions);
+                let place = sector as usize * SECTOR;
+                self.view[place..place + SECTOR].copy_from_slice(&versions[at].data[..]);
+            } else {
+                versions.remove(at);
+            }
+        }
+    }
+
+    /// Where a flush begins: what is complete now will be durable when it ends.
+    pub fn begin_flush(&self) -> u64 {
+        self.completions
+    }
+
+    pub fn end_flush(&mut self, mark: u64) {
+        self.volatile.retain(|sector, versions| {
+            let newest = versions.iter().filter(|v| v.completed.is_some_and(|c| c <= mark)).max_by_key(|v| v.completed);
+            if let Some(version) = newest {
+                let at = *sector as usize * SECTOR;
+                self.durable[at..at + SECTOR].copy_from_slice(&version.data[..]);
+            }
+            versions.retain(|v| v.completed.is_none_or(|c| c > mark));
+            !versions.is_empty()
+        });
+    }
+
+    /// The process dies, the machine lives: completed writes stay in the page cache, in flight ones land or not.
+    pub fn kill(&mut self, rng: &mut Rng) {
+        for (sector, versions) in &mut self.volatile {
+            for version in versions.iter_mut().filter(|v| v.completed.is_none()) {
+                if rng.percent(50) {
+                    self.completions += 1;
+                    version.completed = Some(self.completions);
+                    let at = *sector as usize * SECTOR;
+                    self.view[at..at + SECTOR].copy_from_slice(&version.data[..]);
+                }
+            }
+            versions.retain(|v| v.completed.is_some());
+        }
+    }
+
+    /// Power loss: every sector keeps its durable content or any one version written since.
+    pub fn lose_power(&mut self, rng: &mut Rng) {
+        for (sector, versions) in std::mem::take(&mut self.volatile) {
+            let choice = rng.below(versions.len() as u64 + 1) as usize;
+            if let Some(version) = versions.get(choice) {
+                let at = sector as usize * SECTOR;
+                self.durable[at..at + SECTOR].copy_from_slice(&version.data[..]);
+            }
+        }
+        self.view.clone_from(&self.durable);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushed_and_durable_writes_survive_power_loss_whatever_else_does() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut disk = Disk::new(vec![0; 4 * SECTOR]);
+            let a = disk.begin_write(0, &[1; 2 * SECTOR]);
+            disk.end_write(a, 0, 2 * SECTOR as u64, false);
+            let mark = disk.begin_flush();
+            let b = disk.begin_write(0, &[2; SECTOR]);
+            disk.end_write(b, 0, SECTOR as u64, false);
+            disk.end_flush(mark);
+            let c = disk.begin_write(1024, &[3; SECTOR]);
+            disk.end_write(c, 1024, SECTOR as u64, true);
+            disk.lose_power(&mut rng);
+            assert!(matches!(disk.view()[0], 1 | 2), "flushed, or the newer one");
+            assert_eq!((disk.view()[512], disk.view()[1024]), (1, 3));
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Judges outside the engine. They see what a client sees (requests and answers), what the operator sees (states), and
+//! the disks; of the engine they believe only the order it says it gave to writes, and check that against what clients
+//! could observe.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::state::{Mode, State};
+use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
+
+use crate::disk::SECTOR;
+
+/// What a request leaves in each of its sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    Stamp(u64),
+    Zero,
+}
+
+/// The bytes of one sector of a write.
+pub fn sector_bytes(fill: Fill, volume: VolumeId, sector: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    if let Fill::Stamp(write) = fill {
+        for chunk in bytes.chunks_mut(32) {
+            chunk[..8].copy_from_slice(&write.to_le_bytes());
+            chunk[8..16].copy_from_slice(&sector.to_le_bytes());
+            chunk[16..18].copy_from_slice(&(volume.0 + 1).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// A client's request.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    Write { volume: VolumeId, offset: u64, length: u64, fill: Fill, fua: bool },
+    Flush { volume: VolumeId, covers: Vec<usize> },
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    group: GroupId,
+    node: usize,
+    asked: Asked,
+    issued_after_acked: Seq,
+    /// State changes of the group when it was admitted under the promise of `sync`.
+    promised_since: Option<u64>,
+    admitted: Option<(Seq, Seq)>,
+}
+
+/// One write in the order of a run.
+#[derive(Clone, Debug)]
+struct Logged {
+    first: Seq,
+    last: Seq,
+    part_bytes: u64,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+    fill: Fill,
+}
+
+/// One primary's run: where its volumes started, and the order of its writes.
+#[derive(Debug)]
+struct Run {
+    base: Vec<Vec<u8>>,
+    log: Vec<Logged>,
+    last: Seq,
+    /// Highest number acknowledged to a client, and acknowledged under `sync` while replicating.
+    acked: Seq,
+    promised: Seq,
+    /// Sectors whose local write failed: either side may hold anything until they are repaired.
+    wild: BTreeSet<(VolumeId, u64)>,
+}
+
+/// Which run: generation's tag and incarnation.
+type RunKey = (u64, u64);
+
+/// What one sector of a primary's volume may hold after a power loss.
+#[derive(Clone, Debug, Default)]
+struct Sector {
+    /// Contents since the last certainty, oldest first; the flag: acknowledged.
+    versions: Vec<(Fill, u64, bool)>,
+    /// Content before `versions`.
+    before: Option<[u8; SECTOR]>,
+}
+
+#[derive(Debug)]
+struct GroupJudge {
+    runs: BTreeMap<RunKey, Run>,
+    current: Option<(usize, RunKey)>,
+    state: State,
+    mode: Mode,
+    state_changes: u64,
+    sectors: Vec<Vec<Sector>>,
+    next_write: u64,
+}
+
+/// A verdict against the engine.
+#[derive(Debug, Clone)]
+pub struct Violation(pub String);
+
+#[derive(Debug)]
+pub struct Judge {
+    groups: BTreeMap<GroupId, GroupJudge>,
+    pending: BTreeMap<RequestId, Pending>,
+    pub writes: u64,
+    pub overlaps: u64,
+    pub prefix_checks: u64,
+}
+
+impl Judge {
+    pub fn new(groups: &[(GroupId, Vec<u64>, Mode)]) -> Judge {
+        let groups = groups
+            .iter()
+            .map(|(id, sizes, mode)| {
+                let sectors = sizes.iter().map(|s| vec![Sector::default(); *s as usize / SECTOR]).collect();
+                let judge = GroupJudge {
+                    runs: BTreeMap::new(),
+                    current: None,
+                    state: State::Logging,
+                    mode: *mode,
+                    state_changes: 0,
+                    sectors,
+                    next_write: 1,
+                };
+                (*id, judge)
+            })
+            .collect();
+        Judge { groups, pending: BTreeMap::new(), writes: 0, overlaps: 0, prefix_checks: 0 }
+    }
+
+    pub fn pending_on(&self, node: usize, group: GroupId) -> usize {
+        self.pending.values().filter(|p| p.node == node && p.group == group).count()
+    }
+
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
+        let g = self.group(group);
+        g.mode = mode;
+        g.state_changes += 1;
+    }
+
+    fn group(&mut self, id: GroupId) -> &mut GroupJudge {
+        self.groups.get_mut(&id).expect("the judge knows every group")
+    }
+
+    /// A number for a new write's stamp.
+    pub fn stamp(&mut self, group: GroupId) -> u64 {
+        let g = self.group(group);
+        g.next_write += 1;
+        g.next_write
+    }
+
+    // ---- what clients do ---------------------------------------------------------------------------------------------
+
+    pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: Asked) {
+        let g = self.group(group);
+        let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, |r| r.acked);
+        let asked = match asked {
+            Asked::Flush { volume, .. } => {
+                let sectors = &g.sectors[usize::from(volume.0)];
+                let last_acked = |s: &Sector| s.versions.iter().rposition(|v| v.2).map_or(0, |i| i + 1);
+                Asked::Flush { volume, covers: sectors.iter().map(last_acked).collect() }
+            }
+            Asked::Write { volume, offset, length, .. } => {
+                let busy = self.pending.values().any(|p| p.group == group && overlaps(&p.asked, volume, offset, length));
+                self.writes += 1;
+                self.overlaps += u64::from(busy);
+                asked
+            }
+        };
+        self.pending
+            .insert(id, Pending { group, node, asked, issued_after_acked, promised_since: None, admitted: None });
+    }
+
+    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Violation> {
+        let Some(p) = self.pending.remove(&id) else {
+            return Err(Violation(format!("request {} was answered twice", id.0)));
+        };
+        let g = self.groups.get_mut(&p.group).expect("known");
+        match &p.asked {
+            Asked::Flush { volume, covers } if ok => {
+                for (sector, &covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
+                    sector.settle(covered);
+                }
+            }
+            Asked::Write { .. } => g.write_answered(id, &p, ok),
+            Asked::Flush { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A node died: nobody answers its requests any more.
+    pub fn node_died(&mut self, node: usize) {
+        self.pending.retain(|_, p| p.node != node);
+    }
+
+    // ---- what the engine says ----------------------------------------------------------------------------------------
+
+    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), Violation> {
+        match event {
+            Event::State { to, .. } => {
+                let g = self.group(group);
+                if g.current.is_some_and(|(n, _)| n == node) {
+                    g.state = *to;
+                    g.state_changes += 1;
+                }
+            }
+            Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
+            Event::LocalWriteFailed { .. } => {}
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), Violation> {
+        let Some(p) = self.pending.get_mut(&id) else {
+            return Err(Violation(format!("request {} was admitted but never issued", id.0)));
+        };
+        let g = self.groups.get_mut(&p.group).expect("known");
+        let Some((_, key)) = g.current else {
+            return Err(Violation("a write was admitted without a primary".into()));
+        };
+        let promised = g.state == State::Replicating && g.mode == Mode::Sync;
+        p.promised_since = promised.then_some(g.state_changes);
+        p.admitted = Some((first, last));
+        let Asked::Write { volume, offset, length, fill, .. } = p.asked else {
+            return Err(Violation("a flush was given a number".into()));
+        };
+        let run = g.runs.get_mut(&key).expect("the current run");
+        if first <= run.last {
+            return Err(Violation(format!("number {} was given twice in one run", first.0)));
+        }
+        // Rule 4: issued after an acknowledgement means a higher number.
+        if first <= p.issued_after_acked {
+            return Err(Violation(format!("number {} is not above {}, acknowledged before", first.0, p.issued_after_acked.0)));
+        }
+        run.last = last;
+        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill });
+        for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
+            g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
+        }
+        Ok(())
+    }
+
+    /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
+    pub fn primary_ready(
+        &mut self,
+        node: usize,
+        group: GroupId,
+        at: Position,
+        images: Vec<Vec<u8>>,
+        same_disks: bool,
+    ) -> Result<(), Violation> {
+        let g = self.group(group);
+        if same_disks {
+            g.check_durable(&images)?;
+        }
+        for (volume, image) in images.iter().enumerate() {
+            for (index, sector) in g.sectors[volume].iter_mut().enumerate() {
+                sector.versions.clear();
+                sector.before = image[index * SECTOR..(index + 1) * SECTOR].try_into().ok();
+            }
+        }
+        let key = (at.generation.tag, at.incarnation.0);
+        let run = Run {
+            base: images,
+            log: Vec::new(),
+            last: Seq::NONE,
+            acked: Seq::NONE,
+            promised: Seq::NONE,
+            wild: BTreeSet::new(),
+        };
+        if g.runs.insert(key, run).is_some() {
+            return Err(Violation(format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation)));
+        }
+        g.current = Some((node, key));
+        g.state = State::Logging;
+        g.state_changes += 1;
+        Ok(())
+    }
+
+    /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
+    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Violation> {
+        self.prefix_checks += 1;
+        let g = self.group(group);
+        let key = (at.generation.tag, at.incarnation.0);
+        let Some(run) = g.runs.get(&key) else {
+            return Err(Violation(format!("the secondary claims a run that never was: {at:?}")));
+        };
+        let newest_promise = g.runs.iter().filter(|(k, r)| k.0 == key.0 && r.promised > Seq::NONE).max_by_key(|(k, _)| k.1);
+        if let Some((promised_key, promised_run)) = newest_promise {
+            let kept = (key.1, at.seq) >= (promised_key.1, promised_run.promised);
+            if !kept {
+                return Err(Violation(format!(
+                    "sync acknowledged number {} of incarnation {}, the secondary ends at {} of {}",
+                    promised_run.promised.0, promised_key.1, at.seq.0, key.1
+                )));
+            }
+        }
+        let expected = run.image_at(at.seq);
+        for (volume, (image, expected)) in images.iter().zip(&expected).enumerate() {
+            run.compare(VolumeId(volume as u16), image, expected, at)?;
+        }
+        Ok(())
+    }
+
+    /// At rest both nodes hold the same bytes (P5), and every acknowledged write is in them.
+    pub fn check_equal(&self, group: GroupId, a: &[Vec<u8>], b: &[Vec<u8>]) -> Result<(), Violation> {
+        for (volume, (x, y)) in a.iter().zip(b).enumerate() {
+            if let Some(at) = (0..x.len() / SECTOR).find(|s| x[s * SECTOR..][..SECTOR] != y[s * SECTOR..][..SECTOR]) {
+                return Err(Violation(format!("group {} volume {volume} sector {at} differs at rest", group.0)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn overlaps(asked: &Asked, volume: VolumeId, offset: u64, length: u64) -> bool {
+    matches!(asked, Asked::Write { volume: v, offset: o, length: l, .. }
+        if *v == volume && *o < offset + length && offset < o + l)
+}
+
+impl Sector {
+    /// The first `covered` versions are certain.
+    fn settle(&mut self, covered: usize) {
+        if covered > 1 && covered <= self.versions.len() {
+            self.versions.drain(..covered - 1);
+        }
+        if covered >= 1 {
+            self.before = None;
+        }
+    }
+}
+
+impl GroupJudge {
+    /// Marks the write's versions acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
+    fn write_answered(&mut self, id: RequestId, p: &Pending, ok: bool) {
+        let Asked::Write { volume, offset, length, fua, .. } = p.asked else { return };
+        let Some(run) = self.current.and_then(|(_, key)| self.runs.get_mut(&key)) else { return };
+        let Some((_, last)) = p.admitted else { return };
+        let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+        if !ok {
+            run.wild.extend(sectors.map(|s| (volume, s)));
+            return;
+        }
+        run.acked = run.acked.max(last);
+        let promised = p.promised_since == Some(self.state_changes) && self.mode == Mode::Sync;
+        if promised {
+            run.promised = run.promised.max(last);
+        }
+        for index in sectors {
+            let sector = &mut self.sectors[usize::from(volume.0)][index as usize];
+            let Some(at) = sector.versions.iter().position(|v| v.1 == id.0) else { continue };
+            sector.versions[at].2 = true;
+            if fua || promised {
+                sector.settle(at + 1);
+            }
+        }
+    }
+
+    fn check_durable(&self, images: &[Vec<u8>]) -> Result<(), Violation> {
+        for (volume, image) in images.iter().enumerate() {
+            for (index, sector) in self.sectors[volume].iter().enumerate() {
+                let found = &image[index * SECTOR..(index + 1) * SECTOR];
+                let known = sector.before.is_some() || !sector.versions.is_empty();
+                let wild = self.is_wild(VolumeId(volume as u16), index as u64);
+                let before_ok = sector.before.as_ref().is_some_and(|b| b == found);
+                let version_ok = sector
+                    .versions
+                    .iter()
+                    .any(|(fill, ..)| sector_bytes(*fill, VolumeId(volume as u16), index as u64) == found);
+                if known && !wild && !before_ok && !version_ok {
+                    return Err(Violation(format!(
+                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wild(&self, volume: VolumeId, sector: u64) -> bool {
+        self.current.and_then(|(_, key)| self.runs.get(&key)).is_some_and(|r| r.wild.contains(&(volume, sector)))
+    }
+}
+
+impl Run {
+    /// The volumes after exactly the numbers up to `seq`.
+    fn image_at(&self, seq: Seq) -> Vec<Vec<u8>> {
+        let mut images = self.base.clone();
+        for write in self.log.iter().filter(|w| w.first <= seq) {
+            let parts = seq.0.min(write.last.0) - write.first.0 + 1;
+            let length = (parts * write.part_bytes).min(write.length);
+            for sector in write.offset / SECTOR as u64..(write.offset + length) / SECTOR as u64 {
+                let bytes = sector_bytes(write.fill, write.volume, sector);
+                images[usize::from(write.volume.0)][sector as usize * SECTOR..][..SECTOR].copy_from_slice(&bytes);
+            }
+        }
+        images
+    }
+
+    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Violation> {
+        for sector in 0..image.len() / SECTOR {
+            let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
+            if found != wanted && !self.wild.contains(&(volume, sector as u64)) {
+                let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
+                return Err(Violation(format!(
+                    "the secondary is not the prefix up to {}: volume {} sector {sector} holds write {}, not {}",
+                    at.seq.0, volume.0, word(found), word(wanted)
+                )));
+            }
+        }
+        Ok(())
+    }
+}

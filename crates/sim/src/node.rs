@@ -1,0 +1,87 @@
+//! One node of the world: an engine, its disks, and what the world knows of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{GroupId, Node, NodeId, Store, VolumeId};
+
+use crate::disk::Disk;
+use crate::rng::Rng;
+use crate::swarm::Options;
+
+/// Temporary trouble of a node's disks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    pub write_errors_until: u64,
+    pub read_errors_until: u64,
+    pub full_until: u64,
+    pub slow_until: u64,
+    pub fail_next_flush: bool,
+}
+
+pub struct SimNode {
+    pub id: usize,
+    pub engine: Option<Box<Node>>,
+    /// Completions of an older boot are nobody's.
+    pub boot: u64,
+    pub disks: BTreeMap<Store, Disk>,
+    pub serving: BTreeSet<GroupId>,
+    pub wake_at: Option<u64>,
+    pub trouble: Trouble,
+    /// Its clocks: monotonic since boot, wall skewed.
+    pub booted_at: u64,
+    pub wall_skew_ns: i64,
+    /// Restarting by itself at this time.
+    pub restart_at: Option<u64>,
+    pub stopping: bool,
+}
+
+impl SimNode {
+    pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
+        let mut disks = BTreeMap::new();
+        for g in 0..options.groups {
+            let group = GroupId(g);
+            for v in 0..options.volumes {
+                let mut content = vec![0u8; options.volume_bytes as usize];
+                // Old content that the first sync must replace.
+                if rng.percent(50) {
+                    let end = content.len() / 2;
+                    content[..end].fill(0xee);
+                }
+                disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
+            }
+            disks.insert(Store::Journal(group), Disk::new(vec![0; options.journal_bytes as usize]));
+            disks.insert(Store::Superblock(group), Disk::new(vec![0; 8192]));
+            disks.insert(Store::Bitmap(group), Disk::new(vec![0; 64 << 10]));
+        }
+        SimNode {
+            id,
+            engine: None,
+            boot: 0,
+            disks,
+            serving: BTreeSet::new(),
+            wake_at: None,
+            trouble: Trouble::default(),
+            booted_at: 0,
+            wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
+            restart_at: None,
+            stopping: false,
+        }
+    }
+
+    pub fn node_id(&self) -> NodeId {
+        NodeId(self.id as u16)
+    }
+
+    pub fn up(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    /// The volumes as a reader sees them.
+    pub fn images(&self, group: GroupId) -> Vec<Vec<u8>> {
+        self.disks
+            .iter()
+            .filter(|(store, _)| matches!(store, Store::Volume(g, _) if *g == group))
+            .map(|(_, disk)| disk.view().to_vec())
+            .collect()
+    }
+}
