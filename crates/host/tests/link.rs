@@ -23,10 +23,12 @@ use tokio::task::LocalSet;
 /// Longest that anything here may take: far above what it needs on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+type Up = (LinkId, SessionId, Rc<LinkSender>, PeerInfo);
+
 /// Everything a node was told.
 #[derive(Default)]
 struct Told {
-    up: RefCell<Vec<(LinkId, SessionId, Rc<LinkSender>, PeerInfo)>>,
+    up: RefCell<Vec<Up>>,
     down: RefCell<Vec<(LinkId, String)>>,
     frames: RefCell<Vec<(Header, FramePayload)>>,
     heard: Cell<u64>,

@@ -274,8 +274,11 @@ impl Hub {
         let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
         loop {
             match self.dial(&peer).await {
-                // A link that held. One that fell at once is not tried at full speed for ever.
-                Ok(held) if held >= bounds.backoff_max => backoff.reset(),
+                // A link that held is dialed again at once; one that fell soon after it was up is not, for ever.
+                Ok(held) if held >= bounds.backoff_max => {
+                    backoff.reset();
+                    continue;
+                }
                 Ok(_) => {}
                 Err((at, failure)) => self.report_failure(&at, format!("node {} at {at}", peer.name), failure),
             }
