@@ -31,6 +31,7 @@ pub struct Operator {
     next_command: u64,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
+    generations: BTreeMap<GroupId, u64>,
 }
 
 impl Operator {
@@ -53,6 +54,7 @@ impl Operator {
             next_command: 1,
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
+            generations: BTreeMap::new(),
         }
     }
 
@@ -72,7 +74,18 @@ impl Operator {
         self.given_up.contains(&(group, node))
     }
 
-    pub fn now_primary(&mut self, group: GroupId, node: usize) {
+    /// A node serves the group under this generation. False: it is an old primary that came back.
+    pub fn takes_over(&mut self, group: GroupId, node: usize, generation: u64) -> bool {
+        let newest = self.generations.entry(group).or_default();
+        if generation < *newest || (generation == *newest && self.authority[&group] != node) {
+            return false;
+        }
+        *newest = generation;
+        self.now_primary(group, node);
+        true
+    }
+
+    fn now_primary(&mut self, group: GroupId, node: usize) {
         if self.authority[&group] != node {
             self.given_up.insert((group, 1 - node));
         }
