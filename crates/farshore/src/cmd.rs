@@ -44,20 +44,14 @@ pub struct Failure {
 
 impl Failure {
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Usage,
-            message: message.into(),
-        }
+        Self { exit: Exit::Usage, message: message.into() }
     }
 }
 
 /// Whatever tells its own story in a sentence is a failed command.
 impl<E: Display> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            exit: Exit::Failed,
-            message: format!("{error:#}"),
-        }
+        Self { exit: Exit::Failed, message: format!("{error:#}") }
     }
 }
 
@@ -75,11 +69,7 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
     match run(args.command) {
@@ -131,12 +121,7 @@ fn report(reply: Reply) -> Outcome {
         Reply::Ok { message, warnings } => {
             print(&format!("{message}\n"))?;
             warnings.iter().for_each(warn);
-            Ok(if warnings.is_empty() {
-                Exit::Done
-            } else {
-                Exit::Warning
-            }
-            .into())
+            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
         }
         Reply::Error { message, .. } => Err(message.into()),
         other => Err(unexpected(&other)),
@@ -150,8 +135,5 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Status(_) => "a status",
         Reply::Counters(_) => "counters",
     };
-    format!(
-        "the daemon answered with {kind}, which does not fit the command; are both of one version?"
-    )
-    .into()
+    format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

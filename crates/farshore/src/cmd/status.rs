@@ -22,11 +22,7 @@ pub fn run(args: &StatusArgs) -> Outcome {
 
 /// Failed, paused or a broken volume: something only an operator can mend.
 fn judge(status: &Status) -> Exit {
-    if status.groups.iter().any(show::needs_attention) {
-        Exit::Warning
-    } else {
-        Exit::Done
-    }
+    if status.groups.iter().any(show::needs_attention) { Exit::Warning } else { Exit::Done }
 }
 
 fn watch(args: &StatusArgs) -> Outcome {
@@ -51,15 +47,9 @@ fn watch(args: &StatusArgs) -> Outcome {
 
 fn rendered(args: &StatusArgs, status: &Status) -> String {
     if args.json {
-        return serde_json::to_string(status)
-            .map(|line| line + "\n")
-            .unwrap_or_default();
+        return serde_json::to_string(status).map(|line| line + "\n").unwrap_or_default();
     }
-    let paint = if colours_wanted(&std::io::stdout()) {
-        Paint::colours()
-    } else {
-        Paint::plain()
-    };
+    let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
     show::status(status, &paint)
 }
 
