@@ -100,14 +100,13 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prints to standard output. A reader that went away (`| head`) ends the command quietly.
-fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
+fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("the answer cannot be written to standard output: {error}").into())
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
     }
 }
 

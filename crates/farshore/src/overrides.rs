@@ -45,7 +45,11 @@ impl Overrides {
         Self::parse(file, &text)
     }
 
-    fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
+    /// Checks a text as if it came from `file`.
+    ///
+    /// # Errors
+    /// Every problem of the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
         let (tree, errors) = DeTable::parse_recoverable(text);
         let mut sheet = Sheet::new(text);
         let mut overrides = Self::default();

@@ -1,9 +1,11 @@
 //! The commands as operators and scripts meet them: words out, exit codes true. The daemon is a puppet here.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use farshore::api::*;
 
@@ -260,6 +262,34 @@ fn a_reader_that_goes_away_is_no_mistake() {
 }
 
 #[test]
+fn a_watch_goes_on_until_its_reader_has_seen_enough() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Replicating))]);
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["status", "--watch", "--json", "--socket"])
+        .arg(puppet.socket())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let mut lines = BufReader::new(watching.stdout.take().expect("a pipe")).lines();
+    for _ in 0..2 {
+        assert!(lines.next().expect("a line").expect("text").starts_with("{\"schema\""));
+    }
+    drop(lines);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let code = loop {
+        if let Some(code) = watching.try_wait().expect("a child") {
+            break code;
+        }
+        if Instant::now() > deadline {
+            watching.kill().expect("ends");
+            panic!("it went on without a reader");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(code.code(), Some(0));
+}
+
+#[test]
 fn init_makes_a_configuration_that_passes_its_own_check() {
     let dir = tempfile::tempdir().expect("dir");
     let (file, secret) = (dir.path().join("farshore.toml"), dir.path().join("secret"));
@@ -312,6 +342,11 @@ fn serve_refuses_before_it_touches_anything() {
     expect(&output, 2, "secret does not exist");
     assert!(told(&output).contains("disk does not exist"), "both problems at once: {}", told(&output));
     assert!(!dir.path().join("state").exists());
+    std::fs::write(dir.path().join("disk"), [0; 512]).expect("write");
+    farshore::config::create_secret(&dir.path().join("secret")).expect("secret");
+    std::fs::create_dir(dir.path().join("state")).expect("mkdir");
+    std::fs::write(dir.path().join("state/overrides.toml"), "[db]\nmode = \"fast\"\n").expect("write");
+    expect(&serve("alpha"), 2, "overrides.toml:2:8: mode: \"fast\" is not a mode");
     expect(&serve("gamma"), 2, "choose one of \"alpha\" and \"beta\"");
 }
 

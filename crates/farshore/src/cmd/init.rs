@@ -29,7 +29,7 @@ pub fn run(args: &InitArgs) -> Outcome {
         create_secret(&args.secret_file)?;
     }
     match &args.out {
-        None => print(&text)?,
+        None => drop(print(&text)?),
         Some(file) => {
             write_new(file, &text)?;
             print(&next_steps(args, file, &near, &far))?;

@@ -35,11 +35,14 @@ fn watch(args: &StatusArgs) -> Outcome {
             Err(failure) if first || args.json => return Err(failure),
             Err(failure) => format!("{}\n", failure.message),
         };
-        print(&match (redraw, args.json || first) {
+        let frame = match (redraw, args.json || first) {
             (true, _) => format!("{REDRAW}{text}"),
             (false, true) => text,
             (false, false) => format!("\n{text}"),
-        })?;
+        };
+        if !print(&frame)? {
+            return Ok(Exit::Done.into());
+        }
         first = false;
         std::thread::sleep(POLL_INTERVAL);
     }
