@@ -1,0 +1,97 @@
+//! Every default and bound of the operator's half, with the reason beside it.
+//!
+//! Sizes are bytes, always. What the data path itself bounds is taken from the engine's page, never repeated here.
+
+use std::time::Duration;
+
+use engine::limits as data;
+pub use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
+
+pub const TIB: u64 = 1 << 40;
+
+/// A range of accepted values and what holds when the key is absent.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<T> {
+    pub min: T,
+    pub max: T,
+    pub default: T,
+}
+
+/// Files written by people are far smaller, and this one is read into memory whole.
+pub const CONFIG_BYTES_MAX: u64 = 4 * MIB;
+
+/// Names appear in file names, export names and on the wire in one length byte.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// One daemon is measured with 1 000 groups; four times that is where a list stops being one operator's.
+pub const GROUPS_MAX: usize = 4096;
+pub const VOLUMES_MAX: usize = data::VOLUMES_MAX;
+/// Nodes in one file. Groups have two members now; one-to-many needs a few more.
+pub const NODES_MAX: usize = 64;
+/// NBD sockets of one node.
+pub const NBD_LISTENERS_MAX: usize = 16;
+
+/// The kernel's room for the path of a Unix socket (108 with the closing zero).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A secret shorter than the hash it keys can be guessed more cheaply than the hash can be broken.
+pub const SECRET_BYTES_MIN: usize = 32;
+/// Keys longer than a hash block gain nothing; a larger file is a mistake (a certificate, a disk image).
+pub const SECRET_BYTES_MAX: usize = 4096;
+
+/// Silence after which a peer counts as unreachable.
+pub const LINK_TIMEOUT: Bound<Duration> =
+    Bound { min: data::LINK_TIMEOUT_MIN, max: data::LINK_TIMEOUT_MAX, default: data::LINK_TIMEOUT_DEFAULT };
+
+/// Socket buffers: the kernel doubles and clamps what is asked; past 1 GiB it refuses.
+pub const SOCKET_BUFFER: Bound<u64> = Bound { min: 4 * KIB, max: GIB, default: 0 };
+
+/// Longest time one write may wait for the peer before the policy acts.
+pub const WAIT_LIMIT: Bound<Duration> =
+    Bound { min: data::WAIT_LIMIT_MIN, max: data::WAIT_LIMIT_MAX, default: data::WAIT_LIMIT_DEFAULT };
+
+/// The peer window of `policy = "hold"`. Below a second the probe's own round trip eats it on long links; the default
+/// covers the restart of a daemon or a switch port.
+pub const HOLD: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: data::HOLD_MAX, default: Duration::from_secs(30) };
+
+/// Memory queue in bytes, and in writes.
+pub const QUEUE_MEMORY: Bound<u64> =
+    Bound { min: data::QUEUE_BYTES_MIN, max: data::QUEUE_BYTES_MAX, default: data::QUEUE_BYTES_DEFAULT };
+pub const QUEUE_ITEMS: Bound<u64> =
+    Bound { min: data::QUEUE_ITEMS_MIN, max: data::QUEUE_ITEMS_MAX, default: data::QUEUE_ITEMS_DEFAULT };
+
+/// Landing journal of a secondary, on its state directory's disk.
+pub const JOURNAL: Bound<u64> =
+    Bound { min: data::JOURNAL_BYTES_MIN, max: data::JOURNAL_BYTES_MAX, default: data::JOURNAL_BYTES_DEFAULT };
+
+/// Bytes sent but not yet confirmed.
+pub const WINDOW: Bound<u64> =
+    Bound { min: data::WINDOW_BYTES_MIN, max: data::WINDOW_BYTES_MAX, default: data::WINDOW_BYTES_DEFAULT };
+
+/// The journal holds what is being received beside what is being applied.
+pub const JOURNAL_WINDOWS_MIN: u64 = 2;
+
+/// A modelled disk slower than this would only test patience.
+pub const MODEL_LATENCY_MAX: Duration = Duration::from_secs(10);
+
+/// One request line on the control socket: the longest real one is a `set` with all keys.
+pub const API_REQUEST_BYTES_MAX: usize = 64 * KIB as usize;
+/// One reply line: a status of 4 096 groups with a few volumes each.
+pub const API_REPLY_BYTES_MAX: usize = 64 * MIB as usize;
+/// A client of the control socket must finish its request line in this time, and take its answer in the same.
+pub const API_IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
+pub const API_CLIENTS_MAX: usize = 32;
+/// How often `wait`, `sync --wait` and `status --watch` look again.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+const _: () = {
+    assert!(JOURNAL.default >= JOURNAL_WINDOWS_MIN * WINDOW.default);
+    assert!(JOURNAL.min >= JOURNAL_WINDOWS_MIN * WINDOW.min);
+    assert!(QUEUE_MEMORY.min <= QUEUE_MEMORY.default && QUEUE_MEMORY.default <= QUEUE_MEMORY.max);
+    assert!(QUEUE_ITEMS.min <= QUEUE_ITEMS.default && QUEUE_ITEMS.default <= QUEUE_ITEMS.max);
+    assert!(NAME_BYTES_MAX < 256);
+    assert!(VOLUMES_MAX <= u16::MAX as usize);
+    assert!(SECRET_BYTES_MIN < SECRET_BYTES_MAX);
+};
