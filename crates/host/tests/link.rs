@@ -617,6 +617,12 @@ fn silent_strangers_are_few_and_soon_gone() {
 }
 
 #[test]
+fn a_configuration_may_be_made_on_another_thread() {
+    fn needs_send<T: Send>(_: T) {}
+    needs_send(config("east", "west", nowhere()));
+}
+
+#[test]
 fn a_repeated_complaint_is_made_once() {
     run(async {
         let west = Node::west(|config| config.bounds.repeat_after = DEADLINE);
