@@ -375,7 +375,8 @@ impl GroupJudge {
                     .any(|(fill, ..)| sector_bytes(*fill, VolumeId(volume as u16), index as u64) == found);
                 if known && !wild && !before_ok && !version_ok {
                     return Err(Violation(format!(
-                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered"
+                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered: it may hold {:?}, it holds {:?}",
+                        sector.versions, u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
                     )));
                 }
             }

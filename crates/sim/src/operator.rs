@@ -31,7 +31,7 @@ pub struct Operator {
     next_command: u64,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
-    generations: BTreeMap<GroupId, u64>,
+    promoted: BTreeSet<(GroupId, usize)>,
 }
 
 impl Operator {
@@ -54,7 +54,7 @@ impl Operator {
             next_command: 1,
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
-            generations: BTreeMap::new(),
+            promoted: BTreeSet::new(),
         }
     }
 
@@ -74,13 +74,16 @@ impl Operator {
         self.given_up.contains(&(group, node))
     }
 
-    /// A node serves the group under this generation. False: it is an old primary that came back.
-    pub fn takes_over(&mut self, group: GroupId, node: usize, generation: u64) -> bool {
-        let newest = self.generations.entry(group).or_default();
-        if generation < *newest || (generation == *newest && self.authority[&group] != node) {
+    pub fn was_promoted(&mut self, group: GroupId, node: usize) {
+        self.promoted.insert((group, node));
+    }
+
+    /// A node serves the group. False: it is an old primary that came back, another one was promoted meanwhile.
+    pub fn takes_over(&mut self, group: GroupId, node: usize) -> bool {
+        let promoted = self.promoted.remove(&(group, node));
+        if !promoted && self.authority[&group] != node {
             return false;
         }
-        *newest = generation;
         self.now_primary(group, node);
         true
     }

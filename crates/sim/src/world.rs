@@ -346,6 +346,9 @@ impl World {
         if let engine::Event::Ready { role: Role::Secondary, .. } = event {
             self.check_secondary(node, group);
         }
+        if let engine::Event::Promoted { .. } = event {
+            self.operator.was_promoted(group, node);
+        }
         if let engine::Event::State { to: State::Failed(_), .. } = event {
             // Only a restart helps; the operator sees to it.
             self.operator.needs_restart(node);
@@ -357,8 +360,7 @@ impl World {
         let was_authority = self.operator.authority(group) == node;
         // A copy that was given up and is promoted again by force is nobody's prefix any more.
         let given_up = self.operator.discarded(group, node);
-        let generation = glance.identity.generation.number;
-        if !self.operator.takes_over(group, node, generation) {
+        if !self.operator.takes_over(group, node) {
             return;
         }
         let images = self.nodes[node].images(group);
