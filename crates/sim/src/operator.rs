@@ -144,6 +144,10 @@ impl World {
             self.command(1 - primary, group, Command::Demote);
             return;
         }
+        if p.identity.role == Role::Secondary && s.identity.role == Role::Secondary {
+            self.operator.plans.insert(group, Plan::SwitchPromote { asked: None });
+            return;
+        }
         if p.identity.role != Role::Primary || p.state != State::Logging {
             return;
         }
