@@ -1,0 +1,423 @@
+//! What a running daemon takes and tells: the types of the control socket, one JSON object per line.
+//!
+//! A client connects to `<state>/control.sock`, writes one [`Request`] as a line, reads one [`Reply`] as a line, and may
+//! go on with the next. [`Status`] is a contract (docs/status-json.md): keys are added, never renamed or reused without a
+//! new `schema`. These are the only types with serde that face outwards.
+
+pub mod client;
+pub mod server;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The schema of [`Status`].
+pub const STATUS_SCHEMA: &str = "farshore-status/1";
+/// The schema of [`Counters`].
+pub const COUNTERS_SCHEMA: &str = "farshore-counters/1";
+
+/// What a client may ask. Waiting is the client's business (it asks for status again), so that it outlives a restart of
+/// the daemon and costs the daemon nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// All groups, or one.
+    Status {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// Stop sending; only regions are marked.
+    Logging {
+        group: String,
+    },
+    /// Bring the secondary up to date: dirty regions, or with `full` everything.
+    Sync {
+        group: String,
+        #[serde(default)]
+        full: bool,
+    },
+    /// All or none of the keys; the value `default` gives a key back to the configuration file.
+    Set {
+        group: String,
+        settings: BTreeMap<String, String>,
+    },
+    Demote {
+        group: String,
+    },
+    Promote {
+        group: String,
+        #[serde(default)]
+        force: bool,
+    },
+    /// What was counted since the daemon started.
+    Counters,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// Done, or begun where the command says so. With warnings the client ends with exit code 1.
+    Ok {
+        message: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    },
+    Error {
+        message: String,
+        code: ErrorCode,
+    },
+    Status(Box<Status>),
+    Counters(Box<Counters>),
+}
+
+impl Reply {
+    pub fn ok(message: impl Into<String>) -> Self {
+        Reply::Ok {
+            message: message.into(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
+        Reply::Error {
+            message: message.into(),
+            code,
+        }
+    }
+}
+
+/// Enums that travel as one word. A word of a newer version is kept, not refused, so that an older client still shows it.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+            /// A word this version does not know.
+            Other(String),
+        }
+
+        impl $name {
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $word,)+
+                    Self::Other(word) => word,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(word: &str) -> Self {
+                match word {
+                    $($word => Self::$variant,)+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Ok(Self::from(String::deserialize(deserializer)?.as_str()))
+            }
+        }
+    };
+}
+
+words!(
+    /// Why a request was not done, for scripts.
+    ErrorCode {
+        /// The line is no request of this version.
+        BadRequest = "bad-request",
+        /// This node has no such group.
+        UnknownGroup = "unknown-group",
+        /// A key or value of `set` is wrong.
+        BadValue = "bad-value",
+        /// The state does not allow it; the message says why and what to do.
+        Refused = "refused",
+        /// It was tried and failed.
+        Failed = "failed",
+    }
+);
+
+words!(
+    /// What this node is for a group.
+    Role {
+        Primary = "primary",
+        Secondary = "secondary",
+    }
+);
+
+words!(
+    /// Where a group is.
+    GroupState {
+        Logging = "logging",
+        Queuing = "queuing",
+        Syncing = "syncing",
+        CatchingUp = "catching-up",
+        Replicating = "replicating",
+        Holding = "holding",
+        Paused = "paused",
+        Failed = "failed",
+    }
+);
+
+words!(
+    /// What an acknowledgement means now.
+    Protection {
+        /// Durable here and in the secondary's journal.
+        BothDurable = "both-durable",
+        /// Complete here and in the secondary's memory.
+        BothReceived = "both-received",
+        /// Complete here and placed in the queue.
+        Queued = "queued",
+        /// Complete here, its region marked.
+        LocalOnly = "local-only",
+        /// Not given until the peer is back.
+        Held = "held",
+        /// This node does not serve the group.
+        None = "none",
+    }
+);
+
+words!(
+    /// Where the connection to a peer is.
+    LinkState {
+        Connecting = "connecting",
+        Connected = "connected",
+        Congested = "congested",
+        Disconnected = "disconnected",
+    }
+);
+
+words!(
+    /// Where a setting's value comes from.
+    Origin {
+        Config = "config",
+        Set = "set",
+    }
+);
+
+/// What one node knows, at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`STATUS_SCHEMA`].
+    pub schema: String,
+    pub node: String,
+    /// Version of the daemon.
+    pub version: String,
+    pub uptime_s: f64,
+    /// What an operator must know about the node as a whole, such as an insecure link.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// In the order of their names.
+    pub groups: Vec<GroupStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    pub name: String,
+    pub role: Role,
+    /// What is wanted: `sync`, `nearsync`, `async`, `logging`.
+    pub mode: String,
+    pub state: GroupState,
+    /// What an acknowledgement means now.
+    pub protection: Protection,
+    /// Why the state is not the wanted one; absent when it is.
+    #[serde(default)]
+    pub reason: Option<String>,
+    pub volumes: Vec<VolumeStatus>,
+    pub queue: QueueStatus,
+    /// The landing journal; on a secondary only.
+    #[serde(default)]
+    pub journal: Option<JournalStatus>,
+    pub peers: Vec<PeerStatus>,
+    /// Present while a sync runs.
+    #[serde(default)]
+    pub sync: Option<SyncStatus>,
+    /// Live settings by key.
+    pub settings: BTreeMap<String, SettingStatus>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    pub name: String,
+    pub size_bytes: u64,
+    pub device: String,
+    /// Regions that may differ from the peer's, in bytes.
+    pub dirty_bytes: u64,
+    /// Whether the device is used past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Clients attached now.
+    #[serde(default)]
+    pub clients: u64,
+    /// What is wrong with the device; absent when nothing is.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// Writes waiting to be sent or confirmed, in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    pub bytes: u64,
+    pub items: u64,
+    /// High-water marks since the daemon started.
+    pub bytes_hwm: u64,
+    pub items_hwm: u64,
+    pub limit_bytes: u64,
+    pub limit_items: u64,
+    /// Sum of the time writers waited for room, milliseconds.
+    pub blocked_ms: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStatus {
+    /// Received, not yet applied.
+    pub bytes: u64,
+    pub limit_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    pub node: String,
+    pub link: LinkState,
+    /// How long the link has been so.
+    pub link_since_s: f64,
+    /// Why the link is not connected; absent when it is.
+    #[serde(default)]
+    pub link_reason: Option<String>,
+    /// Acknowledged here and not durable there; `null`: unknown.
+    pub lag_bytes: Option<u64>,
+    /// Age of the oldest such write; `null`: unknown.
+    pub lag_seconds: Option<f64>,
+    /// Regions that may differ from this peer's, in bytes.
+    pub dirty_bytes: u64,
+    /// The newest point of the write order the secondary can present; `null`: none yet.
+    pub recovery_point: Option<RecoveryPoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryPoint {
+    pub sequence: u64,
+    /// RFC 3339, the primary's clock.
+    pub time: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SyncStatus {
+    /// Everything, rather than what was dirty.
+    pub full: bool,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    /// Lately.
+    pub rate_bytes_per_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingStatus {
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// Sums since the daemon started, by dotted name such as `group.db.writes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// [`COUNTERS_SCHEMA`].
+    pub schema: String,
+    pub node: String,
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A wall-clock time as [`RecoveryPoint::time`] holds it: UTC, milliseconds. Times past the year 9999 are cut there.
+pub fn time_text(unix_nanos: u64) -> String {
+    let timestamp =
+        jiff::Timestamp::from_nanosecond(i128::from(unix_nanos)).unwrap_or(jiff::Timestamp::MAX);
+    format!("{timestamp:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(request: &Request) -> String {
+        serde_json::to_string(request).expect("serialises")
+    }
+
+    #[test]
+    fn requests_have_their_documented_form() {
+        let group = || "db".to_owned();
+        for (request, text) in [
+            (Request::Status { group: None }, r#"{"request":"status"}"#),
+            (
+                Request::Status {
+                    group: Some(group()),
+                },
+                r#"{"request":"status","group":"db"}"#,
+            ),
+            (
+                Request::Sync {
+                    group: group(),
+                    full: true,
+                },
+                r#"{"request":"sync","group":"db","full":true}"#,
+            ),
+            (
+                Request::Set {
+                    group: group(),
+                    settings: BTreeMap::from([("mode".into(), "sync".into())]),
+                },
+                r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
+            ),
+            (
+                Request::Promote {
+                    group: group(),
+                    force: false,
+                },
+                r#"{"request":"promote","group":"db","force":false}"#,
+            ),
+            (Request::Counters, r#"{"request":"counters"}"#),
+        ] {
+            assert_eq!(line(&request), text);
+            assert_eq!(serde_json::from_str::<Request>(text).expect(text), request);
+        }
+        assert!(serde_json::from_str::<Request>(r#"{"request":"status","grp":"db"}"#).is_err());
+        assert!(serde_json::from_str::<Request>(r#"{"request":"format","group":"db"}"#).is_err());
+    }
+
+    #[test]
+    fn words_of_a_newer_daemon_are_kept() {
+        let state: GroupState = serde_json::from_str("\"rewinding\"").expect("any word");
+        assert_eq!(state, GroupState::Other("rewinding".to_owned()));
+        assert_eq!(
+            serde_json::to_string(&state).expect("text"),
+            "\"rewinding\""
+        );
+        assert_eq!(GroupState::from("catching-up"), GroupState::CatchingUp);
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(
+            time_text(1_795_348_800_123_456_789),
+            "2026-11-22T12:00:00.123Z"
+        );
+        assert!(time_text(u64::MAX).ends_with('Z'));
+    }
+}

@@ -1,0 +1,337 @@
+//! The answering side of the control socket: bounded lines, bounded time, bounded clients.
+//!
+//! Nothing a client sends or fails to send reaches further than its own connection.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::{ErrorCode, Reply, Request};
+use crate::limits::{API_CLIENTS_MAX, API_IO_TIMEOUT, API_REQUEST_BYTES_MAX};
+
+/// Pause after a failed accept (no descriptor left), so that the loop does not spin.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Opens the control socket with mode 0600, replacing one that a killed daemon left behind. Must be called inside a
+/// tokio runtime.
+///
+/// # Errors
+/// A sentence: another daemon answers there, or the directory cannot be used.
+pub fn bind(path: &Path) -> Result<UnixListener, String> {
+    let name = path.display();
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(format!(
+            "another daemon already answers at {name}; stop it first, or give this node its own state directory"
+        ));
+    }
+    // Bound under another name and moved into place, so that the socket is never there with a wider mode.
+    let unfinished = path.with_file_name(format!(".c{}", std::process::id()));
+    let cannot =
+        |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
+    let _ = std::fs::remove_file(&unfinished);
+    let listener = UnixListener::bind(&unfinished).map_err(cannot)?;
+    let placed = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| std::fs::rename(&unfinished, path));
+    placed.map_err(|error| {
+        let _ = std::fs::remove_file(&unfinished);
+        cannot(error)
+    })?;
+    Ok(listener)
+}
+
+/// Answers clients until the future is dropped. `handler` may keep state of its thread: it is called on this one, one
+/// call per request, several at once. Must run inside a `tokio::task::LocalSet`.
+pub async fn serve<H, F>(listener: UnixListener, handler: H)
+where
+    H: Fn(Request) -> F + 'static,
+    F: Future<Output = Reply> + 'static,
+{
+    let handler = Rc::new(handler);
+    let room = std::sync::Arc::new(Semaphore::new(API_CLIENTS_MAX));
+    let mut clients = tokio::task::JoinSet::new();
+    loop {
+        // The semaphore is never closed, so a permit always comes.
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        while clients.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let handler = handler.clone();
+                clients.spawn_local(async move {
+                    converse(stream, &*handler).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the control socket could not accept a client");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// One client, from its first line to its last.
+async fn converse<H, F>(mut stream: UnixStream, handler: &H)
+where
+    H: Fn(Request) -> F,
+    F: Future<Output = Reply>,
+{
+    let mut pending = Vec::new();
+    loop {
+        let reply = match timeout(API_IO_TIMEOUT, read_line(&mut stream, &mut pending)).await {
+            Err(_) | Ok(Line::Gone) => return,
+            Ok(Line::TooLong) => {
+                let message = format!("the request is longer than {API_REQUEST_BYTES_MAX} bytes");
+                let _ = answer(&mut stream, &Reply::error(ErrorCode::BadRequest, message)).await;
+                return;
+            }
+            Ok(Line::Whole(line)) => match serde_json::from_slice(&line) {
+                Ok(request) => handler(request).await,
+                Err(error) => Reply::error(ErrorCode::BadRequest, not_understood(&error)),
+            },
+        };
+        if answer(&mut stream, &reply).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn not_understood(error: &serde_json::Error) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "this daemon (farshore {version}) does not understand the request: {error}; are command and daemon of one version?"
+    )
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    /// The client closed or broke the connection; a line without an end is no request.
+    Gone,
+}
+
+/// The next line; `pending` keeps what arrived behind it.
+async fn read_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> Line {
+    let mut searched = 0;
+    loop {
+        if let Some(end) = pending[searched..].iter().position(|byte| *byte == b'\n') {
+            let rest = pending.split_off(searched + end + 1);
+            return Line::Whole(std::mem::replace(pending, rest));
+        }
+        searched = pending.len();
+        if searched > API_REQUEST_BYTES_MAX {
+            return Line::TooLong;
+        }
+        let mut chunk = [0u8; 4096];
+        match stream.read(&mut chunk).await {
+            Ok(0) | Err(_) => return Line::Gone,
+            Ok(length) => pending.extend_from_slice(&chunk[..length]),
+        }
+    }
+}
+
+async fn answer(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    timeout(API_IO_TIMEOUT, stream.write_all(&line)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream as Client;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::api::client;
+
+    /// A daemon in a thread that refuses one group and lists another; stopped when the test ends with its process.
+    fn start(dir: &Path) -> PathBuf {
+        let socket = dir.join("control.sock");
+        let path = socket.clone();
+        let (ready, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("runtime");
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let listener = bind(&path).expect("bind");
+                ready.send(()).expect("the test waits");
+                serve(listener, |request| async move {
+                    match request {
+                        Request::Logging { group } if group == "db" => Reply::ok("db: logging"),
+                        Request::Logging { group } => {
+                            Reply::error(ErrorCode::UnknownGroup, format!("no group {group:?}"))
+                        }
+                        _ => Reply::error(ErrorCode::Refused, "not now"),
+                    }
+                })
+                .await;
+            });
+        });
+        wait.recv().expect("started");
+        socket
+    }
+
+    fn ask_raw(socket: &Path, bytes: &[u8]) -> String {
+        let mut stream = Client::connect(socket).expect("connect");
+        // The daemon may answer and close before all of a hostile flood is written.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).expect("answers are text")
+    }
+
+    #[test]
+    fn requests_are_answered_in_order_on_one_connection() {
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = start(dir.path());
+        assert_eq!(
+            std::fs::metadata(&socket).expect("there").mode() & 0o777,
+            0o600
+        );
+        let mut client = client::Client::connect(&socket).expect("connect");
+        let logging = |group: &str| Request::Logging {
+            group: group.to_owned(),
+        };
+        assert_eq!(
+            client.ask(&logging("db")).expect("answer"),
+            Reply::ok("db: logging")
+        );
+        assert!(matches!(
+            client.ask(&logging("x")).expect("answer"),
+            Reply::Error {
+                code: ErrorCode::UnknownGroup,
+                ..
+            }
+        ));
+        assert!(matches!(
+            client.ask(&Request::Counters).expect("answer"),
+            Reply::Error {
+                code: ErrorCode::Refused,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn hostile_bytes_get_a_sentence_and_harm_nobody() {
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = start(dir.path());
+        for bytes in [
+            &b"\n"[..],
+            b"{}\n",
+            b"\xff\xfe\x00\n",
+            b"[[[[[[[[\n",
+            b"{\"request\":\"status\",\"x\":1}\n",
+        ] {
+            let answer = ask_raw(&socket, bytes);
+            assert!(
+                answer.contains("bad-request") && answer.ends_with('\n'),
+                "{answer}"
+            );
+        }
+        assert_eq!(
+            ask_raw(&socket, b"{\"request\":"),
+            "",
+            "a line without an end is no request"
+        );
+        assert_eq!(ask_raw(&socket, b""), "");
+        let nested = vec![b'['; API_REQUEST_BYTES_MAX - 1];
+        assert!(ask_raw(&socket, &[&nested[..], b"\n"].concat()).contains("bad-request"));
+        let flood = vec![b'x'; 4 * API_REQUEST_BYTES_MAX];
+        // Either the refusal arrives or the connection breaks under the flood; the daemon stands.
+        let answer = ask_raw(&socket, &flood);
+        assert!(
+            answer.is_empty() || answer.contains("longer than"),
+            "{answer}"
+        );
+        let mut client = client::Client::connect(&socket).expect("still there");
+        assert!(
+            client
+                .ask(&Request::Logging {
+                    group: "db".to_owned()
+                })
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_second_daemon_is_refused_and_a_dead_socket_replaced() {
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = start(dir.path());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("runtime");
+        let _inside = runtime.enter();
+        assert!(bind(&socket).unwrap_err().contains("another daemon"));
+        let dead = dir.path().join("dead.sock");
+        drop(std::os::unix::net::UnixListener::bind(&dead).expect("bind"));
+        assert!(bind(&dead).is_ok());
+        assert!(
+            bind(&dir.path().join("no/such.sock"))
+                .unwrap_err()
+                .contains("cannot be opened")
+        );
+    }
+
+    #[test]
+    fn an_absent_daemon_is_explained() {
+        let dir = tempfile::tempdir().expect("dir");
+        let missing = dir.path().join("control.sock");
+        let error = client::Client::connect(&missing)
+            .err()
+            .expect("nobody")
+            .to_string();
+        assert!(
+            error.contains("control.sock") && error.contains("farshore serve"),
+            "{error}"
+        );
+        drop(std::os::unix::net::UnixListener::bind(&missing).expect("bind"));
+        let error = client::Client::connect(&missing)
+            .err()
+            .expect("nobody")
+            .to_string();
+        assert!(error.contains("nobody listens"), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_that_talks_nonsense_or_hangs_up_is_explained() {
+        let dir = tempfile::tempdir().expect("dir");
+        for (index, (says, hint)) in [
+            (&b"hello\n"[..], "does not speak"),
+            (b"", "without an answer"),
+            (b"{\"reply\":\"ok\"", "without an answer"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let socket = dir.path().join(format!("{index}.sock"));
+            let listener = std::os::unix::net::UnixListener::bind(&socket).expect("bind");
+            let fake = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("accept");
+                let mut request = [0u8; 64];
+                let _ = stream.read(&mut request);
+                stream.write_all(says).expect("write");
+            });
+            let mut client = client::Client::connect(&socket).expect("connect");
+            let error = client
+                .ask(&Request::Counters)
+                .expect_err("no answer")
+                .to_string();
+            assert!(error.contains(hint), "{error}");
+            fake.join().expect("fake");
+        }
+    }
+}

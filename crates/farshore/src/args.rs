@@ -1,0 +1,267 @@
+//! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// Where commands look for the configuration when nothing says otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/farshore/farshore.toml";
+
+/// A remote mirror for block volumes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "farshore",
+    version,
+    max_term_width = 110,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "Exit codes: 0 done, 1 done with a warning, 2 failed, 3 wrong usage.")]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How a command finds the running daemon.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Reach {
+    /// Configuration file; its node's control socket is used
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Which node of the file this is [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Control socket of the daemon; no configuration file is read then
+    #[arg(long, value_name = "PATH", conflicts_with = "node")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run this node's daemon
+    #[command(
+        after_help = "Example:\n  farshore serve --config /etc/farshore/farshore.toml --node alpha"
+    )]
+    Serve(ServeArgs),
+    /// Show where every group is, and what an acknowledgement means now
+    #[command(
+        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n\nExits with 1 when a group needs attention."
+    )]
+    Status(StatusArgs),
+    /// Stop sending: only mark what changes, until the next sync
+    #[command(after_help = "Example:\n  farshore logging db")]
+    Logging(GroupArgs),
+    /// Bring the secondary up to date
+    #[command(after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full")]
+    Sync(SyncArgs),
+    /// Wait until a group is in a state
+    #[command(after_help = "Example:\n  farshore wait db --for replicating --timeout 10m")]
+    Wait(WaitArgs),
+    /// Change settings of a running group; they outlive a restart
+    #[command(
+        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, queue.memory, queue.items."
+    )]
+    Set(SetArgs),
+    /// Make this node the secondary of a group: its exports close
+    #[command(after_help = "Example:\n  farshore demote db")]
+    Demote(GroupArgs),
+    /// Make this node the primary of a group: its exports open
+    #[command(
+        after_help = "Examples:\n  farshore promote db\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
+    )]
+    Promote(PromoteArgs),
+    /// Check or explain the configuration file
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Write a first configuration for two nodes
+    #[command(
+        after_help = "Examples:\n  farshore init --near 10.0.0.1:/dev/sdb --far 10.0.0.2:/dev/sdb > farshore.toml\n  farshore init --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdc --out /etc/farshore/farshore.toml --create-secret"
+    )]
+    Init(InitArgs),
+    /// Explain one of Farshore's own files; never writes
+    #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
+    Inspect(InspectArgs),
+    /// Run two daemons on this machine and show what they do
+    #[command(after_help = "Example:\n  farshore demo --json")]
+    Demo(ForwardedArgs),
+    /// Measure this machine against other servers
+    #[command(after_help = "Example:\n  farshore bench --json")]
+    Bench(ForwardedArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ServeArgs {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Which node of the file this is [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct GroupArgs {
+    /// The group
+    pub group: String,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// Only this group
+    pub group: Option<String>,
+    /// One JSON object, schema farshore-status/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again twice a second until interrupted
+    #[arg(long)]
+    pub watch: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct SyncArgs {
+    /// The group
+    pub group: String,
+    /// Compare and send everything, not only what is marked dirty
+    #[arg(long)]
+    pub full: bool,
+    /// Wait until the group replicates, with a progress bar
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct WaitArgs {
+    /// The group
+    pub group: String,
+    /// The state to wait for: logging, queuing, syncing, catching-up, replicating, holding, paused, failed
+    #[arg(long = "for", value_name = "STATE")]
+    pub state: String,
+    /// Give up after this time, such as 10m [default: never]
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct SetArgs {
+    /// The group
+    pub group: String,
+    /// Settings to change; the value "default" goes back to the configuration file
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub settings: Vec<String>,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct PromoteArgs {
+    /// The group
+    pub group: String,
+    /// Promote although the peer may have acknowledged writes this node never saw
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Report every problem of a configuration file at once
+    #[command(
+        after_help = "Examples:\n  farshore config check farshore.toml\n  farshore config check farshore.toml --node alpha   (also its devices, directories and secret)"
+    )]
+    Check(CheckArgs),
+    /// Print a commented example with every key
+    #[command(after_help = "Example:\n  farshore config example > farshore.toml")]
+    Example,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CheckArgs {
+    /// The file to check
+    #[arg(value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub file: PathBuf,
+    /// Check as this node, with what the file says about this machine [default: the host name, if the file has it]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct InitArgs {
+    /// The primary's side: [NODE=]ADDRESS:DEVICE
+    #[arg(long, value_name = "HOST:DEVICE")]
+    pub near: String,
+    /// The secondary's side: [NODE=]ADDRESS:DEVICE
+    #[arg(long, value_name = "HOST:DEVICE")]
+    pub far: String,
+    /// Write to this file instead of printing; an existing file is never overwritten
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The secret file that the configuration names
+    #[arg(long, value_name = "FILE", default_value = "/etc/farshore/secret")]
+    pub secret_file: PathBuf,
+    /// Also make the secret file, mode 0600, with new random content
+    #[arg(long)]
+    pub create_secret: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct InspectArgs {
+    /// The file to explain
+    pub file: PathBuf,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments that the command reads itself.
+#[derive(Debug, ClapArgs)]
+#[command(disable_help_flag = true)]
+pub struct ForwardedArgs {
+    #[arg(
+        value_name = "ARGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub rest: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        let root = Args::command();
+        let config = root.find_subcommand("config").expect("config");
+        for command in root
+            .get_subcommands()
+            .filter(|command| command.get_name() != "config")
+            .chain(config.get_subcommands())
+        {
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains("farshore "),
+                "{} has no example",
+                command.get_name()
+            );
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The commands, one file each: typed arguments in, an exit code out.
+
+mod bench;
+mod config;
+mod demo;
+mod demote;
+mod init;
+mod inspect;
+mod logging;
+mod promote;
+mod reach;
+mod serve;
+mod set;
+mod status;
+mod sync;
+mod wait;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::api::Reply;
+use crate::args::{Args, Command, ConfigCommand};
+
+/// How a command ends; the numbers are the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Done = 0,
+    /// Done, and something needs an operator's eye.
+    Warning = 1,
+    Failed = 2,
+    Usage = 3,
+}
+
+/// Why a command did not do its work: a sentence, and how it ends.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+}
+
+/// Whatever tells its own story in a sentence is a failed command.
+impl<E: Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            exit: Exit::Failed,
+            message: format!("{error:#}"),
+        }
+    }
+}
+
+pub type Outcome = Result<ExitCode, Failure>;
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Reads the command line, runs one command, reports its failure.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    match run(args.command) {
+        Ok(code) => code,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "farshore: {}", failure.message);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Logging(args) => logging::run(&args),
+        Command::Sync(args) => sync::run(&args),
+        Command::Wait(args) => wait::run(&args),
+        Command::Set(args) => set::run(&args),
+        Command::Demote(args) => demote::run(&args),
+        Command::Promote(args) => promote::run(&args),
+        Command::Config(ConfigCommand::Check(args)) => config::check(&args),
+        Command::Config(ConfigCommand::Example) => config::example(),
+        Command::Init(args) => init::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Demo(args) => demo::run(&args.rest),
+        Command::Bench(args) => bench::run(&args.rest),
+    }
+}
+
+/// Prints to standard output. A reader that went away (`| head`) ends the command quietly.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("the answer cannot be written to standard output: {error}").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn warn(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "farshore: warning: {text}");
+}
+
+/// Prints what a daemon answered to a command that changes something.
+fn report(reply: Reply) -> Outcome {
+    match reply {
+        Reply::Ok { message, warnings } => {
+            print(&format!("{message}\n"))?;
+            warnings.iter().for_each(warn);
+            Ok(if warnings.is_empty() {
+                Exit::Done
+            } else {
+                Exit::Warning
+            }
+            .into())
+        }
+        Reply::Error { message, .. } => Err(message.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(reply: &Reply) -> Failure {
+    let kind = match reply {
+        Reply::Ok { .. } => "a bare success",
+        Reply::Error { .. } => "an error",
+        Reply::Status(_) => "a status",
+        Reply::Counters(_) => "counters",
+    };
+    format!(
+        "the daemon answered with {kind}, which does not fit the command; are both of one version?"
+    )
+    .into()
+}

@@ -1,0 +1,56 @@
+//! `config check` and `config example`.
+
+use super::{Exit, Failure, Outcome, print, warn};
+use crate::args::CheckArgs;
+use crate::config::{Config, Problems, example, host_name};
+
+pub fn check(args: &CheckArgs) -> Outcome {
+    let config = Config::load(&args.file).map_err(told)?;
+    let node = match &args.node {
+        Some(name) => Some(config.local_node(Some(name)).map_err(told)?),
+        None => config.local_node(None).ok(),
+    };
+    let mut text = format!("{}: sound\n", args.file.display());
+    text += &format!(
+        "  {} nodes, {} groups\n",
+        config.nodes.len(),
+        config.groups.len()
+    );
+    match &node {
+        Some(node) => {
+            config.check_local(node).map_err(told)?;
+            text += &format!(
+                "  devices, directories and secret of {node} were looked at on this machine\n"
+            );
+        }
+        None => {
+            let host = host_name();
+            text += &format!(
+                "  this host ({host}) is none of its nodes, so no device or secret was looked at; --node NAME does\n"
+            );
+        }
+    }
+    print(&text)?;
+    let warnings = config.warnings();
+    warnings.iter().for_each(warn);
+    Ok(if warnings.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Warning
+    }
+    .into())
+}
+
+pub fn example() -> Outcome {
+    print(example::EXAMPLE)?;
+    Ok(Exit::Done.into())
+}
+
+/// Every problem on its own line, and how many.
+fn told(problems: Problems) -> Failure {
+    let count = match problems.list.len() {
+        1 => "1 problem".to_owned(),
+        many => format!("{many} problems"),
+    };
+    Failure::from(format!("{count} in the configuration\n{problems}"))
+}

@@ -1,0 +1,79 @@
+//! `init`: a first configuration from two words, and on request a secret.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::{Exit, Failure, Outcome, print};
+use crate::args::{DEFAULT_CONFIG, InitArgs};
+use crate::config::example::{Side, first_config};
+use crate::config::{Config, create_secret};
+
+pub fn run(args: &InitArgs) -> Outcome {
+    let side = |flag: &str, text: &str, node| {
+        Side::parse(text, node).map_err(|reason| Failure::usage(format!("--{flag}: {reason}")))
+    };
+    let (near, far) = (
+        side("near", &args.near, "alpha")?,
+        side("far", &args.far, "beta")?,
+    );
+    let secret = args
+        .secret_file
+        .to_str()
+        .ok_or_else(|| Failure::usage("--secret-file: the path is not text"))?;
+    if secret.contains(['"', '\\']) || secret.chars().any(char::is_control) {
+        return Err(Failure::usage(
+            "--secret-file: the path holds quotes or control characters",
+        ));
+    }
+    let text = first_config(&near, &far, secret);
+    let file = args.out.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
+    // Two sides can be sound each and not together: the same address, the same device on one machine.
+    Config::parse(file, &text)?;
+    if args.create_secret {
+        create_secret(&args.secret_file)?;
+    }
+    match &args.out {
+        None => print(&text)?,
+        Some(file) => {
+            write_new(file, &text)?;
+            print(&next_steps(args, file, &near, &far))?;
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .and_then(|mut created| {
+            created
+                .write_all(text.as_bytes())
+                .and_then(|()| created.sync_all())
+        });
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            format!("{} exists already; it was left as it is", file.display()).into()
+        }
+        _ => format!("{} cannot be written: {error}", file.display()).into(),
+    })
+}
+
+fn next_steps(args: &InitArgs, file: &Path, near: &Side, far: &Side) -> String {
+    let (file, secret) = (file.display(), args.secret_file.display());
+    let make = if args.create_secret {
+        format!("{secret} was made with new random content")
+    } else {
+        format!("make the secret: (umask 077; head -c 32 /dev/urandom | base64 > {secret})")
+    };
+    format!(
+        "{file} was written. Next:\n  1. {make}\n  2. copy {file} and {secret} (mode 0600) to both nodes\n  \
+         3. on each: farshore config check {file} --node NAME\n  \
+         4. on {}: farshore serve --config {file} --node {}\n  5. on {}: farshore serve --config {file} --node {}\n",
+        near.address.ip(),
+        near.node,
+        far.address.ip(),
+        far.node,
+    )
+}

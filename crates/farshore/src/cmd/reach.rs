@@ -1,0 +1,103 @@
+//! How a command finds the running daemon, and asks it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::{Failure, unexpected};
+use crate::api::client::{Client, Unanswered};
+use crate::api::{GroupStatus, Reply, Request, Status};
+use crate::args::Reach;
+use crate::config::Config;
+use crate::limits::POLL_INTERVAL;
+
+/// A daemon that restarts is back in this time; a watcher waits it out.
+const RESTART_PATIENCE: Duration = Duration::from_secs(30);
+/// The first looks come quickly: many waits end at once.
+const POLL_FIRST: Duration = Duration::from_millis(50);
+
+/// The control socket: the one named, else the configured one of this node.
+pub fn socket(reach: &Reach) -> Result<PathBuf, Failure> {
+    if let Some(socket) = &reach.socket {
+        return Ok(socket.clone());
+    }
+    let config = Config::load(&reach.config)?;
+    let node = config.local_node(reach.node.as_deref())?;
+    let node = config
+        .node(&node)
+        .ok_or("the node is not in the configuration")?;
+    Ok(node.control_socket())
+}
+
+pub fn ask(reach: &Reach, request: &Request) -> Result<Reply, Failure> {
+    Ok(Client::connect(&socket(reach)?)?.ask(request)?)
+}
+
+/// # Errors
+/// A sentence: no daemon, or it has no such group.
+pub fn status(reach: &Reach, group: Option<&str>) -> Result<Status, Failure> {
+    as_status(ask(
+        reach,
+        &Request::Status {
+            group: group.map(str::to_owned),
+        },
+    )?)
+}
+
+fn as_status(reply: Reply) -> Result<Status, Failure> {
+    match reply {
+        Reply::Status(status) => Ok(*status),
+        Reply::Error { message, .. } => Err(message.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What a look at a group says to the loop that watches it.
+pub enum Look<T> {
+    Again,
+    Enough(T),
+}
+
+/// Looks at one group until `judge` has seen enough or `deadline` passed. A daemon that restarts meanwhile is waited
+/// for; one that is not there at the first look is not.
+///
+/// # Errors
+/// What `judge` says, or a sentence: no daemon, no such group. `Ok(None)`: the deadline passed.
+pub fn watch<T>(
+    reach: &Reach,
+    group: &str,
+    deadline: Option<Instant>,
+    mut judge: impl FnMut(&GroupStatus) -> Result<Look<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    let socket = socket(reach)?;
+    let request = Request::Status {
+        group: Some(group.to_owned()),
+    };
+    let mut heard: Option<Instant> = None;
+    let mut pause = POLL_FIRST;
+    loop {
+        match Client::connect(&socket).and_then(|mut client| client.ask(&request)) {
+            Ok(reply) => {
+                heard = Some(Instant::now());
+                let status = as_status(reply)?;
+                let found = status.groups.iter().find(|found| found.name == group);
+                let found = found.ok_or_else(|| {
+                    format!("the daemon of {} shows no group {group:?}", status.node)
+                })?;
+                if let Look::Enough(result) = judge(found)? {
+                    return Ok(Some(result));
+                }
+            }
+            Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. })
+                if heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(None);
+        }
+        let left = deadline.map_or(pause, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(POLL_INTERVAL);
+    }
+}

@@ -1,0 +1,71 @@
+//! `status`: one look, or one every half second.
+
+use std::io::IsTerminal;
+
+use super::{Exit, Outcome, print, reach};
+use crate::api::Status;
+use crate::args::StatusArgs;
+use crate::limits::POLL_INTERVAL;
+use crate::show::{self, Paint};
+
+/// Home, and erase what stands below: less flicker than erasing first.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+pub fn run(args: &StatusArgs) -> Outcome {
+    if args.watch {
+        return watch(args);
+    }
+    let status = reach::status(&args.reach, args.group.as_deref())?;
+    print(&rendered(args, &status))?;
+    Ok(judge(&status).into())
+}
+
+/// Failed, paused or a broken volume: something only an operator can mend.
+fn judge(status: &Status) -> Exit {
+    if status.groups.iter().any(show::needs_attention) {
+        Exit::Warning
+    } else {
+        Exit::Done
+    }
+}
+
+fn watch(args: &StatusArgs) -> Outcome {
+    let redraw = !args.json && std::io::stdout().is_terminal();
+    let mut first = true;
+    loop {
+        let text = match reach::status(&args.reach, args.group.as_deref()) {
+            Ok(status) => rendered(args, &status),
+            // The first look tells of a wrong name or socket; later the daemon may just be restarting.
+            Err(failure) if first || args.json => return Err(failure),
+            Err(failure) => format!("{}\n", failure.message),
+        };
+        print(&if redraw {
+            format!("{REDRAW}{text}")
+        } else {
+            text
+        })?;
+        first = false;
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn rendered(args: &StatusArgs, status: &Status) -> String {
+    if args.json {
+        return serde_json::to_string(status)
+            .map(|line| line + "\n")
+            .unwrap_or_default();
+    }
+    let paint = if colours_wanted(&std::io::stdout()) {
+        Paint::colours()
+    } else {
+        Paint::plain()
+    };
+    show::status(status, &paint)
+}
+
+/// Colours on a terminal only, and never against NO_COLOR.
+pub fn colours_wanted(stream: &impl IsTerminal) -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    stream.is_terminal() && !refused && !dumb
+}

@@ -1,0 +1,61 @@
+//! `wait`: until a group is in a state, it cannot get there any more, or time is up.
+
+use std::time::{Duration, Instant};
+
+use super::reach::{self, Look};
+use super::{Exit, Failure, Outcome, print};
+use crate::api::{GroupState, GroupStatus};
+use crate::args::WaitArgs;
+use crate::config::{suggest, units};
+
+pub fn run(args: &WaitArgs) -> Outcome {
+    let wanted = parse_state(&args.state)?;
+    let timeout = args
+        .timeout
+        .as_deref()
+        .map(units::parse_duration)
+        .transpose();
+    let timeout: Option<Duration> =
+        timeout.map_err(|reason| Failure::usage(format!("--timeout: {reason}")))?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut last = String::new();
+    let found = reach::watch(&args.reach, &args.group, deadline, |group| {
+        last = explained(group);
+        if group.state == wanted {
+            Ok(Look::Enough(()))
+        } else if group.state == GroupState::Failed {
+            Err(Failure::from(format!(
+                "{} will not reach {wanted}: it {last}",
+                group.name
+            )))
+        } else {
+            Ok(Look::Again)
+        }
+    })?;
+    match found {
+        Some(()) => {
+            print(&format!("{} is {wanted}\n", args.group))?;
+            Ok(Exit::Done.into())
+        }
+        None => Err(format!("{} is not {wanted} in time: it {last}", args.group).into()),
+    }
+}
+
+fn parse_state(text: &str) -> Result<GroupState, Failure> {
+    match GroupState::from(text) {
+        GroupState::Other(word) => Err(Failure::usage(format!(
+            "{word:?} is not a state{}; choose one of {}",
+            suggest::hint(&word, GroupState::WORDS.iter().copied()),
+            suggest::list(GroupState::WORDS.iter().copied()),
+        ))),
+        state => Ok(state),
+    }
+}
+
+/// `is queuing: the peer is unreachable`, to follow a group's name.
+pub fn explained(group: &GroupStatus) -> String {
+    match &group.reason {
+        Some(reason) => format!("is {}: {reason}", group.state),
+        None => format!("is {}", group.state),
+    }
+}

@@ -1,0 +1,266 @@
+//! The configuration file: one TOML text, the same on both nodes, turned into checked values.
+//!
+//! Reading goes in two steps. [`parse`] looks at the text alone, so it gives the same answer on a laptop and on either
+//! node. [`local`] then looks at what the file claims about *this* node: its devices, its state directory, its secret.
+//! Both collect every problem before they give up.
+
+mod check;
+pub mod definition;
+pub mod example;
+mod local;
+mod names;
+mod parse;
+mod problem;
+mod secret;
+pub mod settings;
+mod sheet;
+pub mod suggest;
+pub mod units;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use definition::diff_definitions;
+pub use local::host_name;
+pub use names::{ClusterName, GroupName, NodeName, VolumeName};
+pub use problem::{Position, Problem, Problems};
+pub use secret::{Secret, create_secret};
+pub use settings::{Key, Mode, Policy, Settings};
+
+pub(crate) use sheet::{Section, Sheet};
+
+/// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it was read from, for messages.
+    pub file: PathBuf,
+    pub cluster: ClusterName,
+    pub secret_file: PathBuf,
+    /// Replication and NBD may leave loopback unencrypted.
+    pub insecure: bool,
+    pub link: Link,
+    pub nodes: Vec<Node>,
+    pub groups: Vec<Group>,
+    /// Places of what was read, by dotted path, so that later checks can point at a line.
+    places: BTreeMap<String, Position>,
+}
+
+/// How connections between nodes behave; the same for all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Silence after which a peer counts as unreachable.
+    pub timeout: Duration,
+    pub send_buffer: BufferSize,
+    pub receive_buffer: BufferSize,
+    /// Congestion control by name; `None`: the system's default.
+    pub congestion: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSize {
+    /// The kernel tunes it.
+    Auto,
+    Bytes(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: NodeName,
+    /// Where peers reach this node, and where it listens.
+    pub address: SocketAddr,
+    /// Directory of Farshore's own files.
+    pub state: PathBuf,
+    /// Where NBD clients are served; never empty.
+    pub nbd: Vec<NbdListen>,
+    pub engine: FileEngine,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NbdListen {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// How the node talks to its disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEngine {
+    /// io_uring where the kernel allows it, else the pool.
+    Auto,
+    Uring,
+    Pool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub name: GroupName,
+    /// Who starts as primary the first time; afterwards the stored role counts.
+    pub primary: NodeName,
+    pub secondary: NodeName,
+    /// As the file has them; [`crate::overrides`] lays what was `set` on top.
+    pub settings: Settings,
+    /// Landing journal, per node, bytes.
+    pub journal_bytes: u64,
+    /// Sent but not confirmed, bytes.
+    pub window_bytes: u64,
+    /// Never empty.
+    pub volumes: Vec<Volume>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    pub name: VolumeName,
+    /// Backing device or file, per member node.
+    pub devices: BTreeMap<NodeName, PathBuf>,
+    /// Tests and demos: every write and flush completes at least this long after issue.
+    pub model_latency: BTreeMap<NodeName, Duration>,
+}
+
+impl Config {
+    /// Reads and checks a file; local facts are not looked at, see [`Config::check_local`].
+    ///
+    /// # Errors
+    /// Every problem of the file.
+    pub fn load(file: &Path) -> Result<Self, Problems> {
+        let text = parse::read_text(file)?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks a text as if it came from `file`; relative paths are taken from that file's directory.
+    ///
+    /// # Errors
+    /// Every problem of the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
+        parse::parse(file, text)
+    }
+
+    /// Which node this is: `wanted` if given, else the one named like the host (whole, or up to its first dot).
+    ///
+    /// # Errors
+    /// A sentence that lists the names there are.
+    pub fn local_node(&self, wanted: Option<&str>) -> Result<NodeName, Problems> {
+        local::local_node(self, wanted)
+    }
+
+    /// Looks at this machine: devices, state directory and secret of `node`.
+    ///
+    /// # Errors
+    /// Every problem found.
+    pub fn check_local(&self, node: &NodeName) -> Result<(), Problems> {
+        local::check_local(self, node)
+    }
+
+    /// Reads the shared secret.
+    ///
+    /// # Errors
+    /// A sentence: missing, too short, too long, or readable by others.
+    pub fn secret(&self) -> Result<Secret, Problems> {
+        secret::read_secret(&self.secret_file).map_err(|message| {
+            Problems::new(&self.file, vec![self.problem("secret_file", message)])
+        })
+    }
+
+    /// What is allowed but dangerous; `serve` says it loudly.
+    pub fn warnings(&self) -> Vec<String> {
+        check::warnings(self)
+    }
+
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == *name)
+    }
+
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| group.name.as_str() == name)
+    }
+
+    /// The groups `node` is a member of, with their number in the file's order.
+    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
+        self.groups
+            .iter()
+            .enumerate()
+            .filter(move |(_, group)| group.peer_of(node).is_some())
+    }
+
+    /// `a and b share a machine`: their volumes and directories must not meet either. Demos and tests run so.
+    pub(crate) fn machine_of(&self, node: &NodeName) -> String {
+        match self.node(node).map(|node| node.address.ip()) {
+            Some(ip) if !ip.is_unspecified() => ip.to_canonical().to_string(),
+            _ => node.as_str().to_owned(),
+        }
+    }
+
+    fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+        Problem {
+            position: self.places.get(path).copied(),
+            message: message.into(),
+        }
+    }
+}
+
+impl Node {
+    /// Where commands reach the daemon.
+    pub fn control_socket(&self) -> PathBuf {
+        self.state.join("control.sock")
+    }
+
+    /// What `set` persists.
+    pub fn overrides_file(&self) -> PathBuf {
+        self.state.join("overrides.toml")
+    }
+}
+
+impl Group {
+    /// The other member, when `node` is one.
+    pub fn peer_of(&self, node: &NodeName) -> Option<&NodeName> {
+        if *node == self.primary {
+            Some(&self.secondary)
+        } else if *node == self.secondary {
+            Some(&self.primary)
+        } else {
+            None
+        }
+    }
+}
+
+impl Volume {
+    /// # Panics
+    /// When `node` is not a member of the volume's group: a checked configuration has a device for each member.
+    pub fn device(&self, node: &NodeName) -> &Path {
+        self.devices
+            .get(node)
+            .expect("a checked volume has a device on each member node")
+    }
+
+    pub fn model_latency(&self, node: &NodeName) -> Option<Duration> {
+        self.model_latency.get(node).copied()
+    }
+}
+
+impl NbdListen {
+    /// Reads `unix:/path` or `tcp:ADDRESS:PORT`; a relative path is taken from `base`.
+    fn parse(text: &str, base: &Path) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return parse::parse_path(path, base).map(NbdListen::Unix);
+        }
+        match text.strip_prefix("tcp:") {
+            Some(address) => parse::parse_address(address).map(NbdListen::Tcp),
+            None => Err(format!(
+                "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for NbdListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NbdListen::Unix(path) => write!(f, "unix:{}", path.display()),
+            NbdListen::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}

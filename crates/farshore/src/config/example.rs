@@ -1,0 +1,149 @@
+//! A first configuration: the commented example, and the one `init` writes from two `HOST:DEVICE` words.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// What `config example` prints. It passes `config check` once the names are yours.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// The port of `init` and of the example.
+pub const PORT: u16 = 7337;
+
+/// One side of `init`: `10.0.0.1:/dev/sdb` or `alpha=10.0.0.1:/dev/sdb`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    pub node: String,
+    pub address: SocketAddr,
+    pub device: String,
+}
+
+impl Side {
+    /// Reads `[NODE=]HOST:DEVICE`, HOST being an IP address; IPv6 in brackets. `node` names the side when it does not.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong and how to write it.
+    pub fn parse(text: &str, node: &str) -> Result<Self, String> {
+        let advice =
+            "write it as 10.0.0.1:/dev/sdb, or with the node's name as alpha=10.0.0.1:/dev/sdb";
+        let (node, rest) = match text.split_once('=') {
+            Some((name, rest)) if !name.contains([':', '/']) => (name, rest),
+            _ => (node, text),
+        };
+        let name = super::NodeName::parse(node)?;
+        let (host, device) = rest
+            .split_once(":/")
+            .map(|(host, path)| (host, format!("/{path}")))
+            .ok_or_else(|| {
+                format!("{text:?} has no absolute device path after its host; {advice}")
+            })?;
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let ip: IpAddr = bare.parse().map_err(|_| {
+            format!("{host:?} is not an IP address (host names are not looked up); {advice}")
+        })?;
+        if device.contains(['"', '\\']) || device.chars().any(char::is_control) {
+            return Err(format!(
+                "the device path {device:?} holds quotes or control characters; use another name for it"
+            ));
+        }
+        Ok(Self {
+            node: name.to_string(),
+            address: SocketAddr::new(ip, PORT),
+            device,
+        })
+    }
+}
+
+/// The text of a first configuration: one group `main` with one volume `data`, async.
+pub fn first_config(near: &Side, far: &Side, secret_file: &str) -> String {
+    let insecure = [near, far]
+        .iter()
+        .any(|side| !super::is_loopback(side.address.ip()));
+    let insecure = if insecure {
+        "# Replication is not encrypted yet. With this line it may cross the network all the same: use it on a\n# trusted network only, or remove it and give the ends of a tunnel as addresses.\ninsecure = true\n"
+    } else {
+        ""
+    };
+    let node = |side: &Side| {
+        format!(
+            "[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n",
+            side.node, side.address
+        )
+    };
+    format!(
+        "# The same file on both nodes. Explained line by line by: farshore config example\n\
+         cluster = \"{near_name}-{far_name}\"\n\
+         secret_file = \"{secret_file}\"\n\
+         {insecure}\n\
+         {near_node}\n\
+         {far_node}\n\
+         [groups.main]\n\
+         primary = \"{near_name}\"\n\
+         secondary = \"{far_name}\"\n\
+         mode = \"async\"\n\
+         \n\
+         [groups.main.volumes.data]\n\
+         {near_name} = \"{near_device}\"\n\
+         {far_name} = \"{far_device}\"\n",
+        near_name = near.node,
+        far_name = far.node,
+        near_node = node(near),
+        far_node = node(far),
+        near_device = near.device,
+        far_device = far.device,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_example_is_sound_and_shows_every_default() {
+        let file = Path::new("/etc/farshore/farshore.toml");
+        let config = Config::parse(file, EXAMPLE).expect("the example passes its own check");
+        assert!(config.warnings().is_empty());
+        let group = &config.groups[0];
+        assert_eq!(group.settings, crate::config::Settings::default());
+        assert_eq!(group.journal_bytes, crate::limits::JOURNAL.default);
+        assert_eq!(group.window_bytes, crate::limits::WINDOW.default);
+        assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);
+    }
+
+    #[test]
+    fn what_init_writes_is_sound() {
+        for (near, far, warnings) in [
+            ("10.0.0.1:/dev/sdb", "10.0.0.2:/dev/sdb", 1),
+            ("[fd00::1]:/dev/sdb", "fd00::2:/dev/disk/by-id/x:y", 1),
+            ("127.0.0.1:/srv/a", "127.0.0.2:/srv/b", 0),
+            ("east=10.0.0.1:/dev/sdb", "west=10.0.0.2:/dev/vg/data=1", 1),
+        ] {
+            let near = Side::parse(near, "alpha").expect(near);
+            let far = Side::parse(far, "beta").expect(far);
+            let text = first_config(&near, &far, "/etc/farshore/secret");
+            let config =
+                Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
+            assert_eq!(config.warnings().len(), warnings, "{text}");
+            assert_eq!(config.groups[0].volumes[0].devices.len(), 2);
+        }
+    }
+
+    #[test]
+    fn bad_sides_are_explained() {
+        for (text, hint) in [
+            ("/dev/sdb", "no absolute device path after its host"),
+            ("10.0.0.1", "no absolute device path"),
+            ("10.0.0.1:sdb", "no absolute device path"),
+            ("db1.example.org:/dev/sdb", "is not an IP address"),
+            ("Alpha=10.0.0.1:/dev/sdb", "not a node name"),
+            ("10.0.0.1:/dev/\"x\"", "quotes"),
+        ] {
+            let error = Side::parse(text, "alpha").expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

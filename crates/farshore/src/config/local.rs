@@ -1,0 +1,186 @@
+//! Checks on this machine: which node it is, and whether what the file says about that node is so.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use super::{Config, NbdListen, Node, NodeName, Problem, Problems, secret, suggest};
+
+/// What makes two paths the same thing: a block device's number, else the file's place.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    Device(u64),
+    File { device: u64, inode: u64 },
+}
+
+/// The name of this machine, as the kernel has it.
+pub fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeName, Problems> {
+    let names = || config.nodes.iter().map(|node| node.name.as_str());
+    let (word, called) = match wanted {
+        Some(name) => (name.to_owned(), "no node is called"),
+        None => (
+            host_name(),
+            "this host is no node of this file: nothing is called",
+        ),
+    };
+    let short = word.split('.').next().unwrap_or_default().to_owned();
+    let spellings = if wanted.is_some() {
+        vec![word.clone()]
+    } else {
+        vec![word.to_lowercase(), short.to_lowercase()]
+    };
+    let found = spellings
+        .iter()
+        .find_map(|word| config.nodes.iter().find(|node| node.name.as_str() == word));
+    found.map(|node| node.name.clone()).ok_or_else(|| {
+        let hint = suggest::hint(&word, names());
+        let list = suggest::list(names());
+        Problems::one(
+            &config.file,
+            format!("{called} {word:?}{hint}; choose one of {list} with --node"),
+        )
+    })
+}
+
+pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Problems> {
+    let mut problems = Vec::new();
+    if let Err(message) = secret::read_secret(&config.secret_file) {
+        problems.push(config.problem("secret_file", message));
+    }
+    if let Some(node) = config.node(name) {
+        check_state(config, node, &mut problems);
+        check_nbd(config, node, &mut problems);
+    }
+    check_devices(config, name, &mut problems);
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems::new(&config.file, problems))
+    }
+}
+
+/// The state directory exists or can be made: `serve` makes its last component.
+fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
+    let place = format!("nodes.{}.state", node.name);
+    let name = node.state.display();
+    let parent = node.state.parent().unwrap_or(Path::new("/"));
+    let message = match std::fs::metadata(&node.state) {
+        Ok(found) if found.is_dir() => return,
+        Ok(_) => {
+            format!("state: {name} is not a directory; name a directory for Farshore's own files")
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            match std::fs::metadata(parent) {
+                Ok(found) if found.is_dir() => return,
+                _ => format!(
+                    "state: neither {name} nor the directory it would be made in exists; run: mkdir -p {}",
+                    parent.display()
+                ),
+            }
+        }
+        Err(error) => format!("state: {name} cannot be looked at: {error}"),
+    };
+    problems.push(config.problem(&place, message));
+}
+
+fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
+    for (index, listen) in node.nbd.iter().enumerate() {
+        let NbdListen::Unix(socket) = listen else {
+            continue;
+        };
+        let parent = socket.parent().unwrap_or(Path::new("/"));
+        // The default socket lies in the state directory, which serve makes.
+        if parent != node.state && !parent.is_dir() {
+            let message = format!(
+                "nbd: the directory of the socket does not exist; run: mkdir -p {}",
+                parent.display()
+            );
+            problems.push(config.problem(&format!("nodes.{}.nbd.{index}", node.name), message));
+        }
+    }
+}
+
+/// Every device of this node exists, is something we can use, and is nobody else's under another name.
+fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) {
+    let machine = config.machine_of(name);
+    let mut taken: BTreeMap<Identity, String> = BTreeMap::new();
+    for (_, group) in config.groups_of(name) {
+        for volume in &group.volumes {
+            for (node, device) in volume
+                .devices
+                .iter()
+                .filter(|(node, _)| config.machine_of(node) == machine)
+            {
+                let place = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);
+                let user = format!("volume {}/{} on node {node}", group.name, volume.name);
+                let mine = node == name;
+                match identify(device) {
+                    Ok(identity) => {
+                        if let Some(other) = taken.get(&identity) {
+                            let message = format!(
+                                "{node}: {} is the same thing as the device of {other}, by another name; two volumes cannot share a device",
+                                device.display()
+                            );
+                            problems.push(config.problem(&place, message));
+                        } else {
+                            taken.insert(identity, user);
+                        }
+                        if let Some(message) =
+                            mine.then(|| inside_state(config, name, device)).flatten()
+                        {
+                            problems.push(config.problem(&place, format!("{node}: {message}")));
+                        }
+                    }
+                    Err(message) if mine => {
+                        problems.push(config.problem(&place, format!("{node}: {message}")))
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn identify(device: &Path) -> Result<Identity, String> {
+    let name = device.display();
+    let found: Metadata = std::fs::metadata(device).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            format!("{name} does not exist; attach the device, or make a file of the right size")
+        }
+        _ => format!("{name} cannot be looked at: {error}"),
+    })?;
+    let kind = found.file_type();
+    if kind.is_block_device() {
+        Ok(Identity::Device(found.rdev()))
+    } else if kind.is_file() {
+        Ok(Identity::File {
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    } else {
+        Err(format!(
+            "{name} is neither a block device nor a plain file; name one of these"
+        ))
+    }
+}
+
+/// A link may lead into the state directory even when the path does not.
+fn inside_state(config: &Config, name: &NodeName, device: &Path) -> Option<String> {
+    let state = std::fs::canonicalize(&config.node(name)?.state).ok()?;
+    let real = std::fs::canonicalize(device).ok()?;
+    real.starts_with(&state).then(|| {
+        format!(
+            "{} leads to {}, inside the state directory; keep volumes outside it",
+            device.display(),
+            real.display()
+        )
+    })
+}

@@ -1,0 +1,311 @@
+//! Sizes and durations as people write them, and as people read them.
+//!
+//! Units of storage are a trap (10^6 against 2^20), so only binary units are accepted, spelled in full.
+
+use std::time::Duration;
+
+use crate::limits::{Bound, GIB, KIB, MIB, TIB};
+
+const UNITS: [(&str, u64); 5] = [
+    ("TiB", TIB),
+    ("GiB", GIB),
+    ("MiB", MIB),
+    ("KiB", KIB),
+    ("B", 1),
+];
+
+/// Bytes from `64MiB`, `64 MiB`, `512B` or a plain number of bytes.
+///
+/// # Errors
+/// A sentence: what is wrong with the text and how to write it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits_end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, unit) = (&text[..digits_end], text[digits_end..].trim_start());
+    if digits.is_empty() {
+        return Err(format!(
+            "{text:?} is not a size; write a whole number and a unit, such as \"64MiB\""
+        ));
+    }
+    if unit.starts_with('.') || unit.starts_with(',') {
+        return Err(format!(
+            "{text:?} is not a whole number; use a smaller unit, such as \"1536MiB\" for 1.5 GiB"
+        ));
+    }
+    let factor = if unit.is_empty() {
+        1
+    } else {
+        unit_factor(text, digits, unit)?
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| format!("{text:?} is larger than any size can be (16 EiB)"))
+}
+
+fn unit_factor(text: &str, digits: &str, unit: &str) -> Result<u64, String> {
+    if let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) {
+        return Ok(*factor);
+    }
+    let first = unit.chars().next().map(|c| c.to_ascii_uppercase());
+    let meant = UNITS
+        .iter()
+        .find(|(name, _)| name.chars().next() == first)
+        .map(|(name, _)| *name);
+    Err(match meant {
+        Some(name) if unit.len() <= 3 => format!(
+            "{text:?} could mean powers of 1000 or of 1024; write \"{digits}{name}\" (units are B, KiB, MiB, GiB, TiB)"
+        ),
+        _ => format!("{text:?} has the unknown unit {unit:?}; units are B, KiB, MiB, GiB, TiB"),
+    })
+}
+
+/// The exact text of a size, in the largest unit that divides it: `64MiB`. [`parse_size`] reads it back.
+pub fn size_text(bytes: u64) -> String {
+    let (name, factor) = UNITS
+        .iter()
+        .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
+        .unwrap_or(&UNITS[UNITS.len() - 1]);
+    if *factor == 1 {
+        format!("{bytes}")
+    } else {
+        format!("{}{name}", bytes / factor)
+    }
+}
+
+/// A size for eyes, rounded to three digits: `12.5 MiB`.
+pub fn show_size(bytes: u64) -> String {
+    let Some((name, factor)) = UNITS.iter().find(|(_, factor)| bytes >= *factor) else {
+        return "0 B".to_owned();
+    };
+    if *factor == 1 {
+        return format!("{bytes} B");
+    }
+    let value = bytes as f64 / *factor as f64;
+    let decimals = if value >= 100.0 || bytes.is_multiple_of(*factor) {
+        0
+    } else {
+        1
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+/// A duration from `10s`, `500ms`, `2h 30m`.
+///
+/// # Errors
+/// A sentence: what is wrong with the text and how to write it.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    if text.parse::<f64>().is_ok() {
+        return Err(format!(
+            "{text:?} has no unit; write a duration such as \"{text}s\" or \"2h 30m\""
+        ));
+    }
+    let signed: jiff::SignedDuration = text.parse().map_err(|_| {
+        format!("{text:?} is not a duration; write one such as \"10s\", \"500ms\" or \"2h 30m\"")
+    })?;
+    Duration::try_from(signed)
+        .map_err(|_| format!("{text:?} is negative; a duration is zero or more"))
+}
+
+/// The exact text of a duration: `2h 30m`. [`parse_duration`] reads it back.
+pub fn duration_text(duration: Duration) -> String {
+    match jiff::SignedDuration::try_from(duration) {
+        Ok(signed) => format!("{signed:#}"),
+        Err(_) => "forever".to_owned(),
+    }
+}
+
+/// Seconds for eyes, two units at most: `0.4 s`, `42 s`, `3 min 10 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn show_seconds(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "unknown".to_owned();
+    }
+    if seconds < 10.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    let (minutes, hours, days) = (whole / 60, whole / 3600, whole / 86400);
+    let pair = |big: u64, big_unit: &str, small: u64, small_unit: &str| {
+        if small == 0 {
+            format!("{big} {big_unit}")
+        } else {
+            format!("{big} {big_unit} {small} {small_unit}")
+        }
+    };
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{whole} s"),
+        (0, 0, _) => pair(minutes, "min", whole % 60, "s"),
+        (0, _, _) => pair(hours, "h", minutes % 60, "min"),
+        _ => pair(days, "d", hours % 24, "h"),
+    }
+}
+
+/// [`parse_size`] inside a bound.
+///
+/// # Errors
+/// A sentence with the bound.
+pub fn bounded_size(text: &str, bound: Bound<u64>) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes < bound.min {
+        return Err(format!(
+            "{} is too small; the least is {}",
+            show_size(bytes),
+            size_text(bound.min)
+        ));
+    }
+    if bytes > bound.max {
+        return Err(format!(
+            "{} is too large; the most is {}",
+            show_size(bytes),
+            size_text(bound.max)
+        ));
+    }
+    Ok(bytes)
+}
+
+/// [`parse_duration`] inside a bound.
+///
+/// # Errors
+/// A sentence with the bound.
+pub fn bounded_duration(text: &str, bound: Bound<Duration>) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration < bound.min {
+        return Err(format!(
+            "{text:?} is too short; the least is \"{}\"",
+            duration_text(bound.min)
+        ));
+    }
+    if duration > bound.max {
+        return Err(format!(
+            "{text:?} is too long; the most is \"{}\"",
+            duration_text(bound.max)
+        ));
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_written() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512B", 512),
+            ("64MiB", 64 * MIB),
+            (" 64 MiB ", 64 * MIB),
+            ("1TiB", TIB),
+            ("16777215TiB", 16_777_215 * TIB),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_sizes_are_refused_with_the_right_spelling() {
+        for (text, hint) in [
+            ("64M", "write \"64MiB\""),
+            ("64MB", "write \"64MiB\""),
+            ("64mib", "write \"64MiB\""),
+            ("2k", "write \"2KiB\""),
+            ("10G", "write \"10GiB\""),
+            ("1.5GiB", "1536MiB"),
+            ("MiB", "not a size"),
+            ("", "not a size"),
+            ("-1", "not a size"),
+            ("64 parsecs", "unknown unit \"parsecs\""),
+            ("16777216TiB", "larger than any size"),
+            ("99999999999999999999", "larger than any size"),
+        ] {
+            let error = parse_size(text).expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn size_text_reads_back() {
+        for bytes in [
+            0,
+            1,
+            511,
+            512,
+            KIB,
+            65_537,
+            64 * MIB,
+            3 * GIB,
+            5 * TIB,
+            u64::MAX,
+        ] {
+            assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
+        }
+        assert_eq!(size_text(1536 * MIB), "1536MiB");
+    }
+
+    #[test]
+    fn sizes_for_eyes() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (512, "512 B"),
+            (MIB, "1 MiB"),
+            (12 * MIB + MIB / 2, "12.5 MiB"),
+            (150 * MIB + 1, "150 MiB"),
+            (TIB, "1 TiB"),
+        ] {
+            assert_eq!(show_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn durations_read_as_written() {
+        for (text, millis) in [
+            ("10s", 10_000),
+            ("500ms", 500),
+            ("2h 30m", 9_000_000),
+            ("0s", 0),
+            ("PT10S", 10_000),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
+            let again = duration_text(Duration::from_millis(millis));
+            assert_eq!(
+                parse_duration(&again),
+                Ok(Duration::from_millis(millis)),
+                "{again}"
+            );
+        }
+        for (text, hint) in [
+            ("10", "\"10s\""),
+            ("-3s", "negative"),
+            ("soon", "not a duration"),
+            ("", "not a duration"),
+        ] {
+            let error = parse_duration(text).expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn seconds_for_eyes() {
+        for (seconds, text) in [
+            (0.0, "0.0 s"),
+            (0.42, "0.4 s"),
+            (42.2, "42 s"),
+            (190.0, "3 min 10 s"),
+            (120.0, "2 min"),
+            (7500.0, "2 h 5 min"),
+            (273_600.0, "3 d 4 h"),
+            (f64::NAN, "unknown"),
+        ] {
+            assert_eq!(show_seconds(seconds), text);
+        }
+    }
+}

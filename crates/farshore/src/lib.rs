@@ -1,0 +1,15 @@
+//! The binary's inside, as a library so that tests and fuzz targets reach its parsers.
+//!
+//! Operators meet [`args`] first, then one file of [`cmd`] per command. Everything they write is checked in
+//! [`config`]; everything a running daemon tells or takes passes [`api`].
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod args;
+pub mod cmd;
+pub mod config;
+pub mod daemon;
+pub mod limits;
+pub mod overrides;
+pub mod show;

@@ -1,0 +1,436 @@
+//! A status as text for eyes: pure, so that every line of it is tested.
+//!
+//! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
+//! the morning "what is protected now" comes first.
+
+use crate::api::{
+    GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, Status, SyncStatus,
+};
+use crate::config::units::{show_seconds, show_size};
+
+/// Colours, or none.
+pub struct Paint {
+    on: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Colour {
+    Good,
+    Busy,
+    Bad,
+    Head,
+}
+
+impl Paint {
+    pub fn plain() -> Self {
+        Self { on: false }
+    }
+
+    pub fn colours() -> Self {
+        Self { on: true }
+    }
+
+    fn with(&self, colour: Colour, text: &str) -> String {
+        let code = match colour {
+            Colour::Good => "32",
+            Colour::Busy => "33",
+            Colour::Bad => "1;31",
+            Colour::Head => "1",
+        };
+        if self.on {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// Whether only an operator can mend it: failed, paused, or a broken volume.
+pub fn needs_attention(group: &GroupStatus) -> bool {
+    matches!(group.state, GroupState::Failed | GroupState::Paused)
+        || group.volumes.iter().any(|volume| volume.error.is_some())
+}
+
+/// The whole answer of `status`.
+pub fn status(status: &Status, paint: &Paint) -> String {
+    let head = format!(
+        "{}  farshore {}, up {}",
+        status.node,
+        status.version,
+        show_seconds(status.uptime_s)
+    );
+    let mut text = paint.with(Colour::Head, &head) + "\n";
+    for warning in &status.warnings {
+        text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), clean(warning));
+    }
+    text.push('\n');
+    match status.groups.as_slice() {
+        [] => text += "This node has no group.\n",
+        [group] => text += &page(group, paint),
+        groups => text += &overview(groups, paint),
+    }
+    text
+}
+
+/// One line per group, then what needs an eye.
+fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
+    let mut table = Table::new([
+        "GROUP",
+        "ROLE",
+        "MODE",
+        "STATE",
+        "PROTECTION",
+        "LINK",
+        "LAG",
+        "DIRTY",
+    ]);
+    for group in groups {
+        let peer = group.peers.first();
+        table.row([
+            plain(&group.name),
+            plain(group.role.as_str()),
+            plain(&group.mode),
+            (clean(group.state.as_str()), Some(colour(group))),
+            plain(group.protection.as_str()),
+            plain(&links(&group.peers)),
+            plain(&peer.map_or("-".to_owned(), lag)),
+            plain(&show_size(
+                group.volumes.iter().map(|volume| volume.dirty_bytes).sum(),
+            )),
+        ]);
+    }
+    let mut text = table.text("", paint);
+    let notes: Vec<String> = groups.iter().flat_map(notes).collect();
+    if !notes.is_empty() {
+        text.push('\n');
+        for note in notes {
+            text += &format!("{} {note}\n", paint.with(Colour::Busy, "!"));
+        }
+    }
+    text + "\nOne group in full: farshore status GROUP\n"
+}
+
+fn notes(group: &GroupStatus) -> Vec<String> {
+    let reason = group
+        .reason
+        .iter()
+        .map(|reason| format!("{}: {reason}", group.state));
+    let broken = group.volumes.iter().filter_map(|volume| {
+        volume
+            .error
+            .as_ref()
+            .map(|error| format!("volume {}: {error}", volume.name))
+    });
+    reason
+        .chain(broken)
+        .chain(group.warnings.iter().cloned())
+        .map(|note| clean(&format!("{}: {note}", group.name)))
+        .collect()
+}
+
+/// Everything about one group.
+fn page(group: &GroupStatus, paint: &Paint) -> String {
+    let state = paint.with(colour(group), &clean(group.state.as_str()));
+    let name = paint.with(Colour::Head, &clean(&group.name));
+    let mut text = format!(
+        "{name}  {}, mode {}, {state}\n",
+        clean(group.role.as_str()),
+        clean(&group.mode)
+    );
+    let mut line =
+        |title: &str, content: &str| text += &format!("  {title:<12}{}\n", clean(content));
+    line("Now", state_words(group));
+    line("Protection", &protection_words(group));
+    if let Some(reason) = &group.reason {
+        line("Why", reason);
+    }
+    for warning in &group.warnings {
+        line("Warning", warning);
+    }
+    if let Some(sync) = &group.sync {
+        line("Sync", &sync_line(sync));
+    }
+    for peer in &group.peers {
+        peer_lines(group, peer, &mut line);
+    }
+    if group.role != Role::Secondary {
+        queue_lines(group, &mut line);
+    }
+    if let Some(journal) = &group.journal {
+        line(
+            "Journal",
+            &format!(
+                "{} not yet applied, of {}",
+                show_size(journal.bytes),
+                show_size(journal.limit_bytes)
+            ),
+        );
+    }
+    let settings: Vec<String> = group
+        .settings
+        .iter()
+        .filter(|(_, setting)| setting.origin == crate::api::Origin::Set)
+        .map(|(key, setting)| format!("{key} = {}", setting.value))
+        .collect();
+    if !settings.is_empty() {
+        line(
+            "Set",
+            &format!("{} (wins over the configuration file)", settings.join(", ")),
+        );
+    }
+    text.push('\n');
+    text + &volumes(group, paint)
+}
+
+fn state_words(group: &GroupStatus) -> &'static str {
+    match (&group.state, &group.role) {
+        (GroupState::Logging, Role::Primary) => {
+            "writes are marked only; the copy falls behind until the next sync"
+        }
+        (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
+        (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",
+        (GroupState::Syncing, Role::Primary) => {
+            "dirty regions travel; until it ends the copy is no consistent image"
+        }
+        (GroupState::Syncing, _) => {
+            "dirty regions arrive; until it ends this copy is no consistent image"
+        }
+        (GroupState::CatchingUp, _) => {
+            "in order again; the mode's promise holds once it has caught up"
+        }
+        (GroupState::Replicating, _) => "the mode's promise holds",
+        (GroupState::Holding, _) => "the link is down; writers wait for it",
+        (GroupState::Paused, _) => {
+            "applying stands still; nothing is lost, and it goes on when the cause is mended"
+        }
+        (GroupState::Failed, _) => "stopped for good; mend the cause, then restart the daemon",
+        (GroupState::Other(_), _) => "a state this version of the command does not know",
+    }
+}
+
+fn protection_words(group: &GroupStatus) -> String {
+    let words = match &group.protection {
+        Protection::BothDurable => "an acknowledged write is durable on both nodes",
+        Protection::BothReceived => {
+            "an acknowledged write is complete here and in the peer's memory"
+        }
+        Protection::Queued => {
+            "an acknowledged write is complete here and queued; losing this node loses the queue"
+        }
+        Protection::LocalOnly => "an acknowledged write is complete on this node only",
+        Protection::Held => "writes are not acknowledged until the peer is back",
+        Protection::None if group.role == Role::Secondary => {
+            "this node keeps the copy; the primary acknowledges"
+        }
+        Protection::None => "nothing is served here",
+        Protection::Other(word) => word,
+    };
+    words.to_owned()
+}
+
+fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str, &str)) {
+    let mut link = format!(
+        "{}: {} for {}",
+        peer.node,
+        peer.link,
+        show_seconds(peer.link_since_s)
+    );
+    if let Some(reason) = &peer.link_reason {
+        link += &format!(" ({reason})");
+    }
+    line("Peer", &link);
+    if group.role == Role::Primary {
+        line(
+            "Behind",
+            &format!("{}; {} dirty", lag(peer), show_size(peer.dirty_bytes)),
+        );
+    } else if peer.lag_bytes.is_some() || peer.lag_seconds.is_some() {
+        line("Behind", &lag(peer));
+    }
+    let point = match &peer.recovery_point {
+        Some(point) => format!(
+            "{} (primary's clock), sequence {}",
+            point.time, point.sequence
+        ),
+        None => "no consistent point now".to_owned(),
+    };
+    line("Copy is at", &point);
+}
+
+fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
+    let queue = &group.queue;
+    let percent = |part: u64, whole: u64| {
+        if whole == 0 {
+            0
+        } else {
+            (part as f64 / whole as f64 * 100.0).round() as u64
+        }
+    };
+    line(
+        "Queue",
+        &format!(
+            "{} of {} ({} %), {} of {} writes",
+            show_size(queue.bytes),
+            show_size(queue.limit_bytes),
+            percent(queue.bytes, queue.limit_bytes),
+            queue.items,
+            queue.limit_items
+        ),
+    );
+    let waited = match queue.blocked_ms {
+        0 => "no writer waited".to_owned(),
+        ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
+    };
+    line(
+        "Peak",
+        &format!(
+            "{} ({} %), {} writes; {waited}",
+            show_size(queue.bytes_hwm),
+            percent(queue.bytes_hwm, queue.limit_bytes),
+            queue.items_hwm
+        ),
+    );
+}
+
+fn volumes(group: &GroupStatus, paint: &Paint) -> String {
+    let mut table = Table::new(["VOLUME", "SIZE", "DIRTY", "CLIENTS", "DEVICE"]);
+    for volume in &group.volumes {
+        let device = if volume.direct {
+            volume.device.clone()
+        } else {
+            format!("{} (through the page cache)", volume.device)
+        };
+        let (device, mark) = match &volume.error {
+            Some(error) => (format!("{device}: {error}"), Some(Colour::Bad)),
+            None => (device, None),
+        };
+        table.row([
+            plain(&volume.name),
+            plain(&show_size(volume.size_bytes)),
+            plain(&show_size(volume.dirty_bytes)),
+            plain(&volume.clients.to_string()),
+            (clean(&device), mark),
+        ]);
+    }
+    table.text("  ", paint)
+}
+
+/// `45 %, 1.2 GiB of 3 GiB, 11.8 MiB/s, 2 min 3 s left`.
+pub fn sync_line(sync: &SyncStatus) -> String {
+    let left_bytes = sync.total_bytes.saturating_sub(sync.done_bytes);
+    let percent = if sync.total_bytes == 0 {
+        100.0
+    } else {
+        sync.done_bytes as f64 / sync.total_bytes as f64 * 100.0
+    };
+    let left = if left_bytes == 0 {
+        "ending".to_owned()
+    } else if sync.rate_bytes_per_s >= 1.0 {
+        format!(
+            "{} left",
+            show_seconds(left_bytes as f64 / sync.rate_bytes_per_s)
+        )
+    } else {
+        "standing still".to_owned()
+    };
+    format!(
+        "{}{:.0} %, {} of {}, {}/s, {left}",
+        if sync.full { "full, " } else { "" },
+        // Never 100 before the end.
+        if left_bytes > 0 {
+            percent.min(99.0).floor()
+        } else {
+            100.0
+        },
+        show_size(sync.done_bytes),
+        show_size(sync.total_bytes),
+        show_size(sync.rate_bytes_per_s.max(0.0) as u64),
+    )
+}
+
+fn lag(peer: &PeerStatus) -> String {
+    match (peer.lag_bytes, peer.lag_seconds) {
+        (Some(bytes), Some(seconds)) => format!("{}, {}", show_size(bytes), show_seconds(seconds)),
+        (Some(bytes), None) => show_size(bytes),
+        (None, Some(seconds)) => show_seconds(seconds),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
+fn links(peers: &[PeerStatus]) -> String {
+    match peers {
+        [] => "-".to_owned(),
+        [peer] => peer.link.to_string(),
+        many => {
+            let up = many
+                .iter()
+                .filter(|peer| matches!(peer.link, LinkState::Connected | LinkState::Congested))
+                .count();
+            format!("{up} of {} connected", many.len())
+        }
+    }
+}
+
+fn colour(group: &GroupStatus) -> Colour {
+    match group.state {
+        GroupState::Replicating => Colour::Good,
+        GroupState::Failed | GroupState::Paused => Colour::Bad,
+        _ => Colour::Busy,
+    }
+}
+
+/// Reasons may carry what a peer sent: control characters never reach the terminal.
+fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+fn plain(text: &str) -> Cell {
+    (clean(text), None)
+}
+
+type Cell = (String, Option<Colour>);
+
+/// Columns as wide as their widest cell, two blanks between.
+struct Table<const N: usize> {
+    rows: Vec<[Cell; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    fn new(head: [&str; N]) -> Self {
+        Self {
+            rows: vec![head.map(|title| (title.to_owned(), Some(Colour::Head)))],
+        }
+    }
+
+    fn row(&mut self, cells: [Cell; N]) {
+        self.rows.push(cells);
+    }
+
+    fn text(&self, indent: &str, paint: &Paint) -> String {
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, (text, _)) in widths.iter_mut().zip(row) {
+                *width = (*width).max(text.chars().count());
+            }
+        }
+        let mut all = String::new();
+        for row in &self.rows {
+            let mut line = indent.to_owned();
+            for (column, (width, (text, colour))) in widths.iter().zip(row).enumerate() {
+                // Padding stands outside the colour: its codes have no width.
+                let pad = if column + 1 == N {
+                    0
+                } else {
+                    width - text.chars().count() + 2
+                };
+                line += &colour.map_or(text.clone(), |colour| paint.with(colour, text));
+                line += &" ".repeat(pad);
+            }
+            all += line.trim_end();
+            all.push('\n');
+        }
+        all
+    }
+}

@@ -1,0 +1,506 @@
+//! The commands as operators and scripts meet them: words out, exit codes true. The daemon is a puppet here.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use farshore::api::*;
+
+fn farshore(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(arguments)
+        .env_remove("FARSHORE_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command runs")
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn expect(output: &Output, code: i32, part: &str) {
+    let all = format!("{}{}", said(output), told(output));
+    assert_eq!(output.status.code(), Some(code), "{all}");
+    assert!(all.contains(part), "no {part:?} in: {all}");
+    assert!(!all.contains("panicked"), "{all}");
+}
+
+/// Answers each request by the next reply of its script, the last one for ever; keeps what was asked.
+struct Puppet {
+    dir: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Puppet {
+    fn start(script: Vec<Reply>) -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = dir.path().join("control.sock");
+        let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let heard = asked.clone();
+        let (ready, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = runtime.expect("runtime");
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let listener = server::bind(&socket).expect("bind");
+                ready.send(()).expect("the test waits");
+                server::serve(listener, move |request| {
+                    let mut heard = heard.lock().expect("no panic");
+                    heard.push(request);
+                    let reply = script[(heard.len() - 1).min(script.len() - 1)].clone();
+                    async move { reply }
+                })
+                .await;
+            });
+        });
+        wait.recv().expect("started");
+        Self { dir, asked }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("control.sock")
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let socket = self.socket();
+        farshore(&[arguments, &["--socket", socket.to_str().expect("text")]].concat())
+    }
+
+    fn asked(&self) -> Vec<Request> {
+        self.asked.lock().expect("no panic").clone()
+    }
+}
+
+fn group(state: GroupState) -> GroupStatus {
+    GroupStatus {
+        name: "db".into(),
+        role: Role::Primary,
+        mode: "async".into(),
+        state,
+        protection: Protection::Queued,
+        reason: None,
+        volumes: vec![],
+        queue: QueueStatus::default(),
+        journal: None,
+        peers: vec![],
+        sync: None,
+        settings: Default::default(),
+        warnings: vec![],
+    }
+}
+
+fn status(group: GroupStatus) -> Reply {
+    Reply::Status(Box::new(Status {
+        schema: STATUS_SCHEMA.into(),
+        node: "alpha".into(),
+        version: "0.1.0".into(),
+        uptime_s: 1.0,
+        warnings: vec![],
+        groups: vec![group],
+    }))
+}
+
+#[test]
+fn wrong_usage_exits_with_3() {
+    for (arguments, part) in [
+        (&[][..], "Usage"),
+        (&["staus"], "status"),
+        (&["status", "--jsn"], "--json"),
+        (&["wait", "db"], "--for"),
+        (
+            &["wait", "db", "--for", "replicatng"],
+            "did you mean \"replicating\"?",
+        ),
+        (
+            &["wait", "db", "--for", "replicating", "--timeout", "10"],
+            "has no unit",
+        ),
+        (&["set", "db"], "KEY=VALUE"),
+        (&["set", "db", "mode"], "not KEY=VALUE"),
+        (&["set", "db", "mode=sync", "mode=async"], "given twice"),
+        (
+            &["init", "--near", "10.0.0.1", "--far", "10.0.0.2:/dev/sdb"],
+            "--near",
+        ),
+        (
+            &["status", "--socket", "x", "--node", "alpha"],
+            "cannot be used with",
+        ),
+        (&["config"], "check"),
+    ] {
+        expect(&farshore(arguments), 3, part);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_mistake() {
+    expect(&farshore(&["--help"]), 0, "Exit codes: 0 done");
+    expect(&farshore(&["status", "--help"]), 0, "Example");
+    expect(&farshore(&["--version"]), 0, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn an_absent_daemon_is_a_failure_that_says_how_to_start_it() {
+    let dir = tempfile::tempdir().expect("dir");
+    let socket = dir.path().join("control.sock");
+    for command in [
+        &["status"][..],
+        &["logging", "db"],
+        &["wait", "db", "--for", "logging"],
+        &["sync", "db", "--wait"],
+    ] {
+        let output = farshore(&[command, &["--socket", socket.to_str().expect("text")]].concat());
+        expect(&output, 2, "start it with: farshore serve");
+        assert!(told(&output).contains(socket.to_str().expect("text")));
+    }
+    expect(
+        &farshore(&["status", "--config", "/no/such/farshore.toml"]),
+        2,
+        "farshore config example",
+    );
+}
+
+#[test]
+fn the_socket_is_found_through_the_configuration() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Replicating))]);
+    let file = puppet.dir.path().join("farshore.toml");
+    // The puppet's directory is alpha's state directory.
+    let text = "cluster = \"c\"\nsecret_file = \"s\"\n[nodes.alpha]\naddress = \"127.0.0.1:1\"\nstate = \".\"\n\
+                [nodes.beta]\naddress = \"127.0.0.2:1\"\nstate = \"/b\"\n[groups.db]\nprimary = \"alpha\"\n\
+                secondary = \"beta\"\n[groups.db.volumes.v]\nalpha = \"/a\"\nbeta = \"/a\"\n";
+    std::fs::write(&file, text).expect("write");
+    let file = file.to_str().expect("text");
+    expect(
+        &farshore(&["status", "--config", file, "--node", "alpha"]),
+        0,
+        "replicating",
+    );
+    let by_environment = Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["status", "db", "--node", "alpha"])
+        .env("FARSHORE_CONFIG", file)
+        .output()
+        .expect("runs");
+    expect(&by_environment, 0, "replicating");
+    expect(
+        &farshore(&["status", "--config", file, "--node", "alhpa"]),
+        2,
+        "did you mean \"alpha\"?",
+    );
+    expect(
+        &farshore(&["status", "--config", file]),
+        2,
+        "choose one of \"alpha\" and \"beta\" with --node",
+    );
+    assert_eq!(
+        puppet.asked()[1],
+        Request::Status {
+            group: Some("db".into())
+        }
+    );
+}
+
+#[test]
+fn status_exits_with_1_when_a_group_needs_an_operator() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Failed))]);
+    expect(&puppet.run(&["status"]), 1, "failed");
+    let json = puppet.run(&["status", "--json"]);
+    expect(&json, 1, "\"schema\":\"farshore-status/1\"");
+    assert_eq!(said(&json).lines().count(), 1);
+    assert!(
+        !said(&puppet.run(&["status"])).contains('\u{1b}'),
+        "no colours into a pipe"
+    );
+}
+
+#[test]
+fn commands_report_success_warning_and_refusal() {
+    let warned = Reply::Ok {
+        message: "db: promoted".into(),
+        warnings: vec!["12 writes may be lost".into()],
+    };
+    let refused = Reply::error(
+        ErrorCode::Refused,
+        "beta may still be primary; stop it, or use --force",
+    );
+    let puppet = Puppet::start(vec![
+        Reply::ok("db: logging"),
+        refused,
+        warned,
+        Reply::ok("db: secondary now"),
+        Reply::ok("db: mode = sync"),
+        Reply::error(ErrorCode::UnknownGroup, "no group \"web\""),
+        Reply::ok("db: syncing"),
+    ]);
+    expect(&puppet.run(&["logging", "db"]), 0, "db: logging");
+    expect(
+        &puppet.run(&["promote", "db"]),
+        2,
+        "beta may still be primary",
+    );
+    expect(
+        &puppet.run(&["promote", "db", "--force"]),
+        1,
+        "warning: 12 writes may be lost",
+    );
+    expect(&puppet.run(&["demote", "db"]), 0, "secondary now");
+    expect(
+        &puppet.run(&["set", "db", "mode=sync", "queue.memory=8MiB"]),
+        0,
+        "mode = sync",
+    );
+    expect(&puppet.run(&["status", "web"]), 2, "no group \"web\"");
+    expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
+    let settings = [
+        ("mode".to_owned(), "sync".to_owned()),
+        ("queue.memory".to_owned(), "8MiB".to_owned()),
+    ];
+    let asked = puppet.asked();
+    assert_eq!(
+        asked[2],
+        Request::Promote {
+            group: "db".into(),
+            force: true
+        }
+    );
+    assert_eq!(
+        asked[4],
+        Request::Set {
+            group: "db".into(),
+            settings: settings.into()
+        }
+    );
+    assert_eq!(
+        asked[6],
+        Request::Sync {
+            group: "db".into(),
+            full: true
+        }
+    );
+}
+
+#[test]
+fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
+    let queuing = GroupStatus {
+        reason: Some("beta is unreachable".into()),
+        ..group(GroupState::Queuing)
+    };
+    let reached = Puppet::start(vec![
+        status(queuing.clone()),
+        status(group(GroupState::Replicating)),
+    ]);
+    expect(
+        &reached.run(&["wait", "db", "--for", "replicating", "--timeout", "60s"]),
+        0,
+        "db is replicating",
+    );
+    assert_eq!(reached.asked().len(), 2);
+    let never = Puppet::start(vec![status(queuing)]);
+    let late = never.run(&["wait", "db", "--for", "replicating", "--timeout", "10ms"]);
+    expect(
+        &late,
+        2,
+        "db is not replicating in time: it is queuing: beta is unreachable",
+    );
+    let failed = Puppet::start(vec![status(group(GroupState::Failed))]);
+    expect(
+        &failed.run(&["wait", "db", "--for", "replicating"]),
+        2,
+        "will not reach replicating",
+    );
+    expect(
+        &failed.run(&["wait", "db", "--for", "failed"]),
+        0,
+        "db is failed",
+    );
+}
+
+#[test]
+fn sync_wait_follows_the_sync_to_its_end() {
+    let syncing = GroupStatus {
+        sync: Some(SyncStatus {
+            full: false,
+            done_bytes: 1,
+            total_bytes: 2,
+            rate_bytes_per_s: 1.0,
+        }),
+        ..group(GroupState::Syncing)
+    };
+    let script = |end: GroupState| {
+        vec![
+            Reply::ok("db: syncing"),
+            status(group(GroupState::Logging)),
+            status(syncing.clone()),
+            status(group(GroupState::CatchingUp)),
+            status(group(end)),
+        ]
+    };
+    let good = Puppet::start(script(GroupState::Replicating));
+    expect(
+        &good.run(&["sync", "db", "--wait"]),
+        0,
+        "the copy is up to date",
+    );
+    assert_eq!(good.asked().len(), 5);
+    let stopped = Puppet::start(script(GroupState::Logging));
+    expect(
+        &stopped.run(&["sync", "db", "--wait"]),
+        2,
+        "the sync of db was stopped",
+    );
+    let refused = Puppet::start(vec![Reply::error(
+        ErrorCode::Refused,
+        "db is a secondary here",
+    )]);
+    expect(
+        &refused.run(&["sync", "db", "--wait"]),
+        2,
+        "db is a secondary here",
+    );
+    assert_eq!(refused.asked().len(), 1);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_mistake() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Replicating))]);
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["config", "example"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    drop(watching.stdout.take());
+    let output = watching.wait_with_output().expect("ends");
+    assert_eq!(told(&output), "");
+    assert_eq!(output.status.code(), Some(0));
+    drop(puppet);
+}
+
+#[test]
+fn init_makes_a_configuration_that_passes_its_own_check() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (file, secret) = (dir.path().join("farshore.toml"), dir.path().join("secret"));
+    let path = |path: &Path| path.to_str().expect("text").to_owned();
+    let printed = farshore(&[
+        "init",
+        "--near",
+        "127.0.0.1:/dev/sdb",
+        "--far",
+        "127.0.0.2:/dev/sdb",
+    ]);
+    expect(&printed, 0, "[groups.main.volumes.data]");
+    std::fs::write(dir.path().join("printed.toml"), said(&printed)).expect("write");
+    expect(
+        &farshore(&["config", "check", &path(&dir.path().join("printed.toml"))]),
+        0,
+        "sound",
+    );
+
+    let init = |near: &str| {
+        farshore(&[
+            "init",
+            "--near",
+            near,
+            "--far",
+            "west=10.0.0.2:/dev/sdb",
+            "--out",
+            &path(&file),
+            "--secret-file",
+            &path(&secret),
+            "--create-secret",
+        ])
+    };
+    expect(
+        &init("east=10.0.0.1:/dev/sdb"),
+        0,
+        "farshore serve --config",
+    );
+    assert_eq!(
+        std::fs::metadata(&secret).expect("there").mode() & 0o7777,
+        0o600
+    );
+    // Across a network without encryption: sound, and loudly said.
+    expect(
+        &farshore(&["config", "check", &path(&file)]),
+        1,
+        "insecure = true",
+    );
+    expect(&init("east=10.0.0.1:/dev/sdb"), 2, "exists already");
+    expect(
+        &farshore(&["init", "--near", "a=10.0.0.1:/x", "--far", "a=10.0.0.1:/x"]),
+        2,
+        "a appears twice",
+    );
+}
+
+#[test]
+fn the_example_passes_its_own_check() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("farshore.toml");
+    std::fs::write(&file, farshore(&["config", "example"]).stdout).expect("write");
+    expect(
+        &farshore(&["config", "check", file.to_str().expect("text")]),
+        0,
+        "sound",
+    );
+}
+
+#[test]
+fn serve_refuses_before_it_touches_anything() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("farshore.toml");
+    let text = "cluster = \"c\"\nsecret_file = \"secret\"\n[nodes.alpha]\naddress = \"127.0.0.1:1\"\nstate = \"state\"\n\
+                [nodes.beta]\naddress = \"127.0.0.2:1\"\nstate = \"/b\"\n[groups.db]\nprimary = \"alpha\"\n\
+                secondary = \"beta\"\n[groups.db.volumes.v]\nalpha = \"disk\"\nbeta = \"/a\"\n";
+    std::fs::write(&file, text).expect("write");
+    let serve = |node: &str| {
+        farshore(&[
+            "serve",
+            "--config",
+            file.to_str().expect("text"),
+            "--node",
+            node,
+        ])
+    };
+    let output = serve("alpha");
+    expect(&output, 2, "secret does not exist");
+    assert!(
+        told(&output).contains("disk does not exist"),
+        "both problems at once: {}",
+        told(&output)
+    );
+    assert!(!dir.path().join("state").exists());
+    expect(&serve("gamma"), 2, "choose one of \"alpha\" and \"beta\"");
+}
+
+#[test]
+fn inspect_names_a_file_and_never_writes() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("journal");
+    std::fs::write(&file, b"FSHBATCH rest").expect("write");
+    let inspect = |name: &Path| farshore(&["inspect", name.to_str().expect("text")]);
+    let before = std::fs::metadata(&file)
+        .expect("there")
+        .modified()
+        .expect("time");
+    assert!(said(&inspect(&file)).contains("journal of a group"));
+    assert_eq!(
+        std::fs::metadata(&file)
+            .expect("there")
+            .modified()
+            .expect("time"),
+        before
+    );
+    expect(&inspect(dir.path()), 2, "not a plain file");
+    expect(&inspect(&dir.path().join("none")), 2, "cannot be read");
+    std::fs::write(&file, b"something else").expect("write");
+    expect(&inspect(&file), 2, "not one of Farshore's files");
+}

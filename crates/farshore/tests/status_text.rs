@@ -1,0 +1,302 @@
+//! What an operator sees, word for word, from fixed statuses.
+
+use std::collections::BTreeMap;
+
+use farshore::api::*;
+use farshore::show::{self, Paint};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeStatus {
+    VolumeStatus {
+        name: name.into(),
+        size_bytes,
+        device: device.into(),
+        dirty_bytes: 0,
+        direct: true,
+        clients: 1,
+        error: None,
+    }
+}
+
+fn peer() -> PeerStatus {
+    PeerStatus {
+        node: "beta".into(),
+        link: LinkState::Connected,
+        link_since_s: 7500.0,
+        link_reason: None,
+        lag_bytes: Some(3 * MIB / 2),
+        lag_seconds: Some(0.42),
+        dirty_bytes: 0,
+        recovery_point: Some(RecoveryPoint {
+            sequence: 81_204,
+            time: "2026-11-21T03:12:41.123Z".into(),
+        }),
+    }
+}
+
+fn group(name: &str) -> GroupStatus {
+    let setting = |value: &str, origin| SettingStatus {
+        value: value.into(),
+        origin,
+    };
+    GroupStatus {
+        name: name.into(),
+        role: Role::Primary,
+        mode: "async".into(),
+        state: GroupState::Replicating,
+        protection: Protection::Queued,
+        reason: None,
+        volumes: vec![
+            volume("data", 10 * GIB, "/dev/sdb"),
+            volume("log", GIB, "/dev/mapper/vg-log"),
+        ],
+        queue: QueueStatus {
+            bytes: 3 * MIB / 2,
+            items: 46,
+            bytes_hwm: 12 * MIB,
+            items_hwm: 390,
+            limit_bytes: 64 * MIB,
+            limit_items: 4_194_304,
+            blocked_ms: 0,
+        },
+        journal: None,
+        peers: vec![peer()],
+        sync: None,
+        settings: BTreeMap::from([
+            ("mode".into(), setting("async", Origin::Config)),
+            ("wait_limit".into(), setting("5s", Origin::Set)),
+        ]),
+        warnings: vec![],
+    }
+}
+
+fn status(groups: Vec<GroupStatus>) -> Status {
+    Status {
+        schema: STATUS_SCHEMA.into(),
+        node: "alpha".into(),
+        version: "0.1.0".into(),
+        uptime_s: 7600.0,
+        warnings: vec![],
+        groups,
+    }
+}
+
+#[track_caller]
+fn check(status: &Status, expected: &str) {
+    let shown = show::status(status, &Paint::plain());
+    assert_eq!(shown, expected, "\n--- shown ---\n{shown}");
+}
+
+#[test]
+fn a_healthy_primary() {
+    check(
+        &status(vec![group("db")]),
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+
+db  primary, mode async, replicating
+  Now         the mode's promise holds
+  Protection  an acknowledged write is complete here and queued; losing this node loses the queue
+  Peer        beta: connected for 2 h 5 min
+  Behind      1.5 MiB, 0.4 s; 0 B dirty
+  Copy is at  2026-11-21T03:12:41.123Z (primary's clock), sequence 81204
+  Queue       1.5 MiB of 64 MiB (2 %), 46 of 4194304 writes
+  Peak        12 MiB (19 %), 390 writes; no writer waited
+  Set         wait_limit = 5s (wins over the configuration file)
+
+  VOLUME  SIZE    DIRTY  CLIENTS  DEVICE
+  data    10 GiB  0 B    1        /dev/sdb
+  log     1 GiB   0 B    1        /dev/mapper/vg-log
+",
+    );
+}
+
+#[test]
+fn a_sync_after_an_outage() {
+    let mut db = group("db");
+    db.state = GroupState::Syncing;
+    db.reason =
+        Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
+    db.queue.blocked_ms = 1_340;
+    db.sync = Some(SyncStatus {
+        full: false,
+        done_bytes: 461 * MIB,
+        total_bytes: GIB,
+        rate_bytes_per_s: 11.8 * MIB as f64,
+    });
+    db.peers[0].dirty_bytes = 563 * MIB;
+    db.peers[0].recovery_point = None;
+    db.volumes[0].dirty_bytes = 563 * MIB;
+    check(
+        &status(vec![db]),
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+
+db  primary, mode async, syncing
+  Now         dirty regions travel; until it ends the copy is no consistent image
+  Protection  an acknowledged write is complete here and queued; losing this node loses the queue
+  Why         the link was down for 3 min 10 s; what was written meanwhile is being sent
+  Sync        45 %, 461 MiB of 1 GiB, 11.8 MiB/s, 48 s left
+  Peer        beta: connected for 2 h 5 min
+  Behind      1.5 MiB, 0.4 s; 563 MiB dirty
+  Copy is at  no consistent point now
+  Queue       1.5 MiB of 64 MiB (2 %), 46 of 4194304 writes
+  Peak        12 MiB (19 %), 390 writes; writers waited 1.3 s in all
+  Set         wait_limit = 5s (wins over the configuration file)
+
+  VOLUME  SIZE    DIRTY    CLIENTS  DEVICE
+  data    10 GiB  563 MiB  1        /dev/sdb
+  log     1 GiB   0 B      1        /dev/mapper/vg-log
+",
+    );
+}
+
+#[test]
+fn a_secondary_that_lost_its_primary() {
+    let mut db = group("db");
+    db.role = Role::Secondary;
+    db.state = GroupState::Logging;
+    db.protection = Protection::None;
+    db.reason = Some("alpha has not been heard of for 40 s".into());
+    db.settings.clear();
+    db.journal = Some(JournalStatus {
+        bytes: 3 * MIB,
+        limit_bytes: 256 * MIB,
+    });
+    db.peers[0] = PeerStatus {
+        node: "alpha".into(),
+        link: LinkState::Disconnected,
+        link_since_s: 40.0,
+        link_reason: Some("no answer from 10.0.0.1:7337: connection refused".into()),
+        lag_bytes: None,
+        lag_seconds: None,
+        ..peer()
+    };
+    check(
+        &status(vec![db]),
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+
+db  secondary, mode async, logging
+  Now         nothing arrives; the copy stays as it is
+  Protection  this node keeps the copy; the primary acknowledges
+  Why         alpha has not been heard of for 40 s
+  Peer        alpha: disconnected for 40 s (no answer from 10.0.0.1:7337: connection refused)
+  Copy is at  2026-11-21T03:12:41.123Z (primary's clock), sequence 81204
+  Journal     3 MiB not yet applied, of 256 MiB
+
+  VOLUME  SIZE    DIRTY  CLIENTS  DEVICE
+  data    10 GiB  0 B    1        /dev/sdb
+  log     1 GiB   0 B    1        /dev/mapper/vg-log
+",
+    );
+}
+
+#[test]
+fn several_groups_and_what_needs_an_eye() {
+    let mut web = group("web");
+    web.state = GroupState::Failed;
+    web.protection = Protection::None;
+    web.reason = Some("a volume's flush failed".into());
+    web.volumes[0].error = Some("input/output error at flush".into());
+    web.peers[0].lag_bytes = None;
+    web.peers[0].lag_seconds = None;
+    let mut mail = group("mail-archive");
+    mail.mode = "sync".into();
+    mail.protection = Protection::BothDurable;
+    mail.warnings = vec!["the queue was more than 80 % full".into()];
+    let mut status = status(vec![group("db"), mail, web]);
+    status.warnings =
+        vec!["insecure = true: replication on 10.0.0.1:7337 (alpha) is not encrypted".into()];
+    check(
+        &status,
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+! insecure = true: replication on 10.0.0.1:7337 (alpha) is not encrypted
+
+GROUP         ROLE     MODE   STATE        PROTECTION    LINK       LAG             DIRTY
+db            primary  async  replicating  queued        connected  1.5 MiB, 0.4 s  0 B
+mail-archive  primary  sync   replicating  both-durable  connected  1.5 MiB, 0.4 s  0 B
+web           primary  async  failed       none          connected  unknown         0 B
+
+! mail-archive: the queue was more than 80 % full
+! web: failed: a volume's flush failed
+! web: volume data: input/output error at flush
+
+One group in full: farshore status GROUP
+",
+    );
+    assert!(
+        status
+            .groups
+            .iter()
+            .map(show::needs_attention)
+            .eq([false, false, true])
+    );
+}
+
+#[test]
+fn nothing_to_show_is_said() {
+    check(
+        &status(vec![]),
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+
+This node has no group.
+",
+    );
+}
+
+#[test]
+fn colours_change_no_letter_and_hostile_text_sends_no_code() {
+    let mut db = group("db");
+    db.reason = Some("peer said \u{1b}[2Jboo\u{7}".into());
+    db.state = GroupState::Other("re\u{1b}winding".into());
+    let status = status(vec![db]);
+    let plain = show::status(&status, &Paint::plain());
+    assert!(
+        !plain.contains('\u{1b}') && plain.contains("peer said ?[2Jboo?"),
+        "{plain}"
+    );
+    let mut coloured = show::status(&status, &Paint::colours());
+    for code in [
+        "\u{1b}[32m",
+        "\u{1b}[33m",
+        "\u{1b}[1;31m",
+        "\u{1b}[1m",
+        "\u{1b}[0m",
+    ] {
+        coloured = coloured.replace(code, "");
+    }
+    assert_eq!(coloured, plain);
+}
+
+#[test]
+fn json_keys_are_the_contract() {
+    let mut db = group("db");
+    db.sync = Some(SyncStatus {
+        full: true,
+        done_bytes: 1,
+        total_bytes: 2,
+        rate_bytes_per_s: 3.5,
+    });
+    db.volumes.truncate(1);
+    let text = serde_json::to_string(&status(vec![db])).expect("serialises");
+    assert_eq!(
+        text,
+        concat!(
+            r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"groups":["#,
+            r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
+            r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
+            r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0},"#,
+            r#""journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"#,
+            r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"#,
+            r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5},"#,
+            r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"warnings":[]}]}"#,
+        )
+    );
+    let back: Status = serde_json::from_str(&text).expect("reads back");
+    assert_eq!(back.groups[0].settings["wait_limit"].origin, Origin::Set);
+}

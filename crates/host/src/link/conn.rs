@@ -1,0 +1,441 @@
+//! One authenticated connection: frames out, frames in.
+//!
+//! Writing happens where the frames are made: [`LinkSender::flush`] hands everything gathered to the kernel in one
+//! vectored call, header and payload side by side, nothing copied. What the kernel does not take at once is continued by
+//! the connection's task when the socket is writable again.
+//!
+//! What must hold:
+//! * no callback is ever made from inside [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`]: the caller
+//!   is usually inside the data path already. What they learn is reported by the connection's task afterwards;
+//! * every `up` is followed by exactly one `down`, and nothing of that link comes after it;
+//! * without a buffer nothing is read, and the peer's silence is then our own doing, so it is not held against it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::wire::{HEADER_BYTES, Header};
+use engine::{LinkId, SendPayload, limits};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::LinkEvents;
+use super::frames::{CHUNK_BYTES, FrameReader, Next};
+use crate::buffers::{Buffer, Pool};
+
+/// Slices of one vectored write: 64 frames; the kernel's own bound is 1 024.
+const SLICES_MAX: usize = 128;
+/// A closed connection may take this long to hand over what was queued (a goodbye) and to see the peer's end.
+const LINGER: Duration = Duration::from_secs(1);
+
+enum Payload {
+    None,
+    Control(Vec<u8>),
+    Data(Arc<Buffer>, Range<usize>),
+}
+
+impl Payload {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::None => &[],
+            Payload::Control(bytes) => bytes,
+            Payload::Data(buffer, range) => &buffer[range.clone()],
+        }
+    }
+
+    fn new(payload: SendPayload) -> Payload {
+        match payload {
+            SendPayload::None => Payload::None,
+            SendPayload::Control(bytes) => Payload::Control(bytes),
+            SendPayload::Data(slice) => {
+                let buffer = slice.buf.shared::<Buffer>().expect("payload is always one of this host's buffers");
+                let range = slice.start as usize..slice.start as usize + slice.length as usize;
+                assert!(range.end <= buffer.len(), "a slice lies inside its buffer");
+                Payload::Data(buffer, range)
+            }
+        }
+    }
+}
+
+struct OutFrame {
+    header: [u8; HEADER_BYTES],
+    payload: Payload,
+}
+
+impl OutFrame {
+    fn len(&self) -> usize {
+        HEADER_BYTES + self.payload.bytes().len()
+    }
+}
+
+/// Frames the kernel has not taken yet.
+#[derive(Default)]
+struct Outbox {
+    frames: VecDeque<OutFrame>,
+    /// Bytes of the first frame that the kernel has taken.
+    taken_of_first: usize,
+    queued_bytes: u64,
+    /// Taken since the data path was last told.
+    unreported_bytes: u64,
+}
+
+impl Outbox {
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+        let (mut count, mut skip) = (0, self.taken_of_first);
+        for frame in self.frames.iter().take(SLICES_MAX / 2) {
+            for part in [&frame.header[..], frame.payload.bytes()] {
+                let rest = &part[skip.min(part.len())..];
+                skip -= part.len() - rest.len();
+                if !rest.is_empty() {
+                    slices[count] = IoSlice::new(rest);
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    fn took(&mut self, bytes: usize) {
+        self.queued_bytes -= bytes as u64;
+        self.unreported_bytes += bytes as u64;
+        self.taken_of_first += bytes;
+        while let Some(first) = self.frames.front()
+            && self.taken_of_first >= first.len()
+        {
+            self.taken_of_first -= first.len();
+            self.frames.pop_front();
+        }
+        assert!(self.taken_of_first == 0 || !self.frames.is_empty(), "the kernel takes no more than it was given");
+    }
+}
+
+/// Why a connection ends.
+#[derive(Clone)]
+enum End {
+    /// By our own wish: what is queued may still go out.
+    Closed(String),
+    /// It is of no more use.
+    Broken(String),
+}
+
+/// The sending half of a link, shared between the data path and the connection's task.
+pub struct LinkSender {
+    link: LinkId,
+    stream: RefCell<Option<Rc<TcpStream>>>,
+    outbox: RefCell<Outbox>,
+    end: RefCell<Option<End>>,
+    down_reported: Cell<bool>,
+    /// Something for the connection's task: bytes left, bytes remain, the end.
+    news: Notify,
+}
+
+impl LinkSender {
+    pub(super) fn new(link: LinkId, stream: TcpStream) -> Rc<LinkSender> {
+        Rc::new(LinkSender {
+            link,
+            stream: RefCell::new(Some(Rc::new(stream))),
+            outbox: RefCell::default(),
+            end: RefCell::default(),
+            down_reported: Cell::new(false),
+            news: Notify::new(),
+        })
+    }
+
+    pub fn link(&self) -> LinkId {
+        self.link
+    }
+
+    /// Bytes handed over that the kernel has not taken.
+    pub fn queued_bytes(&self) -> u64 {
+        self.outbox.borrow().queued_bytes
+    }
+
+    /// Seals the frame (length and checksum of its payload) and queues it. On a link that has ended it goes nowhere: the
+    /// report of the end is on its way.
+    pub fn push(&self, header: Header, payload: SendPayload) {
+        if self.has_ended() {
+            return;
+        }
+        let payload = Payload::new(payload);
+        let header = header.sealed(payload.bytes()).encode();
+        let frame = OutFrame { header, payload };
+        let mut outbox = self.outbox.borrow_mut();
+        outbox.queued_bytes += frame.len() as u64;
+        outbox.frames.push_back(frame);
+    }
+
+    /// Hands everything queued to the kernel in one call, as far as it takes it; the rest follows by itself.
+    pub fn flush(&self) {
+        if self.has_ended() || self.queued_bytes() == 0 {
+            return;
+        }
+        let Some(stream) = self.stream.borrow().clone() else { return };
+        self.write(&stream);
+        self.news.notify_one();
+    }
+
+    /// Ends the link; `down` follows with this reason. What was flushed or queued before may still reach the peer.
+    pub fn close(&self, reason: &str) {
+        self.end_with(End::Closed(reason.to_owned()));
+    }
+
+    pub(super) fn abort(&self, reason: &str) {
+        self.end_with(End::Broken(reason.to_owned()));
+    }
+
+    fn end_with(&self, end: End) {
+        self.end.borrow_mut().get_or_insert(end);
+        self.news.notify_one();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    fn end_reason(&self) -> Option<String> {
+        match &*self.end.borrow() {
+            Some(End::Closed(reason) | End::Broken(reason)) => Some(reason.clone()),
+            None => None,
+        }
+    }
+
+    /// One vectored write. Failures end the link.
+    fn write(&self, stream: &TcpStream) {
+        let mut outbox = self.outbox.borrow_mut();
+        let result = {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = outbox.gather(&mut slices);
+            stream.try_write_vectored(&slices[..count])
+        };
+        match result {
+            Ok(bytes) => outbox.took(bytes),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => self.end_with(End::Broken(format!("sending to the peer failed: {error}"))),
+        }
+    }
+
+    /// Reports the end unless that was done before.
+    pub(super) fn report_down(&self, events: &dyn LinkEvents, reason: String) {
+        self.end_with(End::Broken(reason.clone()));
+        if !self.down_reported.replace(true) {
+            events.down(self.link, reason);
+            events.turn_done();
+        }
+    }
+}
+
+/// Runs the connection until it ends, and reports the end.
+pub(super) async fn serve(sender: Rc<LinkSender>, mut frames: FrameReader, pool: &Pool, events: &dyn LinkEvents) {
+    let Some(stream) = sender.stream.borrow().clone() else { return };
+    let reason = tokio::select! {
+        reason = read_all(&sender, &stream, &mut frames, pool, events) => reason,
+        reason = write_all(&sender, &stream, events) => reason,
+    };
+    let closed = matches!(*sender.end.borrow(), Some(End::Closed(_)));
+    sender.stream.borrow_mut().take();
+    if closed {
+        tokio::task::spawn_local(linger(sender.clone(), stream));
+    } else {
+        drop(stream);
+        sender.outbox.borrow_mut().frames.clear();
+    }
+    sender.report_down(events, reason);
+}
+
+/// Sends what is left and waits for the peer's end, so that unread bytes do not make the kernel throw a goodbye away.
+async fn linger(sender: Rc<LinkSender>, stream: Rc<TcpStream>) {
+    let goodbye = async {
+        while !sender.outbox.borrow().frames.is_empty() {
+            stream.writable().await?;
+            let before = sender.queued_bytes();
+            sender.write(&stream);
+            if sender.queued_bytes() == before {
+                tokio::task::yield_now().await;
+            }
+        }
+        drain(&stream).await
+    };
+    // Nobody is left to be told: the end was reported.
+    let _ = tokio::time::timeout(LINGER, goodbye).await;
+    sender.outbox.borrow_mut().frames.clear();
+}
+
+/// Ends our direction and reads the other to its end.
+pub(super) async fn drain(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).shutdown(Shutdown::Write)?;
+    let mut waste = [0; 4096];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut waste) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn write_all(sender: &LinkSender, stream: &TcpStream, events: &dyn LinkEvents) -> String {
+    loop {
+        let sent = std::mem::take(&mut sender.outbox.borrow_mut().unreported_bytes);
+        if sent > 0 && !sender.down_reported.get() {
+            events.sent(sender.link, sent);
+            events.turn_done();
+        }
+        if let Some(reason) = sender.end_reason() {
+            return reason;
+        }
+        if sender.queued_bytes() == 0 {
+            sender.news.notified().await;
+            continue;
+        }
+        tokio::select! {
+            // A failed socket counts as writable; the write then says why.
+            _ = stream.writable() => sender.write(stream),
+            () = sender.news.notified() => {}
+        }
+    }
+}
+
+async fn read_all(
+    sender: &LinkSender,
+    stream: &TcpStream,
+    frames: &mut FrameReader,
+    pool: &Pool,
+    events: &dyn LinkEvents,
+) -> String {
+    loop {
+        let starved = match deliver(sender, frames, pool, events) {
+            Ok(starved) => starved,
+            Err(reason) => return reason,
+        };
+        if starved {
+            wait_for_buffer(sender, pool, events).await;
+            continue;
+        }
+        let bytes = match read_some(stream, frames).await {
+            Ok(0) if frames.is_inside_frame() => {
+                return "the peer closed the connection in the middle of a frame".to_owned();
+            }
+            Ok(0) => return "the peer closed the connection".to_owned(),
+            Ok(bytes) => bytes,
+            Err(error) => return format!("the connection broke: {error}"),
+        };
+        if bytes >= CHUNK_BYTES {
+            // More is waiting, most likely: let the others have their turn first.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Hands all whole frames to the data path, then ends the turn. True: a buffer is wanting.
+fn deliver(
+    sender: &LinkSender,
+    frames: &mut FrameReader,
+    pool: &Pool,
+    events: &dyn LinkEvents,
+) -> Result<bool, String> {
+    let (mut delivered, mut starved) = (0, false);
+    loop {
+        if let Some(reason) = sender.end_reason() {
+            return Err(reason);
+        }
+        match frames.next(|length| pool.take(length)) {
+            Ok(Next::Frame(header, payload)) => {
+                events.frame(sender.link, header, payload);
+                delivered += 1;
+            }
+            Ok(Next::Bytes) => break,
+            Ok(Next::Buffer(_)) => {
+                starved = true;
+                break;
+            }
+            Err(violation) => {
+                if delivered > 0 {
+                    events.turn_done();
+                }
+                return Err(violation.to_string());
+            }
+        }
+    }
+    if delivered == 0 && frames.is_inside_frame() && !starved {
+        events.heard(sender.link);
+        delivered = 1;
+    }
+    if delivered > 0 {
+        events.turn_done();
+    }
+    Ok(starved)
+}
+
+/// The pool is empty, so nothing is read and the peer cannot be heard. That is no sign against it: the kernel's own
+/// timers (unacknowledged data, keepalive) still find a peer that is really gone.
+async fn wait_for_buffer(sender: &LinkSender, pool: &Pool, events: &dyn LinkEvents) {
+    if tokio::time::timeout(limits::HEARTBEAT_EVERY, pool.freed()).await.is_err() && !sender.has_ended() {
+        events.heard(sender.link);
+        events.turn_done();
+    }
+}
+
+async fn read_some(stream: &TcpStream, frames: &mut FrameReader) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read_vectored(&mut frames.space()) {
+            Ok(bytes) => {
+                frames.filled(bytes);
+                return Ok(bytes);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::wire::Kind;
+    use engine::{Buf, GroupId, SessionId, Slice};
+
+    #[test]
+    fn partial_writes_continue_at_the_right_byte() {
+        let mut outbox = Outbox::default();
+        let mut all = Vec::new();
+        for n in 0..5u8 {
+            let buffer = Arc::new(Buffer::detached(64));
+            let slice = Slice { buf: Buf::new(buffer), start: 8, length: 40 };
+            let payload = match n % 3 {
+                0 => SendPayload::None,
+                1 => SendPayload::Control(vec![n; 17]),
+                _ => SendPayload::Data(slice),
+            };
+            let payload = Payload::new(payload);
+            let header = Header::new(Kind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
+            all.extend([&header[..], payload.bytes()].concat());
+            outbox.queued_bytes += (HEADER_BYTES + payload.bytes().len()) as u64;
+            outbox.frames.push_back(OutFrame { header, payload });
+        }
+        let mut rest = &all[..];
+        for step in [1, 95, 3, 110, 1, 50].into_iter().cycle() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = outbox.gather(&mut slices);
+            let gathered: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
+            assert_eq!(gathered, rest);
+            assert_eq!(outbox.queued_bytes, rest.len() as u64);
+            if rest.is_empty() {
+                break;
+            }
+            let step = step.min(rest.len());
+            outbox.took(step);
+            rest = &rest[step..];
+        }
+        assert_eq!(outbox.unreported_bytes, all.len() as u64);
+        assert!(outbox.frames.is_empty());
+    }
+}

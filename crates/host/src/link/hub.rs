@@ -1,0 +1,453 @@
+//! All links of this node: who listens, who dials, who is let in, and which of two connections is the newer one.
+//!
+//! What must hold:
+//! * a peer has at most one live link; a newer connection ends the older one before it is reported (rule 18), and one that
+//!   was dialed earlier but arrives later is turned away;
+//! * strangers are few, short-lived and cannot crowd out a peer from another address;
+//! * no borrow is held across an event: the data path may push, flush or close from inside it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::{LinkId, NodeId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES};
+use super::conn::{self, LinkSender};
+use super::frames::FrameReader;
+use super::tcp::{self, Backoff, Listener, SocketReport};
+use super::{LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo};
+use crate::buffers::Pool;
+
+/// Complaints remembered so that they are not repeated.
+const COMPLAINTS_MAX: usize = 64;
+
+/// All links of this node. Dropping it ends them without further events.
+pub struct Links {
+    hub: Rc<Hub>,
+    /// The listeners' and dialers' tasks, which own those of the connections.
+    tasks: JoinSet<()>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Links {
+    /// Listens and dials from now on. To be called inside a `LocalSet`.
+    ///
+    /// `pool` serves arriving volume content and nothing else: were it shared with front ends, a queue full of their
+    /// writes could keep the link from reading the very confirmations that empty the queue. Let it hold the windows of
+    /// all groups received here, and one largest frame for each peer.
+    ///
+    /// # Errors
+    /// A listening address that cannot be bound, with the address in the sentence.
+    pub fn start(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<Links> {
+        let mut listeners = Vec::new();
+        for address in &config.listen {
+            let bound = Listener::bind(*address, &config.socket).map_err(|error| {
+                let hint = "is another daemon running, or the address not this host's?";
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}; {hint}"))
+            })?;
+            listeners.push((bound.address()?, bound));
+        }
+        let addresses = listeners.iter().map(|(address, _)| *address).collect();
+        let hub = Rc::new(Hub::new(config, pool, events)?);
+        let mut tasks = JoinSet::new();
+        for (address, listener) in listeners {
+            tasks.spawn_local(hub.clone().listen(address, listener));
+        }
+        for peer in hub.config.peers.iter().filter(|peer| hub.ours.node < peer.name) {
+            tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
+        }
+        Ok(Links { hub, tasks, addresses })
+    }
+
+    /// The addresses listened on; tells the port when the configuration said 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Links up now.
+    pub fn live(&self) -> Vec<(NodeId, LinkId)> {
+        self.hub.live.borrow().iter().map(|(peer, live)| (*peer, live.sender.link())).collect()
+    }
+
+    /// Ends everything; no event follows.
+    pub fn stop(mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+struct Live {
+    sender: Rc<LinkSender>,
+    attempt: Attempt,
+}
+
+/// A connection that has not proven the secret yet.
+struct Stranger {
+    number: u64,
+    address: IpAddr,
+    push_out: Rc<Notify>,
+}
+
+struct Hub {
+    config: LinkConfig,
+    ours: Rc<Ourselves>,
+    pool: Pool,
+    events: Rc<dyn LinkEvents>,
+    /// This run of the process, as peers see it.
+    run: u64,
+    counter: Cell<u64>,
+    live: RefCell<BTreeMap<NodeId, Live>>,
+    strangers: RefCell<Vec<Stranger>>,
+    complaints: RefCell<VecDeque<(String, Instant)>>,
+}
+
+/// Why a connection came to nothing.
+enum Failure {
+    Auth(AuthError),
+    Io(io::Error),
+    TooSlow(Duration),
+    PushedOut(usize),
+    Address(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Auth(error) => error.fmt(f),
+            Failure::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                write!(f, "it closed the connection before both sides had proven the secret")
+            }
+            Failure::Io(error) => write!(f, "the connection failed: {error}"),
+            Failure::TooSlow(limit) => write!(f, "it did not prove the secret within {limit:?}"),
+            Failure::PushedOut(limit) => {
+                write!(
+                    f,
+                    "more than {limit} connections were waiting to prove the secret, most of them from its address"
+                )
+            }
+            Failure::Address(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Io(error)
+    }
+}
+
+impl Hub {
+    fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<Hub> {
+        Ok(Hub {
+            ours: Rc::new(config.ours.clone()),
+            config,
+            pool,
+            events,
+            run: u64::from_le_bytes(random()?),
+            counter: Cell::new(0),
+            live: RefCell::default(),
+            strangers: RefCell::default(),
+            complaints: RefCell::default(),
+        })
+    }
+
+    /// Numbers of links, attempts and strangers: one counter, never used twice.
+    fn number(&self) -> u64 {
+        self.counter.set(self.counter.get() + 1);
+        self.counter.get()
+    }
+
+    // --- Accepting ---
+
+    async fn listen(self: Rc<Hub>, address: SocketAddr, listener: Listener) {
+        let mut connections = JoinSet::new();
+        loop {
+            match listener.accept().await {
+                Ok((stream, from, report)) => {
+                    connections.spawn_local(self.clone().accept(stream, from, report));
+                }
+                Err(error) => {
+                    self.refuse(format!("listener {address}"), format!("accepting a connection failed: {error}"));
+                    // Out of descriptors, most likely: those that end give some back.
+                    sleep(self.config.bounds.backoff_min).await;
+                }
+            }
+            while connections.try_join_next().is_some() {}
+        }
+    }
+
+    async fn accept(self: Rc<Hub>, mut stream: TcpStream, from: SocketAddr, report: SocketReport) {
+        let seat = self.take_seat(from.ip());
+        let failure = match self.authenticate_dialer(&mut stream, &seat).await {
+            Ok((handshake, shaken)) => {
+                drop(seat);
+                match self.compare_definitions(&mut stream, handshake, shaken).await {
+                    Ok(peer) => return self.run_link(stream, from, report, peer, false).await,
+                    Err(failure) => failure,
+                }
+            }
+            Err(failure) => {
+                // So that the last words are read before the connection is reset.
+                tokio::select! {
+                    () = seat.push_out.notified() => {}
+                    _ = timeout(self.config.bounds.backoff_min, conn::drain(&stream)) => {}
+                }
+                failure
+            }
+        };
+        // Ports of dialers change with every attempt: the same host with the same mistake is no news.
+        self.report_failure(&from.ip().to_string(), format!("peer at {from}"), failure);
+    }
+
+    async fn authenticate_dialer(
+        &self,
+        stream: &mut TcpStream,
+        seat: &Seat<'_>,
+    ) -> Result<(Handshake, Shaken), Failure> {
+        let mut handshake = Handshake::accept(self.ours.clone(), random()?);
+        let bounds = &self.config.bounds;
+        let shaken = tokio::select! {
+            biased;
+            () = seat.push_out.notified() => return Err(Failure::PushedOut(bounds.strangers_max)),
+            shaken = timeout(bounds.auth_timeout, shake(stream, &mut handshake, Vec::new())) => shaken,
+        };
+        let shaken = shaken.map_err(|_| Failure::TooSlow(bounds.auth_timeout))??;
+        match shaken {
+            // Not proven, so the seat is kept to the end.
+            Shaken::Done(Err(error)) => Err(Failure::Auth(error)),
+            shaken => Ok((handshake, shaken)),
+        }
+    }
+
+    /// The second half of a handshake whose definitions differ; else its result.
+    async fn compare_definitions(
+        &self,
+        stream: &mut TcpStream,
+        mut handshake: Handshake,
+        shaken: Shaken,
+    ) -> Result<Authenticated, Failure> {
+        let limit = self.config.bounds.definitions_timeout;
+        let end = match shaken {
+            Shaken::Done(result) => result,
+            Shaken::Proven(send) => match timeout(limit, shake(stream, &mut handshake, send)).await {
+                Ok(Ok(Shaken::Done(result))) => result,
+                Ok(Ok(Shaken::Proven(_))) => Err(AuthError::Malformed),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(Failure::TooSlow(limit)),
+            },
+        };
+        end.map_err(Failure::Auth)
+    }
+
+    /// Room for one more stranger. When all is taken, the oldest of the address that holds most has to go: whoever floods
+    /// us pushes out its own.
+    fn take_seat(&self, address: IpAddr) -> Seat<'_> {
+        let stranger = Stranger { number: self.number(), address, push_out: Rc::default() };
+        let seat = Seat { hub: self, number: stranger.number, push_out: stranger.push_out.clone() };
+        let mut strangers = self.strangers.borrow_mut();
+        strangers.push(stranger);
+        if strangers.len() > self.config.bounds.strangers_max {
+            let of = |address: IpAddr| strangers.iter().filter(|stranger| stranger.address == address).count();
+            let held: Vec<usize> = strangers.iter().map(|stranger| of(stranger.address)).collect();
+            let most = held.iter().copied().max().unwrap_or_default();
+            if let Some(oldest) = held.iter().position(|count| *count == most) {
+                strangers.remove(oldest).push_out.notify_one();
+            }
+        }
+        seat
+    }
+
+    // --- Dialing ---
+
+    async fn dial_for_ever(self: Rc<Hub>, peer: Peer) {
+        let bounds = &self.config.bounds;
+        let seed = self.run ^ u64::from(peer.id.0);
+        let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
+        loop {
+            match self.dial(&peer).await {
+                // A link that held is dialed again at once; one that fell soon after it was up is not, for ever.
+                Ok(held) if held >= bounds.backoff_max => {
+                    backoff.reset();
+                    continue;
+                }
+                Ok(_) => {}
+                Err((at, failure)) => self.report_failure(&at, format!("node {} at {at}", peer.name), failure),
+            }
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Dials once and runs the link to its end; how long it held.
+    async fn dial(self: &Rc<Hub>, peer: &Peer) -> Result<Duration, (String, Failure)> {
+        let named = |failure| (peer.address.clone(), failure);
+        let (mut stream, address, report) = self.connect(peer).await.map_err(named)?;
+        let at = |failure| (address.to_string(), failure);
+        let attempt = Attempt { run: self.run, number: self.number() };
+        let nonce = random().map_err(|error| at(error.into()))?;
+        let (mut handshake, hello) = Handshake::dial(self.ours.clone(), &peer.name, nonce, attempt);
+        let limit = self.config.bounds.auth_timeout;
+        let shaken = timeout(limit, shake(&mut stream, &mut handshake, hello))
+            .await
+            .map_err(|_| at(Failure::TooSlow(limit)))?
+            .map_err(at)?;
+        let peer = self.compare_definitions(&mut stream, handshake, shaken).await.map_err(at)?;
+        let up = Instant::now();
+        self.run_link(stream, address, report, peer, true).await;
+        Ok(up.elapsed())
+    }
+
+    /// Tries all addresses of the name, in the resolver's order.
+    async fn connect(&self, peer: &Peer) -> Result<(TcpStream, SocketAddr, SocketReport), Failure> {
+        let limit = self.config.bounds.connect_timeout;
+        let name = &peer.address;
+        let unresolved = |why: &dyn fmt::Display| Failure::Address(format!("cannot resolve {name:?}: {why}"));
+        let addresses = timeout(limit, lookup_host(name.as_str()))
+            .await
+            .map_err(|_| unresolved(&"no answer"))?
+            .map_err(|error| unresolved(&error))?;
+        let mut failure = unresolved(&"it has no address");
+        for address in addresses {
+            match tcp::connect(address, &self.config.socket, limit).await {
+                Ok((stream, report)) => return Ok((stream, address, report)),
+                Err(error) => failure = Failure::Address(format!("cannot connect: {error}")),
+            }
+        }
+        Err(failure)
+    }
+
+    // --- Running ---
+
+    async fn run_link(
+        self: &Rc<Hub>,
+        stream: TcpStream,
+        address: SocketAddr,
+        socket: SocketReport,
+        peer: Authenticated,
+        dialed: bool,
+    ) {
+        let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
+            return self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
+        };
+        let sender = LinkSender::new(LinkId(self.number()), stream);
+        let live = Live { sender: sender.clone(), attempt: peer.attempt };
+        let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
+        if let Some((older, attempt)) = older {
+            if peer.attempt.is_older_than(attempt) {
+                return self.refuse(
+                    format!("node {} at {address}", peer.peer),
+                    "this connection was dialed before the one that is up, and arrived after it".to_owned(),
+                );
+            }
+            older.abort("a newer connection of the same peer took its place");
+            older.report_down(&*self.events, "a newer connection of the same peer took its place".to_owned());
+        }
+        self.live.borrow_mut().insert(known.id, live);
+        let info = PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket };
+        self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
+        self.events.turn_done();
+        conn::serve(sender.clone(), FrameReader::new(peer.session), &self.pool, &*self.events).await;
+        let mut live = self.live.borrow_mut();
+        if live.get(&known.id).is_some_and(|live| Rc::ptr_eq(&live.sender, &sender)) {
+            live.remove(&known.id);
+        }
+    }
+
+    // --- Complaining ---
+
+    /// `place` is what makes the complaint a new one, `who` the full story.
+    fn report_failure(&self, place: &str, who: String, failure: Failure) {
+        if let Failure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
+            && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
+        {
+            if self.is_news(format!("{peer} {theirs}")) {
+                self.events.definitions_differ(known.id, theirs.clone());
+            }
+            return;
+        }
+        let why = failure.to_string();
+        if self.is_news(format!("{place} {why}")) {
+            self.events.refused(who, why);
+        }
+    }
+
+    fn refuse(&self, who: String, why: String) {
+        if self.is_news(format!("{who} {why}")) {
+            self.events.refused(who, why);
+        }
+    }
+
+    /// Whether this complaint was not made lately; remembers it.
+    fn is_news(&self, complaint: String) -> bool {
+        let mut complaints = self.complaints.borrow_mut();
+        let repeat_after = self.config.bounds.repeat_after;
+        complaints.retain(|(_, at)| at.elapsed() < repeat_after);
+        if complaints.iter().any(|(known, _)| *known == complaint) {
+            return false;
+        }
+        if complaints.len() == COMPLAINTS_MAX {
+            complaints.pop_front();
+        }
+        complaints.push_back((complaint, Instant::now()));
+        true
+    }
+}
+
+/// A stranger's place, given back on drop.
+struct Seat<'a> {
+    hub: &'a Hub,
+    number: u64,
+    push_out: Rc<Notify>,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.hub.strangers.borrow_mut().retain(|stranger| stranger.number != self.number);
+    }
+}
+
+/// How far a handshake came.
+enum Shaken {
+    Done(Result<Authenticated, AuthError>),
+    /// The peer holds the secret but means other groups; these bytes are to be sent next.
+    Proven(Vec<u8>),
+}
+
+/// Drives a handshake over a stream until it ends, or until the peer has just proven the secret. Reads exactly the
+/// handshake's bytes, so that the frames behind it stay in the socket.
+async fn shake(stream: &mut TcpStream, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
+    let was_proven = handshake.peer_is_proven();
+    loop {
+        if handshake.peer_is_proven() && !was_proven {
+            return Ok(Shaken::Proven(send));
+        }
+        stream.write_all(&send).await?;
+        let mut prefix = [0; PREFIX_BYTES];
+        stream.read_exact(&mut prefix).await?;
+        let mut body = vec![0; handshake.body_bytes(&prefix).unwrap_or(0)];
+        stream.read_exact(&mut body).await?;
+        let step = handshake.receive(&prefix, &body);
+        if let Some(outcome) = step.outcome {
+            stream.write_all(&step.send).await?;
+            return Ok(Shaken::Done(outcome));
+        }
+        send = step.send;
+    }
+}
+
+/// Bytes from the kernel's generator.
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    const { assert!(N <= 256 && NONCE_BYTES <= 256, "up to 256 bytes come whole") };
+    let mut bytes = [0; N];
+    // SAFETY: the pointer and length describe `bytes`, which lives across the call.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    if got == N as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,106 @@
+//! The network half of the host: authenticated connections between nodes, carrying frames of all groups.
+//!
+//! There is one connection for each pair of nodes; the node whose name sorts first dials
+//! (docs/decisions/0004-connection-topology.md). [`Links`] listens, dials, authenticates, fences older connections and
+//! redials; what happens is told through [`LinkEvents`], what is to be sent goes through [`LinkSender`]. Nothing in here
+//! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
+
+pub mod auth;
+pub mod conn;
+pub mod frames;
+mod hub;
+pub mod tcp;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::wire::Header;
+use engine::{FramePayload, LinkId, NodeId, SessionId};
+
+pub use auth::{Attempt, Ourselves, Secret, Versions};
+pub use conn::LinkSender;
+pub use hub::Links;
+pub use tcp::{BufferReport, SocketOptions, SocketReport};
+
+/// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
+/// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.
+pub trait LinkEvents {
+    /// A peer is connected and authenticated. An older link of the same peer was reported down before.
+    fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo);
+    /// Exactly once for each `up`; nothing of this link follows. Also after [`LinkSender::close`].
+    fn down(&self, link: LinkId, reason: String);
+    /// A frame of this link's session, header and payload checked. Its arrival also means "heard".
+    fn frame(&self, link: LinkId, header: Header, payload: FramePayload);
+    /// Bytes arrived, but no whole frame yet; or nothing can be read for want of a buffer, which is not the peer's fault.
+    fn heard(&self, link: LinkId);
+    /// The kernel took this many bytes (headers included) of what was pushed.
+    fn sent(&self, link: LinkId, bytes: u64);
+    /// The end of a batch of the calls above: drain the engine once.
+    fn turn_done(&self);
+    /// A connection came to nothing: `who` with its address, `why` as a sentence. For the log; repetitions are held back.
+    fn refused(&self, who: String, why: String);
+    /// An authenticated peer means other groups; its definitions, for a diff. Repetitions are held back.
+    fn definitions_differ(&self, peer: NodeId, theirs: String);
+}
+
+/// Whom a link leads to.
+#[derive(Clone, Debug)]
+pub struct PeerInfo {
+    pub name: String,
+    pub address: SocketAddr,
+    /// This node dialed.
+    pub dialed: bool,
+    pub version: u8,
+    /// For keyed hashes of this session; the same on both ends.
+    pub key: [u8; 32],
+    pub socket: SocketReport,
+}
+
+/// A node to be linked with.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub id: NodeId,
+    pub name: String,
+    /// `HOST:PORT`, dialed when this node's name sorts before the peer's.
+    pub address: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    pub ours: Ourselves,
+    pub peers: Vec<Peer>,
+    pub listen: Vec<SocketAddr>,
+    pub socket: SocketOptions,
+    pub bounds: LinkBounds,
+}
+
+/// Times and counts that keep strangers and absent peers cheap.
+#[derive(Clone, Debug)]
+pub struct LinkBounds {
+    /// From connect to a proven secret: 2 round trips, so generous even over a satellite.
+    pub auth_timeout: Duration,
+    /// For exchanging definitions that differ, among peers that hold the secret: 1 MiB at 128 kbit/s, twice.
+    pub definitions_timeout: Duration,
+    /// Connections at once that have not proven the secret. One more pushes out the oldest of the busiest address.
+    pub strangers_max: usize,
+    pub connect_timeout: Duration,
+    pub backoff_min: Duration,
+    pub backoff_max: Duration,
+    /// The same complaint about the same address is reported once in this time.
+    pub repeat_after: Duration,
+}
+
+impl Default for LinkBounds {
+    fn default() -> Self {
+        LinkBounds {
+            auth_timeout: Duration::from_secs(5),
+            definitions_timeout: Duration::from_secs(150),
+            strangers_max: 16,
+            connect_timeout: Duration::from_secs(5),
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(3),
+            repeat_after: Duration::from_secs(60),
+        }
+    }
+}

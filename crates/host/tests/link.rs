@@ -1,0 +1,633 @@
+//! Two ends over loopback: frames of all kinds both ways, and every kind of bad company.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::wire::{HEADER_BYTES, Header, Kind};
+use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
+use host::buffers::{Buffer, Pool};
+use host::link::auth::{Authenticated, Handshake, PREFIX_BYTES};
+use host::link::{
+    Attempt, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
+    Versions,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+/// Longest that anything here may take: far above what it needs on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+type Up = (LinkId, SessionId, Rc<LinkSender>, PeerInfo);
+
+/// Everything a node was told.
+#[derive(Default)]
+struct Told {
+    up: RefCell<Vec<Up>>,
+    down: RefCell<Vec<(LinkId, String)>>,
+    frames: RefCell<Vec<(Header, FramePayload)>>,
+    heard: Cell<u64>,
+    sent: Cell<u64>,
+    turns: Cell<u64>,
+    refused: RefCell<Vec<(String, String)>>,
+    differ: RefCell<Vec<(NodeId, String)>>,
+    /// The test is inside a call of its own into a sender.
+    calling: Cell<bool>,
+    changed: Notify,
+}
+
+impl Told {
+    fn note(&self) {
+        assert!(!self.calling.get(), "an event came from inside a call");
+        self.changed.notify_waiters();
+    }
+
+    fn sender(&self) -> Rc<LinkSender> {
+        self.up.borrow().last().expect("a link is up").2.clone()
+    }
+
+    fn call(&self, call: impl FnOnce(&LinkSender)) {
+        let sender = self.sender();
+        self.calling.set(true);
+        call(&sender);
+        self.calling.set(false);
+    }
+
+    async fn until(&self, mut holds: impl FnMut(&Told) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if holds(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    async fn refused_with(&self, words: &str) {
+        self.until(|told| told.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
+        let refused = self.refused.borrow();
+        let (who, _) = refused.iter().find(|(_, why)| why.contains(words)).unwrap();
+        assert!(who.contains("127.0.0.1"), "{who} names no address");
+    }
+}
+
+impl LinkEvents for Told {
+    fn up(&self, _peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+        let open = self.up.borrow().len() - self.down.borrow().len();
+        assert_eq!(open, 0, "the older link is reported down before the newer one is up");
+        self.up.borrow_mut().push((link, session, sender, info));
+        self.note();
+    }
+
+    fn down(&self, link: LinkId, reason: String) {
+        assert!(self.down.borrow().iter().all(|(other, _)| *other != link), "down twice");
+        self.down.borrow_mut().push((link, reason));
+        self.note();
+    }
+
+    fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
+        assert_eq!(Some(link), self.up.borrow().last().map(|up| up.0), "a frame of a link that is not up");
+        self.frames.borrow_mut().push((header, payload));
+        self.note();
+    }
+
+    fn heard(&self, _link: LinkId) {
+        self.heard.set(self.heard.get() + 1);
+        self.note();
+    }
+
+    fn sent(&self, _link: LinkId, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+        self.note();
+    }
+
+    fn turn_done(&self) {
+        self.turns.set(self.turns.get() + 1);
+        self.note();
+    }
+
+    fn refused(&self, who: String, why: String) {
+        self.refused.borrow_mut().push((who, why));
+        self.note();
+    }
+
+    fn definitions_differ(&self, peer: NodeId, theirs: String) {
+        self.differ.borrow_mut().push((peer, theirs));
+        self.note();
+    }
+}
+
+fn ours(node: &str, peer: &str) -> Ourselves {
+    Ourselves {
+        cluster: "harbour".into(),
+        node: node.into(),
+        peers: vec![peer.into()],
+        secret: Secret::new(b"correct horse battery staple"),
+        definitions: "group a".into(),
+        versions: Versions::OURS,
+    }
+}
+
+fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
+    LinkConfig {
+        ours: ours(node, peer),
+        peers: vec![Peer {
+            id: NodeId(u16::from(peer == "west")),
+            name: peer.into(),
+            address: peer_address.to_string(),
+        }],
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        socket: SocketOptions::default(),
+        bounds: LinkBounds {
+            backoff_min: Duration::from_millis(5),
+            backoff_max: Duration::from_millis(50),
+            repeat_after: Duration::ZERO,
+            ..LinkBounds::default()
+        },
+    }
+}
+
+fn nowhere() -> SocketAddr {
+    "127.0.0.1:9".parse().unwrap()
+}
+
+struct Node {
+    told: Rc<Told>,
+    links: Links,
+}
+
+impl Node {
+    fn start(config: LinkConfig, pool_bytes: usize) -> Node {
+        let told = Rc::new(Told::default());
+        let links = Links::start(config, Pool::new(pool_bytes), told.clone()).expect("loopback can be bound");
+        Node { told, links }
+    }
+
+    fn west(change: impl FnOnce(&mut LinkConfig)) -> Node {
+        let mut west = config("west", "east", nowhere());
+        change(&mut west);
+        Node::start(west, 64 << 20)
+    }
+
+    fn east(address: SocketAddr, change: impl FnOnce(&mut LinkConfig)) -> Node {
+        let mut east = config("east", "west", address);
+        change(&mut east);
+        Node::start(east, 64 << 20)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.links.addresses()[0]
+    }
+
+    async fn is_up(&self, times: usize) {
+        self.told.until(|told| told.up.borrow().len() >= times).await;
+    }
+}
+
+fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async { tokio::time::timeout(DEADLINE, test).await.expect("the test hangs") })
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+/// Frame number `n` of a stream: any kind, any size it may have.
+fn make(rng: &mut Rng, session: SessionId, n: u64) -> (Header, SendPayload) {
+    const KINDS: [Kind; 9] = [
+        Kind::Data,
+        Kind::Data,
+        Kind::Data,
+        Kind::GroupHello,
+        Kind::Void,
+        Kind::Zero,
+        Kind::Ack,
+        Kind::Probe,
+        Kind::Heartbeat,
+    ];
+    let kind = KINDS[rng.below(KINDS.len())];
+    let mut header = Header { seq: Seq(n), ..Header::new(kind, session, GroupId(rng.below(1000) as u32)) };
+    let size = match rng.below(20) {
+        0 => kind.payload_max() as usize,
+        1..5 => rng.below(kind.payload_max() as usize + 1),
+        _ => rng.below(kind.payload_max().min(4096) as usize + 1),
+    };
+    let payload = if kind.carries_data() {
+        let (size, start) = (size.max(1), rng.below(512));
+        let mut buffer = Buffer::detached(start + size + rng.below(512));
+        buffer.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i as u64 * 31 + n) as u8);
+        header.length = size as u64;
+        SendPayload::Data(Slice { buf: Buf::new(Arc::new(buffer)), start: start as u32, length: size as u32 })
+    } else if size > 0 {
+        SendPayload::Control((0..size).map(|i| (i as u64 * 13 + n) as u8).collect())
+    } else {
+        SendPayload::None
+    };
+    (header, payload)
+}
+
+fn bytes_of(payload: &SendPayload) -> Vec<u8> {
+    match payload {
+        SendPayload::None => Vec::new(),
+        SendPayload::Control(bytes) => bytes.clone(),
+        SendPayload::Data(slice) => {
+            slice.buf.get::<Buffer>().unwrap()[slice.start as usize..][..slice.length as usize].to_vec()
+        }
+    }
+}
+
+fn arrived(payload: &FramePayload) -> Vec<u8> {
+    match payload {
+        FramePayload::None => Vec::new(),
+        FramePayload::Control(bytes) => bytes.clone(),
+        FramePayload::Data(buf) => buf.get::<Buffer>().unwrap().to_vec(),
+    }
+}
+
+/// Pushes `count` frames in batches and checks that `to` gets each of them, in order; total bytes pushed.
+async fn stream_frames(from: &Told, to: &Told, seed: u64, count: u64) -> u64 {
+    let session = from.up.borrow().last().unwrap().1;
+    let (mut rng, mut checked, mut total) = (Rng(seed), 0, 0);
+    let mut pushed: Vec<(Header, Vec<u8>)> = Vec::new();
+    while checked < count {
+        let batch = rng.below(50) as u64;
+        from.call(|sender| {
+            for _ in 0..batch.min(count - pushed.len() as u64) {
+                let (header, payload) = make(&mut rng, session, pushed.len() as u64);
+                let bytes = bytes_of(&payload);
+                total += (HEADER_BYTES + bytes.len()) as u64;
+                pushed.push((header.sealed(&bytes), bytes));
+                sender.push(header, payload);
+            }
+            sender.flush();
+        });
+        // A bounded window, as the engine keeps one.
+        let enough =
+            if pushed.len() as u64 == count { count } else { checked.max((pushed.len() as u64).saturating_sub(64)) };
+        to.until(|to| checked + to.frames.borrow().len() as u64 >= enough).await;
+        for (header, payload) in to.frames.take() {
+            let (expected, bytes) = &pushed[checked as usize];
+            assert_eq!(header, *expected);
+            assert!(arrived(&payload) == *bytes, "payload of frame {checked} differs");
+            checked += 1;
+        }
+    }
+    from.until(|from| from.sent.get() >= total).await;
+    assert_eq!((from.sent.get(), from.sender().queued_bytes()), (total, 0));
+    total
+}
+
+/// Forwards one connection in pieces of random lengths; `stop_after` bytes of the first direction it resets both.
+async fn chop(address: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(address).await.unwrap();
+            let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+            tokio::task::spawn_local(chop_one_way(near_read, far_write, 11));
+            tokio::task::spawn_local(chop_one_way(far_read, near_write, 12));
+        }
+    });
+    here
+}
+
+async fn chop_one_way(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, seed: u64) {
+    let mut rng = Rng(seed);
+    let mut buffer = vec![0; 300_000];
+    loop {
+        let most = if rng.below(4) == 0 { buffer.len() } else { 200 };
+        let size = 1 + rng.below(most);
+        match from.read(&mut buffer[..size]).await {
+            Ok(0) | Err(_) => return,
+            Ok(n) if to.write_all(&buffer[..n]).await.is_err() => return,
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[test]
+fn thousands_of_frames_of_all_kinds_both_ways() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let (ours, theirs) = (east.told.up.borrow()[0].3.clone(), west.told.up.borrow()[0].3.clone());
+        assert_eq!((ours.key, ours.dialed, theirs.dialed), (theirs.key, true, false));
+        assert_eq!((ours.name.as_str(), theirs.name.as_str()), ("west", "east"));
+        assert_eq!(east.told.up.borrow()[0].1, west.told.up.borrow()[0].1);
+        tokio::join!(stream_frames(&east.told, &west.told, 1, 4000), stream_frames(&west.told, &east.told, 2, 4000));
+        assert!(west.told.turns.get() < 8000, "frames of one read share a turn");
+    });
+}
+
+#[test]
+fn any_chunking_on_the_way_changes_nothing() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(chop(west.address()).await, |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
+        assert!(west.told.heard.get() > 0, "parts of frames are heard");
+    });
+}
+
+#[test]
+fn many_frames_pushed_before_one_flush_all_arrive() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let session = east.told.up.borrow()[0].1;
+        let mut rng = Rng(5);
+        east.told.call(|sender| {
+            (0..2000).for_each(|n| {
+                let (header, payload) = make(&mut rng, session, n);
+                sender.push(header, payload);
+            });
+            sender.flush();
+        });
+        let mut seqs = Vec::new();
+        while seqs.len() < 2000 {
+            west.told.until(|told| !told.frames.borrow().is_empty()).await;
+            seqs.extend(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0));
+        }
+        assert!(seqs.into_iter().eq(0..2000));
+    });
+}
+
+#[test]
+fn without_buffers_reading_stops_and_nothing_is_lost() {
+    run(async {
+        let west = Node::start(config("west", "east", nowhere()), 256 << 10);
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let session = east.told.up.borrow()[0].1;
+        for n in 0..200u64 {
+            let mut buffer = Buffer::detached(64 << 10);
+            buffer.fill(n as u8);
+            let slice = Slice { buf: Buf::new(Arc::new(buffer)), start: 0, length: 64 << 10 };
+            let header = Header { seq: Seq(n), length: 64 << 10, ..Header::new(Kind::Data, session, GroupId(0)) };
+            east.told.call(|sender| sender.push(header, SendPayload::Data(slice)));
+        }
+        east.told.call(LinkSender::flush);
+        // All buffers are out, the peer is silent through no fault of its own, and is said to be heard.
+        west.told.until(|told| told.frames.borrow().len() == 4 && told.heard.get() > 0).await;
+        let heard = west.told.heard.get();
+        west.told.until(|told| told.heard.get() > heard).await;
+        assert_eq!(west.told.frames.borrow().len(), 4);
+        let mut seen = 0;
+        while seen < 200 {
+            west.told.until(|told| !told.frames.borrow().is_empty()).await;
+            for (header, payload) in west.told.frames.take() {
+                assert_eq!(header.seq.0, seen);
+                assert!(arrived(&payload).iter().all(|byte| *byte == seen as u8));
+                seen += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_closed_link_is_down_once_with_its_goodbye_delivered_and_comes_back() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |_| {});
+        for round in 1..4 {
+            tokio::join!(east.is_up(round), west.is_up(round));
+            let goodbye = Header::new(Kind::Goodbye, west.told.up.borrow()[round - 1].1, GroupId(0));
+            west.told.call(|sender| {
+                sender.push(goodbye, SendPayload::Control(b"until tomorrow".to_vec()));
+                sender.close("the operator said so");
+                sender.push(goodbye, SendPayload::None);
+                sender.flush();
+            });
+            west.told.until(|told| told.down.borrow().len() == round).await;
+            east.told.until(|told| told.down.borrow().len() == round).await;
+            assert_eq!(west.told.down.borrow()[round - 1].1, "the operator said so");
+            assert_eq!(east.told.down.borrow()[round - 1].1, "the peer closed the connection");
+            let frames = east.told.frames.take();
+            assert_eq!(frames.len(), 1);
+            assert_eq!(arrived(&frames[0].1), b"until tomorrow");
+        }
+    });
+}
+
+#[test]
+fn a_dialer_finds_an_acceptor_that_starts_later() {
+    run(async {
+        let address = {
+            let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            held.local_addr().unwrap()
+        };
+        let east = Node::east(address, |_| {});
+        east.told.refused_with("cannot connect").await;
+        let west = Node::west(|config| config.listen = vec![address]);
+        tokio::join!(east.is_up(1), west.is_up(1));
+    });
+}
+
+#[test]
+fn another_secret_is_refused_on_both_sides() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |config| config.ours.secret = Secret::new(b"guess"));
+        tokio::join!(west.told.refused_with("does not fit"), east.told.refused_with("refused this node"));
+        assert!(west.told.up.borrow().is_empty() && east.told.up.borrow().is_empty());
+    });
+}
+
+#[test]
+fn other_definitions_are_shown_to_both_sides() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |config| config.ours.definitions = "group b\n".repeat(50_000));
+        west.told.until(|told| !told.differ.borrow().is_empty()).await;
+        east.told.until(|told| !told.differ.borrow().is_empty()).await;
+        assert_eq!(east.told.differ.borrow()[0], (NodeId(1), "group a".into()));
+        assert_eq!(west.told.differ.borrow()[0], (NodeId(0), "group b\n".repeat(50_000)));
+        assert!(west.told.up.borrow().is_empty() && east.told.up.borrow().is_empty());
+    });
+}
+
+/// A dialer by hand: the authenticated stream, or what came instead.
+async fn shake_by_hand(address: SocketAddr, attempt: Attempt) -> Result<(TcpStream, Authenticated), String> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let (mut handshake, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], attempt);
+    stream.write_all(&hello).await.map_err(|e| e.to_string())?;
+    loop {
+        let mut prefix = [0; PREFIX_BYTES];
+        stream.read_exact(&mut prefix).await.map_err(|e| e.to_string())?;
+        let mut body = vec![0; handshake.body_bytes(&prefix).map_err(|e| e.to_string())?];
+        stream.read_exact(&mut body).await.map_err(|e| e.to_string())?;
+        let step = handshake.receive(&prefix, &body);
+        stream.write_all(&step.send).await.map_err(|e| e.to_string())?;
+        match step.outcome {
+            Some(Ok(peer)) => return Ok((stream, peer)),
+            Some(Err(error)) => return Err(error.to_string()),
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
+    run(async {
+        let west = Node::west(|_| {});
+        let at = |number| Attempt { run: 1, number };
+        let (mut first, _) = shake_by_hand(west.address(), at(1)).await.unwrap();
+        west.is_up(1).await;
+        let (mut third, peer) = shake_by_hand(west.address(), at(3)).await.unwrap();
+        west.is_up(2).await;
+        assert!(west.told.down.borrow()[0].1.contains("newer connection"), "{:?}", west.told.down.borrow());
+        assert!(matches!(first.read(&mut [0; 1]).await, Ok(0) | Err(_)), "the older connection is closed");
+        let (mut second, _) = shake_by_hand(west.address(), at(2)).await.unwrap();
+        west.told.refused_with("dialed before").await;
+        assert!(matches!(second.read(&mut [0; 1]).await, Ok(0) | Err(_)), "the late one is closed");
+        // The one that is up still works.
+        let frame = Header::new(Kind::Tick, peer.session, GroupId(7)).sealed(b"").encode();
+        third.write_all(&frame).await.unwrap();
+        west.told.until(|told| told.frames.borrow().len() == 1).await;
+        // The same peer started anew: its numbers begin again, and it wins by coming later.
+        let (_fourth, _) = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
+        west.is_up(3).await;
+    });
+}
+
+#[test]
+fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
+    run(async {
+        let west = Node::west(|_| {});
+        let mut number = 0;
+        let good = |session| Header::new(Kind::Ack, session, GroupId(1)).sealed(&[1; 300]);
+        type Make<'a> = Box<dyn Fn(SessionId) -> Vec<u8> + 'a>;
+        let cases: Vec<(Make<'_>, &str)> = vec![
+            (Box::new(|_| b"GET / HTTP/1.1\r\n".repeat(9)), "not a frame"),
+            (Box::new(|_| Vec::new()), "closed the connection"),
+            (Box::new(|s| good(s).encode()[..50].to_vec()), "middle of a frame"),
+            (Box::new(|s| [&good(s).encode()[..], &[1; 299]].concat()), "middle of a frame"),
+            (Box::new(|s| [&good(s).encode()[..], &[2; 300]].concat()), "arrived damaged"),
+            (Box::new(|s| good(SessionId(s.0 ^ 1)).encode().to_vec()), "of session"),
+            (Box::new(|s| Header { payload_bytes: 1 << 30, ..good(s) }.encode().to_vec()), "announced"),
+            (Box::new(|s| Header::new(Kind::Data, s, GroupId(1)).encode().to_vec()), "without data"),
+            (
+                Box::new(|s| {
+                    let mut bytes = good(s).encode();
+                    bytes[40] ^= 1;
+                    bytes.to_vec()
+                }),
+                "header arrived damaged",
+            ),
+        ];
+        for (make, words) in cases {
+            number += 1;
+            let (mut stream, peer) = shake_by_hand(west.address(), Attempt { run: 1, number }).await.unwrap();
+            west.is_up(number as usize).await;
+            stream.write_all(&make(peer.session)).await.unwrap();
+            stream.shutdown().await.unwrap();
+            west.told.until(|told| told.down.borrow().len() == number as usize).await;
+            let reason = west.told.down.borrow()[number as usize - 1].1.clone();
+            assert!(reason.contains(words), "{reason:?} does not say {words:?}");
+        }
+        assert!(west.told.frames.borrow().is_empty());
+    });
+}
+
+#[test]
+fn strangers_bytes_at_every_stage_are_refused_and_named() {
+    run(async {
+        let west = Node::west(|_| {});
+        let (_, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], Attempt { run: 1, number: 1 });
+        let mut rng = Rng(77);
+        let mut noise = |n: usize| (0..n).map(|_| rng.next() as u8).collect::<Vec<u8>>();
+        let mut said = vec![noise(1), noise(12), noise(5000), b"NBDMAGIC".repeat(3), hello.repeat(2)];
+        said.extend((0..hello.len()).step_by(9).map(|cut| hello[..cut].to_vec()));
+        said.push([&hello[..], &noise(400)].concat());
+        let count = said.len();
+        for bytes in said {
+            let mut stream = TcpStream::connect(west.address()).await.unwrap();
+            // It may be refused and closed before all is written.
+            let _ = stream.write_all(&bytes).await;
+            let _ = stream.shutdown().await;
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(answer.len() <= 1024, "{} bytes said to a stranger", answer.len());
+        }
+        west.told.until(|told| told.refused.borrow().len() == count).await;
+        assert!(west.told.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
+        assert!(west.told.up.borrow().is_empty());
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+    });
+}
+
+#[test]
+fn silent_strangers_are_few_and_soon_gone() {
+    run(async {
+        let west = Node::west(|config| {
+            config.bounds.strangers_max = 3;
+            config.bounds.auth_timeout = Duration::from_millis(300);
+        });
+        let mut silent = Vec::new();
+        for _ in 0..12 {
+            silent.push(TcpStream::connect(west.address()).await.unwrap());
+        }
+        west.told.refused_with("more than 3 connections").await;
+        west.told.refused_with("did not prove the secret within 300ms").await;
+        west.told.until(|told| told.refused.borrow().len() == silent.len()).await;
+        for stream in &mut silent {
+            assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+        }
+        // Dripping a flawless greeting, byte by byte, buys no more time.
+        let address = west.address();
+        let drip = tokio::task::spawn_local(async move {
+            let attempt = Attempt { run: 1, number: 1 };
+            let (_, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], attempt);
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            for byte in hello {
+                if stream.write_all(&[byte]).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            panic!("two seconds of dripping were put up with");
+        });
+        west.told.until(|told| told.refused.borrow().len() == silent.len() + 1).await;
+        drip.await.expect("the dripping connection was cut");
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+    });
+}
+
+#[test]
+fn a_repeated_complaint_is_made_once() {
+    run(async {
+        let west = Node::west(|config| config.bounds.repeat_after = DEADLINE);
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(west.address()).await.unwrap();
+            stream.write_all(&[0; 12]).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            stream.shutdown().await.ok();
+        }
+        drop(TcpStream::connect(west.address()).await.unwrap());
+        west.told.refused_with("closed the connection").await;
+        assert_eq!(west.told.refused.borrow().len(), 2);
+    });
+}
