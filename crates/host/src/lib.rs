@@ -3,3 +3,4 @@
 pub mod buffers;
 pub mod disk;
 pub mod frontend;
+pub mod nbd;

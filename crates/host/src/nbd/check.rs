@@ -1,0 +1,248 @@
+//! The one gate for requests: refuse what is wrong here, with a number and a sentence; behind it nobody asks again.
+
+use super::proto::{Command, Errno, PAYLOAD_BYTES_MAX, Request, flag};
+use crate::frontend::ExportInfo;
+
+/// What was agreed with this client about its export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub size_bytes: u64,
+    pub block_min_bytes: u32,
+    pub payload_max_bytes: u32,
+    /// Structured replies.
+    pub structured: bool,
+    /// The `base:allocation` context.
+    pub allocation: bool,
+}
+
+impl Terms {
+    pub fn new(info: &ExportInfo, structured: bool, allocation: bool) -> Terms {
+        assert!(info.block_min_bytes.is_power_of_two(), "an export's minimum block is a power of two");
+        Terms {
+            size_bytes: info.size_bytes,
+            block_min_bytes: info.block_min_bytes,
+            payload_max_bytes: info.block_max_bytes.min(PAYLOAD_BYTES_MAX),
+            structured,
+            allocation: structured && allocation,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Serve,
+    /// Right, and done by doing nothing: an empty range.
+    Nothing,
+    /// The client says goodbye.
+    Leave,
+    Refuse(Refusal),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub errno: Errno,
+    pub reason: &'static str,
+}
+
+/// Judges a request, whatever its numbers are.
+///
+/// Zero length is success without effect, as qemu-nbd has it, save for block status, whose answer must hold an extent.
+/// Where several things are wrong, the one that lies with the client's program (`EINVAL`) is told before the one that
+/// may lie with its user (`ENOSPC`), and what we do not support (`ENOTSUP`) last.
+pub fn check(request: &Request, terms: &Terms) -> Verdict {
+    match refuse(request, terms) {
+        Err(refusal) => Verdict::Refuse(refusal),
+        Ok(()) => match request.command {
+            Command::Disconnect => Verdict::Leave,
+            Command::Flush => Verdict::Serve,
+            _ if request.length == 0 => Verdict::Nothing,
+            _ => Verdict::Serve,
+        },
+    }
+}
+
+fn refuse(request: &Request, terms: &Terms) -> Result<(), Refusal> {
+    let Request { command, length, .. } = *request;
+    if command == Command::Disconnect {
+        // Leaving is never refused: there would be nobody to tell.
+        return Ok(());
+    }
+    if command == Command::Unknown {
+        return Err(invalid("this server does not know the command"));
+    }
+    if request.flags & !flags_allowed(command, terms) != 0 {
+        return Err(invalid("the request has a flag that does not belong to its command"));
+    }
+    match command {
+        Command::Flush if request.offset != 0 || length != 0 => {
+            return Err(invalid("a flush covers the whole export: its offset and length must be zero"));
+        }
+        Command::Flush => return Ok(()),
+        Command::Read | Command::Write if length > terms.payload_max_bytes => {
+            return Err(invalid("the payload is longer than the export's largest block"));
+        }
+        Command::BlockStatus if !terms.allocation => {
+            return Err(invalid("block status needs the base:allocation context, which was not negotiated"));
+        }
+        Command::BlockStatus if length == 0 => {
+            return Err(invalid("a block status of nothing has no answer"));
+        }
+        _ => {}
+    }
+    check_range(request, terms)?;
+    if request.flags & flag::FAST_ZERO != 0 {
+        return Err(Refusal { errno: Errno::NotSupported, reason: "zeroes are not written faster than data here" });
+    }
+    Ok(())
+}
+
+/// FUA is allowed everywhere, as the protocol demands once it is offered.
+fn flags_allowed(command: Command, terms: &Terms) -> u16 {
+    flag::FUA
+        | match command {
+            Command::Read if terms.structured => flag::DF,
+            Command::WriteZeroes => flag::NO_HOLE | flag::FAST_ZERO,
+            Command::BlockStatus => flag::REQ_ONE,
+            _ => 0,
+        }
+}
+
+fn check_range(request: &Request, terms: &Terms) -> Result<(), Refusal> {
+    let block = u64::from(terms.block_min_bytes);
+    let length = u64::from(request.length);
+    if !request.offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+        return Err(invalid("offset and length must be multiples of the export's minimum block"));
+    }
+    if request.offset.checked_add(length).is_some_and(|end| end <= terms.size_bytes) {
+        return Ok(());
+    }
+    match request.command {
+        Command::Write | Command::Trim | Command::WriteZeroes => {
+            Err(Refusal { errno: Errno::NoSpace, reason: "the request reaches past the end of the export" })
+        }
+        _ => Err(invalid("the request reaches past the end of the export")),
+    }
+}
+
+fn invalid(reason: &'static str) -> Refusal {
+    Refusal { errno: Errno::Invalid, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn terms() -> Terms {
+        Terms {
+            size_bytes: 64 * MIB,
+            block_min_bytes: 512,
+            payload_max_bytes: PAYLOAD_BYTES_MAX,
+            structured: true,
+            allocation: true,
+        }
+    }
+
+    fn ask(command: Command, flags: u16, offset: u64, length: u32) -> Verdict {
+        check(&Request { flags, command, handle: 1, offset, length }, &terms())
+    }
+
+    fn errno(verdict: Verdict) -> Option<Errno> {
+        match verdict {
+            Verdict::Refuse(refusal) => Some(refusal.errno),
+            _ => None,
+        }
+    }
+
+    /// Commands with a range, and what each answers past the end.
+    const RANGED: [(Command, Errno); 6] = [
+        (Command::Read, Errno::Invalid),
+        (Command::Write, Errno::NoSpace),
+        (Command::Trim, Errno::NoSpace),
+        (Command::WriteZeroes, Errno::NoSpace),
+        (Command::Cache, Errno::Invalid),
+        (Command::BlockStatus, Errno::Invalid),
+    ];
+
+    #[test]
+    fn ranges_inside_are_served_and_outside_are_not() {
+        for (command, past_the_end) in RANGED {
+            assert_eq!(ask(command, 0, 0, 512), Verdict::Serve);
+            assert_eq!(ask(command, 0, 64 * MIB - 512, 512), Verdict::Serve);
+            for offset in [64 * MIB - 512, 64 * MIB, 1 << 62, u64::MAX - 511] {
+                assert_eq!(errno(ask(command, 0, offset, 1024)), Some(past_the_end), "{command:?} at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn misaligned_is_invalid_even_past_the_end() {
+        for (command, _) in RANGED {
+            for (offset, length) in [(1, 512), (0, 511), (511, 1), (u64::MAX, u32::MAX)] {
+                assert_eq!(errno(ask(command, 0, offset, length)), Some(Errno::Invalid));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_by_doing_nothing() {
+        for (command, past_the_end) in RANGED {
+            let expected = match command {
+                Command::BlockStatus => Some(Errno::Invalid),
+                _ => None,
+            };
+            assert_eq!(errno(ask(command, 0, 512, 0)), expected);
+            assert_eq!(errno(ask(command, 0, 65 * MIB, 0)), Some(past_the_end));
+        }
+        assert_eq!(ask(Command::Read, 0, 64 * MIB, 0), Verdict::Nothing);
+        assert_eq!(ask(Command::Flush, 0, 0, 0), Verdict::Serve);
+    }
+
+    #[test]
+    fn only_payload_is_limited() {
+        let long = PAYLOAD_BYTES_MAX + 512;
+        assert_eq!(ask(Command::Read, 0, 0, PAYLOAD_BYTES_MAX), Verdict::Serve);
+        assert_eq!(errno(ask(Command::Read, 0, 0, long)), Some(Errno::Invalid));
+        assert_eq!(errno(ask(Command::Write, 0, 0, long)), Some(Errno::Invalid));
+        for command in [Command::Trim, Command::WriteZeroes, Command::Cache, Command::BlockStatus] {
+            assert_eq!(ask(command, 0, 0, long), Verdict::Serve);
+        }
+        let huge = Terms { size_bytes: 1 << 50, ..terms() };
+        let request = Request { flags: 0, command: Command::Trim, handle: 0, offset: 512, length: u32::MAX - 511 };
+        assert_eq!(check(&request, &huge), Verdict::Serve);
+    }
+
+    #[test]
+    fn every_flag_belongs_to_its_command() {
+        for command in Command::ALL {
+            for bit in 0..16 {
+                let allowed = match (command, 1 << bit) {
+                    (Command::Disconnect, _) => true,
+                    (Command::Unknown, _) => false,
+                    (_, flag::FUA) => true,
+                    (Command::Read, flag::DF) => true,
+                    (Command::WriteZeroes, flag::NO_HOLE) => true,
+                    (Command::BlockStatus, flag::REQ_ONE) => true,
+                    _ => false,
+                };
+                let length = if command == Command::Flush { 0 } else { 512 };
+                let verdict = ask(command, 1 << bit, 0, length);
+                assert_eq!(errno(verdict).is_none(), allowed, "{command:?} with bit {bit}");
+            }
+        }
+        assert_eq!(errno(ask(Command::WriteZeroes, flag::FAST_ZERO, 0, 512)), Some(Errno::NotSupported));
+        assert_eq!(errno(ask(Command::WriteZeroes, flag::FAST_ZERO, 1, 512)), Some(Errno::Invalid));
+    }
+
+    #[test]
+    fn what_was_not_negotiated_is_refused() {
+        let plain = Terms { structured: false, allocation: false, ..terms() };
+        let df = Request { flags: flag::DF, command: Command::Read, handle: 0, offset: 0, length: 512 };
+        assert_eq!(errno(check(&df, &plain)), Some(Errno::Invalid));
+        let status = Request { flags: 0, command: Command::BlockStatus, ..df };
+        assert_eq!(errno(check(&status, &plain)), Some(Errno::Invalid));
+        assert_eq!(errno(ask(Command::Flush, 0, 512, 0)), Some(Errno::Invalid));
+        assert_eq!(ask(Command::Disconnect, 0xffff, 7, 7), Verdict::Leave);
+    }
+}

@@ -1,0 +1,31 @@
+//! NBD, the first front end: any block client's requests become [`crate::frontend::Op`]s, and nothing of NBD goes
+//! further.
+//!
+//! A visitor passes four rooms. `server` is the gate: listeners, their owners and modes, how many may be inside.
+//! `handshake` agrees on an export and its terms, within a bounded time and number of questions. `session` takes
+//! requests off the socket in batches and hands them on, after `check` has refused what is wrong once and for all.
+//! `connection` carries answers out, in whatever order they become ready. `proto` is the phrase book of all of them:
+//! pure functions over bytes, which is what the fuzzers get. `client` is the other half of the conversation, for our
+//! own benchmarks and demonstrations.
+//!
+//! What must hold:
+//! * one task per connection, none per request; a request costs no allocation once the connection is warm;
+//! * backpressure is not reading: no slot, no byte budget or no buffer means that the socket waits;
+//! * whatever bytes a client sends, and wherever it stops, only its own connection ends.
+
+pub mod check;
+pub mod client;
+mod connection;
+pub mod counters;
+pub mod handshake;
+mod inbox;
+mod listen;
+mod outbox;
+pub mod proto;
+pub mod server;
+mod session;
+mod socket;
+
+pub use client::{Address, Answer, Ask, Client, ClientError, Export};
+pub use counters::{CommandCounters, Counters};
+pub use server::{Limits, ListenError, Server};

@@ -1,0 +1,268 @@
+//! The server: listeners, how many clients may be inside, and each client's way from the door to the end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::timeout;
+
+use super::connection::{Allowance, Connection, Leaving};
+use super::counters::{Counters, Tally};
+use super::handshake;
+pub use super::listen::ListenError;
+use super::listen::{self, SocketFile};
+use super::session::{End, Session};
+use super::socket::Socket;
+use crate::frontend::Gateway;
+
+/// What one server grants. The defaults suit a host with hundreds of volumes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Clients at once; more are turned away. 1 024: a thousand volumes, or a hundred with multi-connection clients.
+    pub connections: usize,
+    /// From the first byte to the chosen export. 10 s: ten round trips on the worst link we know, with losses.
+    pub handshake: Duration,
+    /// Requests in flight for each connection. 1 024: above any client's own queue, so that ours is not felt.
+    pub requests_in_flight: usize,
+    /// Payload in flight for each connection, both ways, in bytes. 64 MiB: two of the largest requests, so that one is
+    /// received while the other is at the disk.
+    pub bytes_in_flight: usize,
+    /// From a client's goodbye, or our own, to the last answer. 30 s: a disk that takes longer has failed.
+    pub farewell: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            handshake: Duration::from_secs(10),
+            requests_in_flight: 1024,
+            bytes_in_flight: 64 << 20,
+            farewell: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An NBD server over a gateway, on one data thread: make it and listen inside a `LocalSet`.
+///
+/// Dropping it stops listening and cuts every connection; [`Server::stop`] lets them finish first.
+pub struct Server {
+    shared: Rc<Shared>,
+    listeners: RefCell<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    gateway: Rc<dyn Gateway>,
+    limits: Limits,
+    tally: Rc<Tally>,
+    clients: RefCell<BTreeMap<u64, Client>>,
+    next_client: Cell<u64>,
+    /// A client has left.
+    left: Notify,
+}
+
+struct Client {
+    connection: Rc<Connection>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub fn new(gateway: Rc<dyn Gateway>, limits: Limits) -> Server {
+        assert!(limits.connections > 0 && limits.requests_in_flight > 0 && limits.bytes_in_flight > 0);
+        let shared = Shared {
+            gateway,
+            limits,
+            tally: Rc::default(),
+            clients: RefCell::default(),
+            next_client: Cell::new(0),
+            left: Notify::new(),
+        };
+        Server { shared: Rc::new(shared), listeners: RefCell::default() }
+    }
+
+    /// Listens on a socket file, made with mode 0600; the file goes when the server does. A file left by a server
+    /// that is no more is replaced; `PATH.lock` beside it guards that.
+    ///
+    /// # Errors
+    /// The path is in use, is not a socket, or cannot be made.
+    pub fn listen_unix(&self, path: &Path) -> Result<(), ListenError> {
+        let (listener, file) = listen::unix(path)?;
+        let failed = |reason| ListenError::Path { path: path.into(), reason };
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        tracing::info!(path = %path.display(), "NBD is served on a socket file");
+        self.spawn_listener(Door::Unix(listener, file));
+        Ok(())
+    }
+
+    /// Listens on a TCP address and returns it, the port filled in if it was zero. Whether an address beyond loopback
+    /// is allowed is the caller's decision: this protocol neither authenticates nor encrypts.
+    ///
+    /// # Errors
+    /// The address is in use or not this host's.
+    pub fn listen_tcp(&self, address: SocketAddr) -> Result<SocketAddr, ListenError> {
+        let failed = |reason| ListenError::Address { address, reason };
+        let listener = listen::tcp(address)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        tracing::info!(address = %bound, "NBD is served on TCP");
+        self.spawn_listener(Door::Tcp(listener));
+        Ok(bound)
+    }
+
+    /// What has been seen so far. Cheap: copy it out of the data thread as often as wanted.
+    pub fn counters(&self) -> Counters {
+        self.shared.tally.snapshot()
+    }
+
+    /// Stops listening, lets every connection answer what it was asked, and closes them; at most
+    /// [`Limits::farewell`] long.
+    pub async fn stop(self) {
+        for listener in self.listeners.take() {
+            listener.abort();
+            // Its end frees the socket file; how it ended does not matter.
+            let _ = listener.await;
+        }
+        self.shared.clients.borrow().values().for_each(|client| client.connection.stop());
+        while !self.shared.clients.borrow().is_empty() {
+            self.shared.left.notified().await;
+        }
+    }
+
+    fn spawn_listener(&self, door: Door) {
+        let shared = self.shared.clone();
+        self.listeners.borrow_mut().push(spawn_local(accept_clients(shared, door)));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.listeners.take().iter().for_each(JoinHandle::abort);
+        self.shared.clients.borrow().values().for_each(|client| client.task.abort());
+    }
+}
+
+enum Door {
+    /// The file is held here so that it goes with its listener.
+    Unix(UnixListener, #[expect(dead_code, reason = "held for its drop")] SocketFile),
+    Tcp(TcpListener),
+}
+
+impl Door {
+    async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Door::Unix(listener, _) => Ok(Socket::Unix(listener.accept().await?.0)),
+            Door::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                tracing::debug!(%peer, "an NBD client connects");
+                // Answers must not wait for one another, and a host that vanished must be noticed some day.
+                stream.set_nodelay(true)?;
+                let keepalive = socket2::TcpKeepalive::new()
+                    .with_time(Duration::from_secs(60))
+                    .with_interval(Duration::from_secs(15))
+                    .with_retries(4);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                Ok(Socket::Tcp(stream))
+            }
+        }
+    }
+}
+
+async fn accept_clients(shared: Rc<Shared>, door: Door) {
+    /// Out of descriptors or memory: those come back when clients leave, and asking at once again would only spin.
+    const PAUSE: Duration = Duration::from_millis(100);
+    loop {
+        match door.accept().await {
+            Ok(socket) => Shared::admit(&shared, socket),
+            Err(error) => {
+                tracing::warn!(%error, "an NBD connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn admit(shared: &Rc<Shared>, socket: Socket) {
+        shared.tally.note(|counters| counters.connections_accepted += 1);
+        if shared.clients.borrow().len() >= shared.limits.connections {
+            let limit = shared.limits.connections;
+            tracing::warn!(limit, "an NBD client was turned away: the limit of connections is reached");
+            shared.tally.note(|counters| counters.connections_refused += 1);
+            return;
+        }
+        let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
+        let connection = Rc::new(Connection::new(socket, allowance, shared.tally.clone()));
+        let number = shared.next_client.replace(shared.next_client.get() + 1);
+        let place = Place { shared: shared.clone(), number };
+        let task = spawn_local(serve(connection.clone(), place));
+        shared.tally.note(|counters| counters.connections_open += 1);
+        shared.clients.borrow_mut().insert(number, Client { connection, task });
+    }
+}
+
+/// A client's place in the server, given up however its task ends.
+struct Place {
+    shared: Rc<Shared>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let client = self.shared.clients.borrow_mut().remove(&self.number);
+        client.expect("a client keeps its place to the end").connection.hang_up();
+        self.shared.tally.note(|counters| counters.connections_open -= 1);
+        self.shared.left.notify_one();
+    }
+}
+
+/// The attachment to the gateway, given up however the session ends.
+struct Attached(Session);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.gateway.detach(self.0.client);
+    }
+}
+
+async fn serve(connection: Rc<Connection>, place: Place) {
+    let shared = &place.shared;
+    let negotiation = handshake::negotiate(&connection, &shared.gateway);
+    let outcome = timeout(shared.limits.handshake, negotiation).await;
+    let session = match outcome.unwrap_or(Err("the client took too long to choose an export")) {
+        Ok(session) => session,
+        Err(reason) => {
+            tracing::debug!(reason, "an NBD handshake ended without a session");
+            shared.tally.note(|counters| counters.handshakes_without_session += 1);
+            return;
+        }
+    };
+    let mut attached = Attached(session);
+    if attached.0.terms.structured {
+        connection.use_structured_replies();
+    }
+    shared.tally.note(|counters| counters.sessions_started += 1);
+    let end = attached.0.run().await;
+    tracing::debug!(?end, "an NBD session ends");
+    match end {
+        End::Disconnect | End::Leaving => {
+            let settled = timeout(shared.limits.farewell, connection.settled()).await;
+            if settled.is_err() {
+                tracing::warn!("an NBD connection was closed with answers unsent: its client or its disk is too slow");
+            } else if end == End::Disconnect && connection.leaving() != Leaving::Broken {
+                shared.tally.note(|counters| counters.sessions_ended_cleanly += 1);
+            }
+        }
+        End::Violation(reason) => {
+            tracing::warn!(reason, "an NBD client was cut off");
+            shared.tally.note(|counters| counters.violations += 1);
+        }
+        End::Vanished => {}
+    }
+}

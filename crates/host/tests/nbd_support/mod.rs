@@ -1,0 +1,549 @@
+//! A server under test on a thread of its own, over a gateway of memory or a sparse file, and a blocking client that
+//! says exactly the bytes it is told to.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use host::buffers::{Buffer, Pool};
+use host::frontend::{ClientId, ExportInfo, Extent, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
+use host::nbd::proto::{self, Command, Request};
+use host::nbd::{Counters, Limits, Server};
+use rustix::fs::{FallocateFlags, SeekFrom};
+
+/// How long any condition may take on a noisy machine before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When the gateway answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Within `kick`.
+    Inline,
+    /// In a later turn, last request first.
+    Reversed,
+    /// Not before [`World::release`].
+    Held,
+}
+
+#[derive(Clone)]
+pub struct Setup {
+    pub exports: Vec<(&'static str, u64)>,
+    pub block_min_bytes: u32,
+    pub pace: Pace,
+    pub limits: Limits,
+    pub pool_bytes: usize,
+    /// Volumes are sparse files instead of memory.
+    pub files: bool,
+    /// The server ends by being dropped instead of being stopped.
+    pub cut: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            exports: vec![("g/v", 64 << 20)],
+            block_min_bytes: 512,
+            pace: Pace::Inline,
+            limits: Limits::default(),
+            pool_bytes: 256 << 20,
+            files: false,
+            cut: false,
+        }
+    }
+}
+
+/// What lives on the server's thread.
+pub struct World {
+    pub server: Server,
+    pub gateway: Rc<Mock>,
+}
+
+type Errand = Box<dyn FnOnce(&World) + Send>;
+
+pub struct TestServer {
+    directory: tempfile::TempDir,
+    pub tcp: std::net::SocketAddr,
+    errands: Option<tokio::sync::mpsc::UnboundedSender<Errand>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl TestServer {
+    pub fn start(setup: Setup) -> TestServer {
+        let directory = tempfile::tempdir().unwrap();
+        let (errands, mut inbox) = tokio::sync::mpsc::unbounded_channel::<Errand>();
+        let (ready, started) = std::sync::mpsc::channel();
+        let place = directory.path().to_owned();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&runtime, async move {
+                let gateway = Rc::new_cyclic(|this| Mock::new(&setup, &place, this.clone()));
+                let server = Server::new(gateway.clone(), setup.limits);
+                server.listen_unix(&place.join("nbd.sock")).unwrap();
+                let tcp = server.listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+                ready.send(tcp).unwrap();
+                let world = World { server, gateway };
+                while let Some(errand) = inbox.recv().await {
+                    errand(&world);
+                }
+                if setup.cut {
+                    drop(world.server);
+                    // The dropped tasks are taken apart in their next turn.
+                    while world.gateway.clients() > 0 {
+                        tokio::task::yield_now().await;
+                    }
+                } else {
+                    world.server.stop().await;
+                }
+                assert!(world.gateway.clients.borrow().is_empty(), "every client was detached");
+                assert_eq!(world.gateway.pool.outstanding_bytes(), 0, "every buffer came back");
+            });
+        });
+        let tcp = started.recv().expect("the server starts");
+        TestServer { directory, tcp, errands: Some(errands), thread: Some(thread) }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("nbd.sock")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket().display())
+    }
+
+    /// Runs `errand` on the server's thread and returns what it found.
+    pub fn ask<T: Send + 'static>(&self, errand: impl FnOnce(&World) -> T + Send + 'static) -> T {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let errand: Errand = Box::new(move |world| answer.send(errand(world)).unwrap());
+        let sent = self.errands.as_ref().unwrap().send(errand);
+        assert!(sent.is_ok(), "the server's thread lives");
+        answered.recv_timeout(PATIENCE).expect("the server's thread answers")
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.ask(|world| world.server.counters())
+    }
+
+    /// Waits for a condition on the server's thread.
+    pub fn until(&self, what: &str, condition: impl Fn(&World) -> bool + Send + Clone + 'static) {
+        let start = Instant::now();
+        while !self.ask(condition.clone()) {
+            assert!(start.elapsed() < PATIENCE, "waited too long until {what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn until_quiet(&self) {
+        self.until("every client has left", |world| world.server.counters().connections_open == 0);
+    }
+
+    pub fn connect(&self) -> Line {
+        Line::new(UnixStream::connect(self.socket()).expect("the server listens"))
+    }
+
+    /// A client in the transmission phase of the only export.
+    pub fn enter(&self, structured: bool) -> Line {
+        let mut line = self.connect();
+        line.hear::<18>();
+        line.say(&opening(structured));
+        if structured {
+            assert_eq!(line.option_reply().0, proto::reply::ACK);
+            assert_eq!(line.option_reply().0, proto::reply::META_CONTEXT);
+            assert_eq!(line.option_reply().0, proto::reply::ACK);
+        }
+        while line.option_reply().0 != proto::reply::ACK {}
+        line
+    }
+
+    /// Stops the server, which must not have panicked.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.errands.take());
+        let ended = self.thread.take().map(|thread| thread.join());
+        if !std::thread::panicking() {
+            assert!(!matches!(ended, Some(Err(_))), "the server's thread panicked");
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Client flags and the options up to `GO` for the only export.
+pub fn opening(structured: bool) -> Vec<u8> {
+    let mut bytes = 3_u32.to_be_bytes().to_vec();
+    if structured {
+        proto::put_option(&mut bytes, proto::option::STRUCTURED_REPLY, &[]);
+        let mut query = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 15];
+        query.extend_from_slice(proto::ALLOCATION.as_bytes());
+        proto::put_option(&mut bytes, proto::option::SET_META_CONTEXT, &query);
+    }
+    proto::put_option(&mut bytes, proto::option::GO, &[0; 6]);
+    bytes
+}
+
+pub fn request(command: Command, flags: u16, handle: u64, offset: u64, length: u32) -> Vec<u8> {
+    proto::encode_request(&Request { flags, command, handle, offset, length }).to_vec()
+}
+
+/// A blocking client without manners of its own.
+pub struct Line(pub UnixStream);
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chunk {
+    pub kind: u16,
+    pub handle: u64,
+    pub payload: Vec<u8>,
+}
+
+impl Chunk {
+    /// The error's number, if it is one; its sentence must be there.
+    pub fn errno(&self) -> Option<u32> {
+        if self.kind != proto::chunk::ERROR {
+            return None;
+        }
+        let length = u16::from_be_bytes([self.payload[4], self.payload[5]]) as usize;
+        assert_eq!(self.payload.len(), 6 + length);
+        assert!(std::str::from_utf8(&self.payload[6..]).unwrap().len() > 10, "an error has a sentence");
+        Some(u32::from_be_bytes(self.payload[..4].try_into().unwrap()))
+    }
+}
+
+impl Line {
+    pub fn new(stream: UnixStream) -> Line {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Line(stream)
+    }
+
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("the server takes our bytes");
+    }
+
+    pub fn hear<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.0.read_exact(&mut bytes).expect("the server answers");
+        bytes
+    }
+
+    pub fn hear_bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes).expect("the server answers");
+        bytes
+    }
+
+    /// Everything until the server closes.
+    pub fn hear_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self.0.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+        bytes
+    }
+
+    pub fn option_reply(&mut self) -> (u32, Vec<u8>) {
+        let header = proto::parse_option_reply(&self.hear()).unwrap();
+        (header.reply, self.hear_bytes(header.length as usize))
+    }
+
+    /// Handle and error number, zero for success.
+    pub fn simple(&mut self) -> (u64, u32) {
+        let (handle, error) = proto::parse_simple_reply(&self.hear()).unwrap();
+        (handle, error.map_or(0, proto::Errno::code))
+    }
+
+    pub fn chunk(&mut self) -> Chunk {
+        let header: [u8; proto::CHUNK_BYTES] = self.hear();
+        assert_eq!(header[..4], proto::CHUNK_MAGIC.to_be_bytes());
+        assert_eq!(header[4..6], proto::chunk::FLAG_DONE.to_be_bytes());
+        let length = u32::from_be_bytes(header[16..].try_into().unwrap());
+        Chunk {
+            kind: u16::from_be_bytes([header[6], header[7]]),
+            handle: u64::from_be_bytes(header[8..16].try_into().unwrap()),
+            payload: self.hear_bytes(length as usize),
+        }
+    }
+}
+
+enum Backing {
+    Memory(RefCell<Vec<u8>>),
+    File(File),
+}
+
+struct Volume {
+    info: ExportInfo,
+    backing: Backing,
+}
+
+struct Attached {
+    volume: usize,
+    replies: Rc<dyn Replies>,
+}
+
+type Waiting = (ClientId, u64, Op);
+
+/// A gateway without a data path: it does what it is asked, when it is told to.
+pub struct Mock {
+    volumes: Vec<Volume>,
+    /// Nothing is served any more.
+    closed: Cell<bool>,
+    pub pool: Pool,
+    pub pace: Cell<Pace>,
+    /// Requests of the next kick fail so.
+    pub failing: Cell<Option<Failure>>,
+    clients: Rc<RefCell<BTreeMap<ClientId, Attached>>>,
+    next_client: Cell<u64>,
+    former: RefCell<Vec<Rc<dyn Replies>>>,
+    gathered: RefCell<Vec<Waiting>>,
+    held: RefCell<Vec<Waiting>>,
+    pub batch_max: Cell<usize>,
+    pub lengths_max: Cell<u64>,
+    this: std::rc::Weak<Mock>,
+}
+
+impl Mock {
+    fn new(setup: &Setup, place: &Path, this: std::rc::Weak<Mock>) -> Mock {
+        let volume = |(index, (name, size_bytes)): (usize, &(&str, u64))| Volume {
+            info: ExportInfo {
+                handle: VolumeHandle(index as u32),
+                name: (*name).into(),
+                description: format!("test volume {name}"),
+                size_bytes: *size_bytes,
+                block_min_bytes: setup.block_min_bytes,
+                block_preferred_bytes: 4096.max(setup.block_min_bytes),
+                block_max_bytes: proto::PAYLOAD_BYTES_MAX,
+            },
+            backing: if setup.files {
+                let path = place.join(format!("volume{index}"));
+                let file = File::options().create(true).truncate(true).read(true).write(true).open(path);
+                let file = file.unwrap();
+                file.set_len(*size_bytes).unwrap();
+                Backing::File(file)
+            } else {
+                Backing::Memory(RefCell::new(vec![0; *size_bytes as usize]))
+            },
+        };
+        Mock {
+            volumes: setup.exports.iter().enumerate().map(volume).collect(),
+            closed: Cell::new(false),
+            pool: Pool::new(setup.pool_bytes),
+            pace: Cell::new(setup.pace),
+            failing: Cell::new(None),
+            clients: Rc::default(),
+            next_client: Cell::new(0),
+            former: RefCell::default(),
+            gathered: RefCell::default(),
+            held: RefCell::default(),
+            batch_max: Cell::new(0),
+            lengths_max: Cell::new(0),
+            this,
+        }
+    }
+
+    /// Requests handed over and not answered.
+    pub fn held(&self) -> usize {
+        self.held.borrow().len()
+    }
+
+    pub fn clients(&self) -> usize {
+        self.clients.borrow().len()
+    }
+
+    /// Answers what is held, last request first.
+    pub fn release(&self) {
+        let mut held = self.held.take();
+        held.reverse();
+        self.answer(held);
+    }
+
+    /// The exports go away: held requests fail, clients are told.
+    pub fn close(&self) {
+        self.closed.set(true);
+        self.failing.set(Some(Failure::Gone));
+        self.release();
+        let clients: Vec<_> = self.clients.borrow().values().map(|client| client.replies.clone()).collect();
+        clients.iter().for_each(|replies| replies.gone());
+    }
+
+    fn answer(&self, batch: Vec<Waiting>) {
+        let mut touched: BTreeMap<ClientId, Rc<dyn Replies>> = BTreeMap::new();
+        for (client, cookie, op) in batch {
+            let (volume, replies) = match self.clients.borrow().get(&client) {
+                Some(attached) => (attached.volume, attached.replies.clone()),
+                None => continue,
+            };
+            let outcome = match self.failing.get() {
+                Some(failure) => Outcome::Failed(failure),
+                None => self.volumes[volume].perform(op),
+            };
+            replies.complete(cookie, outcome);
+            touched.insert(client, replies);
+        }
+        touched.values().for_each(|replies| replies.push());
+    }
+}
+
+impl Gateway for Mock {
+    fn exports(&self) -> Vec<ExportInfo> {
+        if self.closed.get() { Vec::new() } else { self.volumes.iter().map(|volume| volume.info.clone()).collect() }
+    }
+
+    fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)> {
+        let volume = self.volumes.iter().position(|volume| volume.info.name == name && !self.closed.get())?;
+        let client = ClientId(self.next_client.replace(self.next_client.get() + 1));
+        self.clients.borrow_mut().insert(client, Attached { volume, replies });
+        Some((self.volumes[volume].info.clone(), client))
+    }
+
+    fn detach(&self, client: ClientId) {
+        let attached = self.clients.borrow_mut().remove(&client).expect("only an attached client is detached");
+        // A data path may know a line for longer than its client does.
+        self.former.borrow_mut().push(attached.replies);
+        self.held.borrow_mut().retain(|(other, ..)| *other != client);
+    }
+
+    fn buffer(&self, length: usize) -> Option<Buffer> {
+        self.pool.take(length)
+    }
+
+    fn buffer_free(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(self.pool.freed())
+    }
+
+    fn submit(&self, client: ClientId, cookie: u64, op: Op) {
+        assert!(self.clients.borrow().contains_key(&client), "only an attached client submits");
+        self.gathered.borrow_mut().push((client, cookie, op));
+    }
+
+    fn kick(&self) {
+        let batch = self.gathered.take();
+        self.batch_max.set(self.batch_max.get().max(batch.len()));
+        for (_, _, op) in &batch {
+            if let Op::Trim { length, .. } | Op::Zero { length, .. } | Op::Cache { length, .. } = op {
+                self.lengths_max.set(self.lengths_max.get().max(*length));
+            }
+        }
+        match self.pace.get() {
+            Pace::Inline => self.answer(batch),
+            Pace::Held => self.held.borrow_mut().extend(batch),
+            Pace::Reversed => {
+                self.held.borrow_mut().extend(batch);
+                let this = self.this.upgrade().expect("the gateway outlives its turns");
+                tokio::task::spawn_local(async move {
+                    tokio::task::yield_now().await;
+                    this.release();
+                });
+            }
+        }
+    }
+}
+
+impl Volume {
+    fn perform(&self, op: Op) -> Outcome {
+        match op {
+            Op::Read { offset, mut buffer } => {
+                match &self.backing {
+                    Backing::Memory(bytes) => {
+                        let bytes = bytes.borrow();
+                        let source = &bytes[offset as usize..];
+                        buffer.iter_mut().zip(source).for_each(|(to, from)| *to = *from);
+                    }
+                    Backing::File(file) => file.read_exact_at(&mut buffer, offset).unwrap(),
+                }
+                return Outcome::Data(buffer);
+            }
+            Op::Write { offset, buffer, .. } => match &self.backing {
+                Backing::Memory(bytes) => {
+                    bytes.borrow_mut()[offset as usize..][..buffer.len()].copy_from_slice(&buffer);
+                }
+                Backing::File(file) => file.write_all_at(&buffer, offset).unwrap(),
+            },
+            Op::Trim { offset, length, .. } | Op::Zero { offset, length, no_hole: false, .. } => {
+                self.clear(offset, length, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+            }
+            Op::Zero { offset, length, .. } => {
+                self.clear(offset, length, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE);
+            }
+            Op::Flush | Op::Cache { .. } => {}
+            Op::BlockStatus { offset, length, .. } => {
+                return Outcome::Extents(self.extents(offset, length));
+            }
+        }
+        Outcome::Done
+    }
+
+    fn clear(&self, offset: u64, length: u64, how: FallocateFlags) {
+        match &self.backing {
+            Backing::Memory(bytes) => bytes.borrow_mut()[offset as usize..][..length as usize].fill(0),
+            Backing::File(file) => rustix::fs::fallocate(file, how, offset, length).unwrap(),
+        }
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        let end = offset + length;
+        match &self.backing {
+            Backing::Memory(bytes) => {
+                let bytes = bytes.borrow();
+                for block in bytes[offset as usize..end as usize].chunks(4096) {
+                    let hole = block.iter().all(|byte| *byte == 0);
+                    extents.push(Extent { length: block.len() as u64, hole, zero: hole });
+                }
+            }
+            Backing::File(file) => {
+                let mut at = offset;
+                while at < end {
+                    let data = rustix::fs::seek(file, SeekFrom::Data(at)).unwrap_or(end).min(end);
+                    let (hole, next) = if data > at {
+                        (true, data)
+                    } else {
+                        (false, rustix::fs::seek(file, SeekFrom::Hole(at)).unwrap().min(end))
+                    };
+                    extents.push(Extent { length: next - at, hole, zero: hole });
+                    at = next;
+                }
+            }
+        }
+        extents
+    }
+}
+
+/// Random numbers that are the same every time.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| (self.next() >> 32) as u8).collect()
+    }
+}
