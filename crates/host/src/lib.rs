@@ -3,4 +3,5 @@
 pub mod buffers;
 pub mod disk;
 pub mod frontend;
+pub mod link;
 pub mod nbd;
