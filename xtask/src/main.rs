@@ -1,1 +1,56 @@
-fn main() {}
+//! `cargo xtask`: everything around the product that is not the product.
+
+mod demo;
+mod project;
+mod suite;
+mod tidy;
+mod wan;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Farshore's project tooling")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything CI runs: installs what it needs, checks, tests, and says how many passed
+    Test(suite::TestArgs),
+    /// Check the rules of the house: sizes, imports, words, paths
+    Tidy,
+    /// Build the product and run its demo beside an emulated WAN
+    Demo {
+        /// Passed on to `farshore demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// A WAN in a box: two network namespaces and a long cable between them
+    #[command(subcommand)]
+    Wan(wan::cli::WanCommand),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Test(arguments) => suite::main(arguments),
+        Task::Tidy => check_tidiness(),
+        Task::Demo { arguments } => demo::main(&arguments),
+        Task::Wan(command) => wan::cli::main(command),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn check_tidiness() -> Result<ExitCode> {
+    let problems = tidy::check(&project::Project::find()?)?;
+    for problem in &problems {
+        println!("{problem}");
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -368,11 +368,12 @@ pub enum Event {
         to: State,
         why: String,
     },
-    /// A request was given its place in the write order: parts `first..=last`.
+    /// A request was given its place in the write order: parts `first..=last` of `part_bytes` each, the last one shorter.
     Admitted {
         id: RequestId,
         first: Seq,
         last: Seq,
+        part_bytes: u64,
     },
     /// A record reached this secondary's volumes (not yet flushed).
     AppliedWrite {

@@ -1,0 +1,220 @@
+//! The operator: knows which node is meant to be primary of each group, and types commands, at good moments and bad.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use engine::identity::Role;
+use engine::state::{Mode, State};
+use engine::{Command, CommandId, CommandResult, GroupId, Input, Settings};
+
+use crate::swarm::Options;
+use crate::world::{Event, World};
+
+/// A plan that takes several commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    None,
+    /// Demote the primary, then promote the other.
+    SwitchDemote { asked: Option<CommandId> },
+    SwitchPromote { asked: Option<CommandId> },
+    /// The primary is gone: promote the other by force.
+    FailOver { asked: Option<CommandId> },
+}
+
+pub struct Operator {
+    authority: BTreeMap<GroupId, usize>,
+    settings: BTreeMap<GroupId, Settings>,
+    pub plans: BTreeMap<GroupId, Plan>,
+    /// Nodes whose copy of a group was given up by a forced promotion of the other.
+    given_up: BTreeSet<(GroupId, usize)>,
+    answers: BTreeMap<CommandId, bool>,
+    next_command: u64,
+    restart: BTreeSet<usize>,
+    first_synced: BTreeSet<GroupId>,
+}
+
+impl Operator {
+    pub fn new(options: &Options) -> Operator {
+        let settings = Settings {
+            mode: options.modes[0],
+            policy: options.policy,
+            wait_limit: Duration::from_millis(options.wait_limit_ms),
+            autosync: true,
+            queue_bytes: options.queue_bytes,
+            queue_items: if options.seed % 3 == 0 { 200 } else { 100_000 },
+        };
+        let groups = (0..options.groups).map(GroupId);
+        Operator {
+            authority: groups.clone().map(|g| (g, (g.0 as usize + options.seed as usize) % 2)).collect(),
+            settings: groups.clone().map(|g| (g, settings)).collect(),
+            plans: groups.map(|g| (g, Plan::None)).collect(),
+            given_up: BTreeSet::new(),
+            answers: BTreeMap::new(),
+            next_command: 1,
+            restart: BTreeSet::new(),
+            first_synced: BTreeSet::new(),
+        }
+    }
+
+    pub fn authority(&self, group: GroupId) -> usize {
+        self.authority[&group]
+    }
+
+    pub fn settings(&self, group: GroupId) -> Settings {
+        self.settings[&group]
+    }
+
+    pub fn settings_mut(&mut self, group: GroupId) -> &mut Settings {
+        self.settings.get_mut(&group).expect("known")
+    }
+
+    pub fn discarded(&self, group: GroupId, node: usize) -> bool {
+        self.given_up.contains(&(group, node))
+    }
+
+    pub fn now_primary(&mut self, group: GroupId, node: usize) {
+        if self.authority[&group] != node {
+            self.given_up.insert((group, 1 - node));
+        }
+        self.given_up.remove(&(group, node));
+        self.authority.insert(group, node);
+    }
+
+    pub fn needs_restart(&mut self, node: usize) {
+        self.restart.insert(node);
+    }
+
+    pub fn command_done(&mut self, id: CommandId, result: &CommandResult) {
+        self.answers.insert(id, !matches!(result, CommandResult::Refused(_)));
+    }
+
+    fn next(&mut self) -> CommandId {
+        self.next_command += 1;
+        CommandId(self.next_command)
+    }
+}
+
+impl World {
+    pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
+        let id = self.operator.next();
+        self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
+        self.input(node, Input::Command { group, id, command });
+        id
+    }
+
+    pub fn operate(&mut self) {
+        let wait = self.rng.between(50_000_000, 400_000_000);
+        self.schedule(wait, Event::Operate);
+        for node in std::mem::take(&mut self.operator.restart) {
+            self.crash(node, false, 200_000_000);
+        }
+        for g in 0..self.options.groups {
+            let group = GroupId(g);
+            match self.operator.plans[&group] {
+                Plan::None => self.tend(group),
+                plan => self.follow(group, plan),
+            }
+            if self.verdict.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps a group going: one primary, a synced secondary, nobody held without need.
+    fn tend(&mut self, group: GroupId) {
+        let primary = self.operator.authority(group);
+        let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(1 - primary, group)) else { return };
+        if s.identity.role == Role::Primary && p.identity.role == Role::Primary {
+            self.command(1 - primary, group, Command::Demote);
+            return;
+        }
+        if p.identity.role != Role::Primary || p.state != State::Logging {
+            return;
+        }
+        let first = self.operator.first_synced.insert(group);
+        if first || self.rng.percent(30) || self.healing {
+            let related = s.identity.generation == p.identity.generation;
+            let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
+            let full = !related && !(handed && s.identity.position == p.identity.parent);
+            if self.operator.settings(group).mode == Mode::Logging && self.healing {
+                self.set_mode(group, Mode::Async);
+            }
+            self.command(primary, group, Command::Sync { full });
+        }
+    }
+
+    pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
+        self.operator.settings_mut(group).mode = mode;
+        let settings = self.operator.settings(group);
+        let primary = self.operator.authority(group);
+        if self.nodes[primary].up() {
+            self.judge.set_mode(group, mode);
+            self.command(primary, group, Command::Set(settings));
+        }
+        if self.nodes[1 - primary].up() {
+            self.command(1 - primary, group, Command::Set(settings));
+        }
+    }
+
+    fn follow(&mut self, group: GroupId, plan: Plan) {
+        let primary = self.operator.authority(group);
+        let answer = |w: &World, id: Option<CommandId>| id.and_then(|id| w.operator.answers.get(&id).copied());
+        let next = match plan {
+            Plan::None => Plan::None,
+            Plan::SwitchDemote { asked: None } if self.nodes[primary].up() => {
+                Plan::SwitchDemote { asked: Some(self.command(primary, group, Command::Demote)) }
+            }
+            Plan::SwitchDemote { asked } => match answer(self, asked) {
+                Some(true) => Plan::SwitchPromote { asked: None },
+                Some(false) => Plan::None,
+                None if !self.nodes[primary].up() => Plan::None,
+                None => plan,
+            },
+            Plan::SwitchPromote { asked: None } => self.promote_someone(group),
+            Plan::SwitchPromote { asked } => match answer(self, asked) {
+                Some(true) => Plan::None,
+                Some(false) => Plan::SwitchPromote { asked: None },
+                None if self.nodes.iter().any(|n| !n.up()) => Plan::SwitchPromote { asked: None },
+                None => plan,
+            },
+            Plan::FailOver { asked: None } => self.fail_over(group),
+            Plan::FailOver { asked } => match answer(self, asked) {
+                Some(_) => Plan::None,
+                None if !self.nodes[1 - primary].up() => Plan::None,
+                None => plan,
+            },
+        };
+        self.operator.plans.insert(group, next);
+    }
+
+    /// After a demotion: the other node if it may, else the old primary back by force.
+    fn promote_someone(&mut self, group: GroupId) -> Plan {
+        let primary = self.operator.authority(group);
+        let other = 1 - primary;
+        let role = |w: &World, node: usize| w.glance(node, group).map(|g| g.identity.role);
+        if role(self, primary) == Some(Role::Primary) || role(self, other) == Some(Role::Primary) {
+            return Plan::None;
+        }
+        let entropy = self.rng.next();
+        if self.rng.percent(70) && self.nodes[other].up() {
+            let asked = self.command(other, group, Command::Promote { force: false, entropy });
+            return Plan::SwitchPromote { asked: Some(asked) };
+        }
+        if self.rng.percent(30) && self.nodes[primary].up() {
+            let asked = self.command(primary, group, Command::Promote { force: true, entropy });
+            return Plan::SwitchPromote { asked: Some(asked) };
+        }
+        Plan::SwitchPromote { asked: None }
+    }
+
+    fn fail_over(&mut self, group: GroupId) -> Plan {
+        let primary = self.operator.authority(group);
+        let other = 1 - primary;
+        if self.nodes[primary].up() || !self.nodes[other].up() {
+            return Plan::None;
+        }
+        let entropy = self.rng.next();
+        let asked = self.command(other, group, Command::Promote { force: true, entropy });
+        Plan::FailOver { asked: Some(asked) }
+    }
+}

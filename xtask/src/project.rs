@@ -1,0 +1,79 @@
+//! Where the project and its build results are.
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub struct Project {
+    pub root: PathBuf,
+    pub target: PathBuf,
+    pub crates: Vec<Crate>,
+}
+
+/// A workspace member and what it depends on, tests aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crate {
+    pub name: String,
+    pub dependencies: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    workspace_root: PathBuf,
+    target_directory: PathBuf,
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+impl Project {
+    /// Asks cargo about the workspace this program was built from.
+    ///
+    /// # Errors
+    /// When cargo does not run or does not understand the workspace.
+    pub fn find() -> Result<Project> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let output = cargo()
+            .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+            .arg(manifest)
+            .output()
+            .context("starting `cargo metadata` failed")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`cargo metadata` failed: {}", complaint.trim());
+        let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+        let crates = metadata.packages.into_iter().map(Crate::of).collect();
+        Ok(Project { root: metadata.workspace_root, target: metadata.target_directory, crates })
+    }
+
+    /// A command that starts in the project's root.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = if program == "cargo" { cargo() } else { Command::new(program) };
+        command.current_dir(&self.root);
+        command
+    }
+}
+
+impl Crate {
+    fn of(package: Package) -> Crate {
+        let is_for_tests = |dependency: &Dependency| dependency.kind.as_deref() == Some("dev");
+        let dependencies = package.dependencies.into_iter();
+        let dependencies = dependencies.filter(|dependency| !is_for_tests(dependency));
+        Crate { name: package.name, dependencies: dependencies.map(|dependency| dependency.name).collect() }
+    }
+}
+
+/// The cargo that runs us, so that a chosen toolchain stays chosen.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}

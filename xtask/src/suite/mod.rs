@@ -1,0 +1,169 @@
+//! `cargo xtask test`: everything that must hold, in one command. CI runs this and nothing more.
+//!
+//! Each step runs to its end even if one before it failed, so one run tells everything. Programs'
+//! output passes through; on the way their test counts are read off. The last line is the sum.
+
+mod counts;
+mod packages;
+mod steps;
+
+use crate::project::Project;
+use anyhow::{Context, Result, ensure};
+use counts::Counts;
+use std::fs;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use steps::{STEPS, Step};
+
+/// Tests that cannot run here append a line with the reason to the file this variable names, and
+/// pass. The runner counts them as skipped, not as passed, and repeats the reasons at the end.
+const SKIPS_VARIABLE: &str = "FARSHORE_TEST_SKIPS";
+/// Names this program to tests that want an emulated WAN (`$FARSHORE_XTASK wan up ...`).
+const XTASK_VARIABLE: &str = "FARSHORE_XTASK";
+
+#[derive(clap::Args)]
+pub struct TestArgs {
+    /// Leave out the steps that install something or take minutes
+    #[arg(long)]
+    quick: bool,
+    /// Run only these steps
+    steps: Vec<String>,
+}
+
+/// What a step works with.
+pub struct Bench {
+    pub project: Project,
+    pub is_quick: bool,
+    skips: PathBuf,
+}
+
+/// How a step ended.
+pub enum Outcome {
+    Ok(Counts),
+    /// There is nothing to do it on; the reason.
+    Absent(&'static str),
+    Failed(Counts, String),
+}
+
+struct Record {
+    name: &'static str,
+    time: Duration,
+    outcome: Outcome,
+}
+
+/// Runs the chosen steps and prints the table. The exit code is non-zero if anything failed.
+pub fn main(arguments: TestArgs) -> Result<ExitCode> {
+    let chosen = choose(&arguments)?;
+    let project = Project::find()?;
+    let skips = project.target.join("test-skips.txt");
+    fs::create_dir_all(&project.target)?;
+    fs::write(&skips, "").with_context(|| format!("writing {} failed", skips.display()))?;
+    let bench = Bench { project, is_quick: arguments.quick, skips };
+    let mut records = Vec::new();
+    for step in chosen {
+        println!("\n== {}: {}", step.name, step.what);
+        let start = Instant::now();
+        let outcome = (step.run)(&bench).unwrap_or_else(|error| {
+            println!("{}: {error:#}", step.name);
+            Outcome::Failed(Counts::default(), format!("{error:#}"))
+        });
+        records.push(Record { name: step.name, time: start.elapsed(), outcome });
+    }
+    let skips = fs::read_to_string(&bench.skips)?;
+    Ok(conclude(&records, &skips))
+}
+
+fn choose(arguments: &TestArgs) -> Result<Vec<&'static Step>> {
+    for name in &arguments.steps {
+        let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        ensure!(names.contains(&name.as_str()), "there is no step `{name}`; the steps are: {}", names.join(", "));
+    }
+    let is_chosen = |step: &&Step| {
+        let is_named = arguments.steps.iter().any(|name| name == step.name);
+        is_named || (arguments.steps.is_empty() && !(arguments.quick && step.is_slow))
+    };
+    Ok(STEPS.iter().filter(is_chosen).collect())
+}
+
+/// Prints the table, the skips and the sum.
+fn conclude(records: &[Record], skips: &str) -> ExitCode {
+    println!("\n{:<10} {:>8}  result", "step", "seconds");
+    let mut sum = Counts::default();
+    let mut is_ok = true;
+    for Record { name, time, outcome } in records {
+        let verdict = match outcome {
+            Outcome::Ok(counts) => {
+                sum.add(counts);
+                "ok".to_owned()
+            }
+            Outcome::Absent(reason) => format!("- ({reason})"),
+            Outcome::Failed(counts, reason) => {
+                is_ok = false;
+                // A step without tests, or one that broke before its tests, still fails the sum.
+                sum.add(&Counts { failed: counts.failed.max(1), ..*counts });
+                format!("FAILED ({reason})")
+            }
+        };
+        println!("{name:<10} {:>8.1}  {verdict}", time.as_secs_f64());
+    }
+    for skip in skips.lines() {
+        println!("SKIPPED {skip}");
+    }
+    sum.turn_into_skips(skips.lines().count() as u64);
+    println!("{sum}");
+    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Bench {
+    /// Runs a program in the project's root, its output passing through, and reads the counts off.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<Outcome> {
+        let mut command = self.project.command(program);
+        command.args(arguments).env(SKIPS_VARIABLE, &self.skips);
+        command.env(XTASK_VARIABLE, std::env::current_exe()?);
+        if std::io::stdout().is_terminal() {
+            command.env("CARGO_TERM_COLOR", "always");
+        }
+        let title = format!("{program} {}", arguments.join(" "));
+        println!("$ {title}");
+        let (is_success, counts) = run_through(command).with_context(|| format!("running `{title}` failed"))?;
+        Ok(if is_success { Outcome::Ok(counts) } else { Outcome::Failed(counts, format!("`{title}`")) })
+    }
+}
+
+impl Outcome {
+    /// A runner that found no test at all has not shown anything.
+    pub fn or_failed_if_empty(self) -> Outcome {
+        match self {
+            Outcome::Ok(counts) if counts.passed == 0 => Outcome::Failed(counts, "it reported no test".to_owned()),
+            other => other,
+        }
+    }
+}
+
+fn run_through(mut command: Command) -> Result<(bool, Counts)> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let counts = std::thread::scope(|scope| {
+        let complaints = scope.spawn(|| pass_through(stderr));
+        let mut counts = pass_through(stdout)?;
+        counts.add(&complaints.join().expect("no panic while copying lines")?);
+        anyhow::Ok(counts)
+    })?;
+    Ok((child.wait()?.success(), counts))
+}
+
+fn pass_through(output: impl Read) -> Result<Counts> {
+    let mut counts = Counts::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        if let Some(more) = Counts::of_line(&line) {
+            counts.add(&more);
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,100 @@
+//! The steps of `cargo xtask test`, in their order. A new one is a line in `STEPS` and a function.
+
+use super::{Bench, Counts, Outcome, packages};
+use crate::tidy;
+use anyhow::{Result, ensure};
+use std::process::Command;
+
+pub struct Step {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// Left out by `--quick`.
+    pub is_slow: bool,
+    pub run: fn(&Bench) -> Result<Outcome>,
+}
+
+pub const STEPS: &[Step] = &[
+    Step { name: "prepare", what: "install what the tests need", is_slow: true, run: packages::prepare },
+    Step { name: "fmt", what: "formatting", is_slow: false, run: format },
+    Step { name: "clippy", what: "lints; every warning is an error", is_slow: false, run: clippy },
+    Step { name: "deny", what: "licences and origins of dependencies", is_slow: true, run: deny },
+    Step { name: "tidy", what: "rules of the house", is_slow: false, run: tidy_up },
+    Step { name: "test", what: "unit, story and whole-process tests", is_slow: false, run: tests },
+    Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
+    Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
+    Step { name: "fuzz", what: "replay of the fuzzers' corpora", is_slow: true, run: replay_corpora },
+];
+
+/// Seeds for the simulator: it prints one summary line, `N passed, N failed`.
+const SIM_ARGUMENTS: &[&str] = &["--seeds", "200"];
+const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
+
+/// Pinned: a new version may know new complaints, and CI should not turn red by itself.
+const DENY_VERSION: &str = "0.20.2";
+
+fn format(bench: &Bench) -> Result<Outcome> {
+    bench.run("cargo", &["fmt", "--all", "--check"])
+}
+
+fn clippy(bench: &Bench) -> Result<Outcome> {
+    bench.run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+}
+
+fn deny(bench: &Bench) -> Result<Outcome> {
+    let home = bench.project.target.join(format!("tools/cargo-deny-{DENY_VERSION}"));
+    let ours = home.join("bin/cargo-deny").to_string_lossy().into_owned();
+    let program = if is_wanted_deny("cargo-deny") { "cargo-deny" } else { ours.as_str() };
+    if !is_wanted_deny(program) {
+        // Built from source, once per target folder: about two minutes on two cores.
+        let home = home.to_string_lossy();
+        let install = ["install", "--locked", "cargo-deny", "--version", DENY_VERSION, "--root", &home];
+        bench.run("cargo", &install)?;
+        ensure!(is_wanted_deny(program), "installing cargo-deny {DENY_VERSION} failed; see above");
+    }
+    bench.run(program, &["check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
+}
+
+fn is_wanted_deny(program: &str) -> bool {
+    let Ok(output) = Command::new(program).arg("--version").output() else {
+        return false;
+    };
+    String::from_utf8_lossy(&output.stdout).trim() == format!("cargo-deny {DENY_VERSION}")
+}
+
+fn tidy_up(bench: &Bench) -> Result<Outcome> {
+    let problems = tidy::check(&bench.project)?;
+    for problem in &problems {
+        println!("{problem}");
+    }
+    Ok(match problems.len() {
+        0 => Outcome::Ok(Counts::default()),
+        count => Outcome::Failed(Counts::default(), format!("{count} problems")),
+    })
+}
+
+fn tests(bench: &Bench) -> Result<Outcome> {
+    let mut nextest = bench.project.command("cargo");
+    let has_nextest = nextest.args(["nextest", "--version"]).output()?.status.success();
+    let runner: &[&str] = if has_nextest { &["nextest", "run"] } else { &["test", "--tests"] };
+    let arguments = [runner, &["--workspace", "--locked", "--no-fail-fast"]].concat();
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
+}
+
+fn examples(bench: &Bench) -> Result<Outcome> {
+    bench.run("cargo", &["test", "--workspace", "--locked", "--doc"])
+}
+
+fn simulate(bench: &Bench) -> Result<Outcome> {
+    let mut arguments = vec!["run", "--quiet", "--locked", "--package", "sim", "--"];
+    let seeds = if bench.is_quick { SIM_ARGUMENTS_QUICK } else { SIM_ARGUMENTS };
+    arguments.extend(seeds);
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
+}
+
+fn replay_corpora(bench: &Bench) -> Result<Outcome> {
+    if !bench.project.root.join("fuzz/Cargo.toml").exists() {
+        return Ok(Outcome::Absent("there is no fuzz folder"));
+    }
+    let arguments = ["test", "--locked", "--no-fail-fast", "--manifest-path", "fuzz/Cargo.toml"];
+    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
+}

@@ -1,0 +1,189 @@
+//! Who may know whom, what may stand where.
+
+use super::Problem;
+use super::source::Source;
+use crate::project::Crate;
+
+/// What a crate may depend on, tests aside.
+enum May<'a> {
+    /// These and nothing else in the world.
+    Only(&'a [&'a str]),
+    /// Of our own crates these; foreign ones are a matter of taste.
+    OfOurs(&'a [&'a str]),
+}
+
+/// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships.
+const ARROWS: &[(&str, May)] = &[
+    ("engine", May::Only(&["crc32c"])),
+    ("sim", May::Only(&["engine"])),
+    ("host", May::OfOurs(&["engine"])),
+    ("farshore", May::OfOurs(&["engine", "host"])),
+    ("xtask", May::OfOurs(&[])),
+];
+
+/// Where the kernel is spoken to without a wrapper.
+const UNSAFE_FOLDERS: &[&str] = &["crates/host/", "xtask/src/wan/"];
+const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
+/// What the engine must not name outside of its tests.
+const ENGINE_FOLDER: &str = "crates/engine/src/";
+
+pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for Crate { name, dependencies } in crates {
+        let manifest =
+            if name == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{name}/Cargo.toml") };
+        let mut report = |sentence| problems.push(Problem { path: manifest.clone(), line: 0, sentence });
+        let Some((_, may)) = ARROWS.iter().find(|(known, _)| known == name) else {
+            report(format!("{name} is a new crate: write a decision page and add its arrows to xtask tidy"));
+            continue;
+        };
+        let is_ours = |dependency: &str| ARROWS.iter().any(|(known, _)| *known == dependency);
+        for dependency in dependencies {
+            let is_allowed = match may {
+                May::Only(list) => list.contains(&dependency.as_str()),
+                May::OfOurs(list) => !is_ours(dependency) || list.contains(&dependency.as_str()),
+            };
+            if !is_allowed {
+                report(format!("{name} must not depend on {dependency}"));
+            }
+        }
+    }
+    problems
+}
+
+/// Every crate has its place on the map, once there is one.
+pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<Problem> {
+    let Some(architecture) = architecture else {
+        return Vec::new();
+    };
+    let is_missing = |name: &str| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        !architecture.split(|c| !is_word(c)).any(|word| word == name)
+    };
+    let missing = crates.iter().filter(|known| is_missing(&known.name));
+    let problem = |known: &Crate| Problem {
+        path: "ARCHITECTURE.md".to_owned(),
+        line: 0,
+        sentence: format!("does not mention the crate {}", known.name),
+    };
+    missing.map(problem).collect()
+}
+
+/// `unsafe` where it does not belong, and marks of unfinished work.
+pub fn check_words(source: &Source) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut report = |at, sentence: String| {
+        problems.push(Problem { path: source.path.to_owned(), line: source.line_of(at), sentence });
+    };
+    if !UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder)) {
+        for at in source.word_starts("unsafe") {
+            report(at, format!("unsafe code belongs in {} only", UNSAFE_FOLDERS.join(" and ")));
+        }
+    }
+    for word in UNFINISHED {
+        for at in source.word_starts(word) {
+            if source.code[at + word.len()..].starts_with('!') {
+                report(at, format!("{word}! is unfinished work: finish it, or take it out"));
+            }
+        }
+    }
+    problems
+}
+
+/// The engine has no clock, file, socket or thread, because it cannot name one.
+pub fn check_purity(source: &Source) -> Vec<Problem> {
+    if !source.path.starts_with(ENGINE_FOLDER) {
+        return Vec::new();
+    }
+    let places = source.word_starts("std").into_iter().map(|at| source.line_of(at));
+    let before_tests = places.filter(|&line| line <= source.lines_before_tests);
+    let problem = |line| Problem {
+        path: source.path.to_owned(),
+        line,
+        sentence: "the engine imports core, alloc and a checksum, never std".to_owned(),
+    };
+    before_tests.map(problem).collect()
+}
+
+/// Folders of the machine a file was written on mean nothing anywhere else.
+pub fn check_machine_paths(path: &str, text: &str) -> Vec<Problem> {
+    // Put together here, or this file would break its own rule.
+    let folders = [["/wo", "rk/"], ["/fa", "rm/"], ["/ro", "ot/"], ["/tmp", "/w/"], ["/tmp/", "target"]];
+    let folders = folders.map(|parts| parts.concat());
+    let mut problems = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let is_named = |folder: &String| {
+            line.match_indices(folder.as_str()).any(|(at, _)| {
+                let before = line[..at].chars().next_back();
+                // Behind another name it is a folder of something else.
+                !before.is_some_and(|c| c.is_alphanumeric() || "_-.~}".contains(c))
+            })
+        };
+        if let Some(folder) = folders.iter().find(|folder| is_named(folder)) {
+            problems.push(Problem {
+                path: path.to_owned(),
+                line: index + 1,
+                sentence: format!("names {folder}, a place on one machine"),
+            });
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines_of;
+    use super::*;
+
+    fn known(name: &str, dependencies: &[&str]) -> Crate {
+        let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
+        Crate { name: name.to_owned(), dependencies }
+    }
+
+    #[test]
+    fn arrows_point_inwards() {
+        let sound = [
+            known("engine", &["crc32c"]),
+            known("sim", &["engine"]),
+            known("host", &["engine", "tokio"]),
+            known("farshore", &["engine", "host", "clap"]),
+            known("xtask", &["clap"]),
+        ];
+        assert_eq!(check_arrows(&sound), []);
+        for (name, dependency) in
+            [("engine", "log"), ("engine", "host"), ("sim", "rand"), ("host", "farshore"), ("xtask", "engine")]
+        {
+            assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
+        }
+        assert_eq!(check_arrows(&[known("extra", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn the_map_names_every_crate() {
+        let crates = [known("sim", &[]), known("host", &[])];
+        assert_eq!(check_code_map(&crates, None), []);
+        assert_eq!(check_code_map(&crates, Some("`crates/sim`, crates/host: ...")), []);
+        assert_eq!(check_code_map(&crates, Some("similar hosts, crates/host")).len(), 1);
+    }
+
+    #[test]
+    fn words_have_their_places() {
+        let text = "unsafe {}\n#![forbid(unsafe_code)]\ntodo!();\nlet todo = 1; // todo!\ndbg!(1);\n";
+        assert_eq!(lines_of(&check_words(&Source::new("crates/sim/src/a.rs", text))), [1, 3, 5]);
+        assert_eq!(lines_of(&check_words(&Source::new("crates/host/src/a.rs", text))), [3, 5]);
+    }
+
+    #[test]
+    fn the_engine_is_pure_before_its_tests() {
+        let text = "#![no_std]\nuse std::fs;\n// std::fs\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
+        assert_eq!(lines_of(&check_purity(&Source::new("crates/engine/src/a.rs", text))), [2]);
+        assert_eq!(check_purity(&Source::new("crates/host/src/a.rs", text)), []);
+    }
+
+    #[test]
+    fn machine_paths_are_found_and_relative_ones_are_not() {
+        let root = ["/ro", "ot/"].concat();
+        let text = format!("a {root}b\nin network{root}x, ..{root}y\n\"{root}\"\n");
+        assert_eq!(lines_of(&check_machine_paths("a.md", &text)), [1, 3]);
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask tidy`: rules of the house that a program can check. Each is a pure function from
+//! text to problems; only this file looks at the disk.
+
+mod house;
+mod size;
+mod source;
+
+use crate::project::Project;
+use anyhow::{Context, Result, ensure};
+use source::Source;
+use std::fmt;
+use std::fs;
+
+/// A broken rule, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: String,
+    /// Counted from 1; 0 means the file as a whole.
+    pub line: usize,
+    pub sentence: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.sentence),
+            line => write!(f, "{}:{line}: {}", self.path, self.sentence),
+        }
+    }
+}
+
+/// Checks every file that is tracked, or would be if it were added.
+///
+/// # Errors
+/// When git cannot list the files.
+pub fn check(project: &Project) -> Result<Vec<Problem>> {
+    let mut problems = house::check_arrows(&project.crates);
+    let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
+    problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
+    for path in tracked_files(project)? {
+        // A file removed but not yet from the index is no file.
+        let Ok(bytes) = fs::read(project.root.join(&path)) else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        problems.extend(house::check_machine_paths(&path, &text));
+        if path.ends_with(".rs") {
+            let source = Source::new(&path, &text);
+            problems.extend(size::check_file(&source));
+            problems.extend(size::check_functions(&source));
+            problems.extend(house::check_words(&source));
+            problems.extend(house::check_purity(&source));
+        }
+    }
+    Ok(problems)
+}
+
+fn tracked_files(project: &Project) -> Result<Vec<String>> {
+    let output = project
+        .command("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("starting `git` failed; tidy needs it to list the files")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`git ls-files` failed: {}", complaint.trim());
+    let list = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    Ok(list.split_terminator('\0').map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+pub(crate) fn lines_of(problems: &[Problem]) -> Vec<usize> {
+    problems.iter().map(|problem| problem.line).collect()
+}
