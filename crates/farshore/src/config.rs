@@ -264,3 +264,70 @@ impl std::fmt::Display for NbdListen {
 fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, Problems> {
+        Config::parse(Path::new("/etc/farshore/farshore.toml"), text)
+    }
+
+    #[test]
+    fn damage_at_every_place_is_survived() {
+        let text = example::EXAMPLE;
+        // The most telling characters of the grammar, in the wrong place.
+        let intruders = [
+            "\"", "[", "]", "{", "=", ".", "\n", "#", "'''", "\0", "\u{1b}",
+        ];
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let _ = parse(&text[..cut]);
+            let intruder = intruders[cut % intruders.len()];
+            let _ = parse(&format!("{}{intruder}{}", &text[..cut], &text[cut..]));
+        }
+        assert!(parse(&format!("a = {}", "[".repeat(100_000))).is_err());
+        assert!(parse(&format!("{}a = 1", "a.".repeat(10_000))).is_err());
+    }
+
+    #[test]
+    fn a_thousand_groups_and_their_problems_are_read_in_one_go() {
+        let head = example::EXAMPLE
+            .split("[groups.db]")
+            .next()
+            .expect("text before");
+        let group = |number: usize, key: &str| {
+            format!(
+                "[groups.g{number:04}]\nprimary = \"alpha\"\nsecondary = \"beta\"\n\
+                 [groups.g{number:04}.volumes.v]\n{key} = \"/dev/a{number}\"\nbeta = \"/dev/b{number}\"\n"
+            )
+        };
+        let text = |key: &str| -> String {
+            (0..1000).fold(head.to_owned(), |text, number| text + &group(number, key))
+        };
+        let config = parse(&text("alpha")).expect("sound");
+        assert_eq!(config.groups.len(), 1000);
+        assert_eq!(config.groups[7].name.as_str(), "g0007");
+        // An unknown key and a missing device each.
+        assert_eq!(parse(&text("alhpa")).expect_err("bad").list.len(), 2000);
+    }
+
+    #[test]
+    fn a_node_is_found_by_name() {
+        let config = parse(example::EXAMPLE).expect("sound");
+        let alpha = config.local_node(Some("alpha")).expect("there");
+        let group = &config.groups[0];
+        assert_eq!(group.peer_of(&alpha).map(NodeName::as_str), Some("beta"));
+        assert_eq!(config.groups_of(&alpha).count(), 1);
+        assert_eq!(group.volumes[0].device(&alpha), Path::new("/dev/sdb"));
+        let node = config.node(&alpha).expect("there");
+        assert_eq!(
+            node.control_socket(),
+            Path::new("/var/lib/farshore-alpha/control.sock")
+        );
+        assert_eq!(
+            node.nbd,
+            [NbdListen::Unix("/var/lib/farshore-alpha/nbd.sock".into())]
+        );
+        assert!(config.local_node(Some("gamma")).is_err());
+    }
+}

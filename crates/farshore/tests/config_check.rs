@@ -126,3 +126,23 @@ fn a_file_that_is_no_configuration_is_explained() {
     assert!(check(&binary).contains("byte 1 is not UTF-8"));
     assert!(check(Path::new("/dev/zero")).contains("larger than"));
 }
+
+/// Apart from the listed cases because the system's own words differ between root and others.
+#[test]
+fn a_state_directory_that_cannot_be_written_is_told() {
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/valid_configs/minimal.toml");
+    let text = std::fs::read_to_string(case).expect("case");
+    let dir = tempfile::tempdir().expect("dir");
+    let read_only = dir.path().join("read-only.toml");
+    std::fs::write(
+        &read_only,
+        text.replace("\"alpha-state\"", "\"/proc/self\""),
+    )
+    .expect("write");
+    let (output, told) = check(&read_only);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("state: /proc/self cannot be written"),
+        "{told}"
+    );
+}

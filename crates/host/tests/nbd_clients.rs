@@ -59,6 +59,7 @@ fn assert_seen(server: &TestServer, expected: &[Command], may_fail: &[Command]) 
         assert!(counters.command(*command).received > 0, "no {} arrived", command.name());
     }
     for (command, seen) in counters.commands() {
+        println!("{:>13}: {} received, {} done, {} failed", command.name(), seen.received, seen.done, seen.failed);
         assert!(seen.failed == 0 || may_fail.contains(&command), "{}: {seen:?}", command.name());
     }
     assert_eq!(counters.violations, 0);

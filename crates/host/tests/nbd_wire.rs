@@ -386,7 +386,9 @@ fn an_export_that_goes_takes_its_clients_along() {
 
 #[test]
 fn a_stopping_server_answers_what_it_was_asked() {
-    let server = TestServer::start(Setup { pace: Pace::Reversed, ..Setup::default() });
+    // Nothing here may depend on the farewell's limit.
+    let limits = Limits { farewell: Duration::from_secs(3600), ..Limits::default() };
+    let server = TestServer::start(Setup { limits, pace: Pace::Reversed, ..Setup::default() });
     let mut line = server.enter(false);
     let mut half = server.enter(false);
     half.say(&[request(Command::Write, 0, 1, 0, 4096), vec![0; 100]].concat());

@@ -16,6 +16,13 @@ pub fn run(args: &InitArgs) -> Outcome {
         side("near", &args.near, "alpha")?,
         side("far", &args.far, "beta")?,
     );
+    if near.node == far.node {
+        let advice = "name them, as in --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdb";
+        return Err(Failure::usage(format!(
+            "both sides are called {:?}; {advice}",
+            near.node
+        )));
+    }
     let secret = args
         .secret_file
         .to_str()

@@ -39,10 +39,10 @@ fn watch(args: &StatusArgs) -> Outcome {
             Err(failure) if first || args.json => return Err(failure),
             Err(failure) => format!("{}\n", failure.message),
         };
-        print(&if redraw {
-            format!("{REDRAW}{text}")
-        } else {
-            text
+        print(&match (redraw, args.json || first) {
+            (true, _) => format!("{REDRAW}{text}"),
+            (false, true) => text,
+            (false, false) => format!("\n{text}"),
         })?;
         first = false;
         std::thread::sleep(POLL_INTERVAL);

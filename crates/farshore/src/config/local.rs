@@ -72,8 +72,14 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
     let place = format!("nodes.{}.state", node.name);
     let name = node.state.display();
     let parent = node.state.parent().unwrap_or(Path::new("/"));
+    let may_write = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     let message = match std::fs::metadata(&node.state) {
-        Ok(found) if found.is_dir() => return,
+        Ok(found) if found.is_dir() => match rustix::fs::access(&node.state, may_write) {
+            Ok(()) => return,
+            Err(error) => format!(
+                "state: {name} cannot be written: {error}; make it writable for the daemon's user"
+            ),
+        },
         Ok(_) => {
             format!("state: {name} is not a directory; name a directory for Farshore's own files")
         }

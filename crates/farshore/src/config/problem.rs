@@ -10,18 +10,32 @@ pub struct Position {
     pub column: usize,
 }
 
-impl Position {
-    /// The place of byte `offset` in `text`; columns count characters.
-    pub fn of(text: &str, offset: usize) -> Self {
-        let mut offset = offset.min(text.len());
-        while !text.is_char_boundary(offset) {
+/// Where the lines of a text start, so that many places are found without counting from the top each time.
+pub struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    pub fn of(text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+        Self {
+            text,
+            starts: starts.collect(),
+        }
+    }
+
+    /// The place of byte `offset`; columns count characters. Any offset is taken: one inside a character is its start,
+    /// one past the end is the end.
+    pub fn position(&self, offset: usize) -> Position {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
             offset -= 1;
         }
-        let before = &text[..offset];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Self {
-            line: 1 + before.matches('\n').count(),
-            column: 1 + before[line_start..].chars().count(),
+        let line = self.starts.partition_point(|start| *start <= offset);
+        Position {
+            line,
+            column: 1 + self.text[self.starts[line - 1]..offset].chars().count(),
         }
     }
 }
@@ -87,11 +101,21 @@ mod tests {
 
     #[test]
     fn positions_count_characters_and_survive_any_offset() {
-        let text = "a = 1\nü = 2\n";
-        assert_eq!(Position::of(text, 0), Position { line: 1, column: 1 });
-        assert_eq!(Position::of(text, 6), Position { line: 2, column: 1 });
-        assert_eq!(Position::of(text, 7), Position { line: 2, column: 1 });
-        assert_eq!(Position::of(text, 8), Position { line: 2, column: 2 });
-        assert_eq!(Position::of(text, 999), Position { line: 3, column: 1 });
+        let lines = Lines::of("a = 1\nü = 2\n");
+        for (offset, line, column) in [
+            (0, 1, 1),
+            (5, 1, 6),
+            (6, 2, 1),
+            (7, 2, 1),
+            (8, 2, 2),
+            (999, 3, 1),
+        ] {
+            assert_eq!(
+                lines.position(offset),
+                Position { line, column },
+                "offset {offset}"
+            );
+        }
+        assert_eq!(Lines::of("").position(5), Position { line: 1, column: 1 });
     }
 }

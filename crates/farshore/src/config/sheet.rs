@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Position, Problem};
+use super::problem::{Lines, Position, Problem};
 use super::suggest;
 
 pub(crate) type Span = Range<usize>;
@@ -62,6 +62,7 @@ impl<'t> Section<'t> {
 /// The reader of one text: its problems so far and the places of what was read.
 pub(crate) struct Sheet<'t> {
     text: &'t str,
+    lines: Lines<'t>,
     pub problems: Vec<Problem>,
     places: BTreeMap<String, Span>,
 }
@@ -70,6 +71,7 @@ impl<'t> Sheet<'t> {
     pub fn new(text: &'t str) -> Self {
         Self {
             text,
+            lines: Lines::of(text),
             problems: Vec::new(),
             places: BTreeMap::new(),
         }
@@ -118,7 +120,7 @@ impl<'t> Sheet<'t> {
     }
 
     pub fn at(&mut self, span: Span, message: impl Into<String>) {
-        let position = Some(Position::of(self.text, span.start));
+        let position = Some(self.lines.position(span.start));
         self.problems.push(Problem {
             position,
             message: message.into(),
@@ -130,7 +132,7 @@ impl<'t> Sheet<'t> {
         let position = self
             .places
             .get(path)
-            .map(|span| Position::of(self.text, span.start));
+            .map(|span| self.lines.position(span.start));
         self.problems.push(Problem {
             position,
             message: message.into(),
@@ -146,7 +148,7 @@ impl<'t> Sheet<'t> {
     pub fn positions(&self) -> BTreeMap<String, Position> {
         self.places
             .iter()
-            .map(|(path, span)| (path.clone(), Position::of(self.text, span.start)))
+            .map(|(path, span)| (path.clone(), self.lines.position(span.start)))
             .collect()
     }
 

@@ -1,0 +1,39 @@
+//! One function for each parser that reads bytes somebody else wrote. It must neither panic nor break its stated rule,
+//! whatever the bytes.
+//!
+//! To add a parser: a function and its seeds in a file of `src/`, a line in [`TARGETS`], a three-line file in
+//! `fuzz_targets/` with its `[[bin]]`, and `FARSHORE_WRITE_CORPUS=1 cargo test --manifest-path fuzz/Cargo.toml` to write
+//! the seeds to `corpus/`. What a fuzzer finds is kept there too, under a name that says what it was.
+
+mod auth;
+mod frames;
+mod mutate;
+mod wire;
+
+pub use mutate::Mutator;
+
+/// A named input that reaches deep into a parser.
+pub type Seed = (&'static str, Vec<u8>);
+
+/// A parser under test.
+pub struct Target {
+    /// Also the name of its corpus folder and of its libFuzzer binary.
+    pub name: &'static str,
+    pub run: fn(&[u8]),
+    pub seeds: fn() -> Vec<Seed>,
+}
+
+/// Every parser there is.
+pub const TARGETS: &[Target] = &[
+    Target { name: "frame_header", run: wire::frame_header, seeds: wire::frame_header_seeds },
+    Target { name: "control_payload", run: wire::control_payload, seeds: wire::control_payload_seeds },
+    Target { name: "frame_stream", run: frames::frame_stream, seeds: frames::frame_stream_seeds },
+    Target { name: "auth_dialer", run: auth::auth_dialer, seeds: auth::auth_dialer_seeds },
+    Target { name: "auth_acceptor", run: auth::auth_acceptor, seeds: auth::auth_acceptor_seeds },
+];
+
+/// Runs the target of this name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target of this name is registered");
+    (target.run)(bytes);
+}

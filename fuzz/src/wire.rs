@@ -1,0 +1,110 @@
+//! Frame headers and the payloads of control frames.
+
+use engine::identity::{Identity, Role};
+use engine::wire::{Ack, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin};
+use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Wall};
+
+use crate::Seed;
+
+/// Gives a header the checksum of its content, so that what lies behind that check is reached too.
+pub(crate) fn with_good_checksum(mut header: [u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
+    let checksum = crc32c::crc32c(&header[..HEADER_BYTES - 4]);
+    header[HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// Rule: a header that is believed announces no more than its kind may, and survives being written again.
+pub fn frame_header(bytes: &[u8]) {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+    for header in [*header, with_good_checksum(*header)] {
+        match Header::decode(&header) {
+            Ok(decoded) => {
+                assert!(u64::from(decoded.payload_bytes) <= decoded.kind.payload_max());
+                assert_eq!(Header::decode(&decoded.encode()), Ok(decoded));
+                // The payload that would follow.
+                let _ = decoded.check_payload(&bytes[HEADER_BYTES..]);
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+pub fn frame_header_seeds() -> Vec<Seed> {
+    let header = |kind| Header {
+        seq: Seq(77),
+        offset: 1 << 30,
+        wall: Wall(5),
+        incarnation: Incarnation(3),
+        ..Header::new(kind, SessionId(9), GroupId(2))
+    };
+    let data = Header { length: 512, ..header(Kind::Data) }.sealed(&[6; 512]);
+    let zero = Header { length: 1 << 27, ..header(Kind::Zero) }.sealed(b"");
+    vec![
+        ("data", [&data.encode()[..], &[6; 512]].concat()),
+        ("zero", zero.encode().to_vec()),
+        ("ack", header(Kind::Ack).sealed(&sample_ack().encode()).encode().to_vec()),
+        ("goodbye", header(Kind::Goodbye).sealed(b"bye").encode().to_vec()),
+    ]
+}
+
+/// Rule: what is read comes back when it is written again. The first byte says which payload it is.
+pub fn control_payload(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    match which % 3 {
+        0 => {
+            let read = Ack::decode(bytes);
+            assert_eq!(read.and_then(|ack| Ack::decode(&ack.encode())), read);
+        }
+        1 => {
+            let read = GroupHello::decode(bytes);
+            let again = read.as_ref().and_then(|hello| GroupHello::decode(&hello.encode()));
+            assert_eq!(again, read);
+        }
+        _ => {
+            let read = SyncBegin::decode(bytes);
+            let again = read.as_ref().and_then(|begin| SyncBegin::decode(&begin.encode()));
+            assert_eq!(again.map(|begin| begin.encode()), read.map(|begin| begin.encode()));
+        }
+    }
+}
+
+pub fn control_payload_seeds() -> Vec<Seed> {
+    let at = |number, seq| Position {
+        generation: Generation { number, tag: number * 7 },
+        incarnation: Incarnation(2),
+        seq: Seq(seq),
+    };
+    let identity = Identity {
+        role: Role::Primary,
+        generation: at(2, 0).generation,
+        parent: at(1, 9),
+        position: at(2, 5),
+        ..Identity::default()
+    };
+    let hello = GroupHello {
+        identity,
+        granted_bytes: 1 << 26,
+        dirty_bytes: 4096,
+        volume_bytes: vec![1 << 40, 512],
+        ..GroupHello::default()
+    };
+    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false };
+    let tagged = |tag: u8, bytes: Vec<u8>| [&[tag], &bytes[..]].concat();
+    vec![
+        ("ack", tagged(0, sample_ack().encode())),
+        ("hello", tagged(1, hello.encode())),
+        ("hello_no_volumes", tagged(1, GroupHello { volume_bytes: Vec::new(), ..hello }.encode())),
+        ("sync_begin", tagged(2, begin.encode())),
+    ]
+}
+
+fn sample_ack() -> Ack {
+    Ack {
+        received: Seq(9),
+        durable: Seq(8),
+        applied: Seq(7),
+        granted_bytes: 1 << 20,
+        applied_wall: Wall(3),
+        paused: false,
+    }
+}
