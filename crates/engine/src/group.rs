@@ -219,6 +219,8 @@ pub(crate) struct Group {
     pub resync: Option<Resync>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
+    /// A local write failed: its region must be read again and sent.
+    pub repair_due: bool,
     /// Writes waiting for the peer, in write order.
     pub waiting_ack: VecDeque<(Seq, u32)>,
     /// Writes waiting for room in the queue, in order of arrival.
@@ -254,6 +256,7 @@ impl Group {
             stream: None,
             resync: None,
             passes: 0,
+            repair_due: false,
             waiting_ack: VecDeque::new(),
             blocked: VecDeque::new(),
             reserved_bytes: 0,
@@ -481,7 +484,7 @@ impl Group {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
             Kind::SyncReady => {
-                self.peer_sync_ready(cx);
+                self.peer_sync_ready(&header);
                 Some(())
             }
             Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),

@@ -129,6 +129,9 @@ pub const CATCH_UP_AFTER: Duration = Duration::from_secs(3);
 /// After a stalled peer made the group fall to logging, autosync waits this long (rule 17: no resync storms).
 pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);
 
+/// A region whose local write failed is read again and sent after this.
+pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
+
 /// Paused apply (no space on the secondary) tries again after this.
 pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 

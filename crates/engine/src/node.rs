@@ -120,7 +120,9 @@ impl Node {
 
     fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
+        let mut peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
+        // A part must fit the window with room for more to be on the way.
+        peer.part_bytes = peer.part_bytes.min(1 << (group.config.window_bytes / 4).ilog2());
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,

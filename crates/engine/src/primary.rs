@@ -322,7 +322,8 @@ impl Group {
         stored.local = Local::Done;
         stored.failed = Some(error);
         cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
-        self.set_timer(cx, GroupTimer::Autosync, Duration::from_secs(1));
+        self.repair_due = true;
+        self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 
     /// Answers the writer when here and there is done what its mode asks, and forgets the write.

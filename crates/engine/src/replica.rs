@@ -245,9 +245,12 @@ impl Group {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
+        if matches!(self.state, State::Failed(_)) || !matches!(self.phase, Phase::Running) {
+            // Failed, stopping, or being promoted: the session is about to end.
+            return;
+        }
         let expected = self.replica.received.next();
         let fits = self.role() == Role::Secondary
-            && matches!(self.phase, Phase::Running)
             && self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation
             && header.generation_tag == self.replica.generation.tag
@@ -261,9 +264,6 @@ impl Group {
         let Some(content) = content_of(header, payload) else {
             return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        if matches!(self.state, State::Failed(_)) {
-            return;
-        }
         let payload_bytes = match &content {
             Content::Probe(_) => 32,
             _ => u64::from(header.payload_bytes),
@@ -642,11 +642,12 @@ impl Group {
     // ---- a stream begins ---------------------------------------------------------------------------------------------
 
     pub fn sync_begin(&mut self, cx: &mut Cx, begin: SyncBegin) {
-        let welcome = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
-        if !welcome || begin.from.generation.is_blank() {
-            return self.protocol_error(cx, "a sync although this node is not its secondary");
+        if begin.from.generation.is_blank() {
+            return self.protocol_error(cx, "a sync of a blank history");
         }
-        if matches!(self.state, State::Failed(_)) {
+        let welcome = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if !welcome || matches!(self.state, State::Failed(_)) {
+            // Promoted or failed while it was on its way: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);
         }
         self.replica.streaming = false;
@@ -680,14 +681,15 @@ impl Group {
     }
 
     pub fn sync_ready(&mut self, cx: &mut Cx, number: u64) {
-        if !self.replica.beginning.is_some_and(|b| b.number == number) {
-            return;
-        }
+        let Some(Beginning { begin, .. }) = self.replica.beginning.filter(|b| b.number == number) else { return };
         self.replica.beginning = None;
         self.replica.streaming = true;
         self.replica.ack_due = true;
+        // The window is counted per stream, from its first frame on both ends.
+        self.replica.received_bytes = 0;
         if let Some(link) = cx.peer.link {
-            cx.send_control(link, Kind::SyncReady, self.id(), Vec::new());
+            let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
+            cx.send(link, header, SendPayload::None);
         }
     }
 

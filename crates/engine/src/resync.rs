@@ -101,12 +101,13 @@ impl Group {
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
         let failed = hello.failed;
+        let promoted = hello.identity.role == Role::Primary;
         self.hello = Some(hello);
         if failed {
             return self
                 .fall_if_primary(cx, "the peer reports that its half of the group has failed; see 'status' there");
         }
-        if self.state == State::Logging {
+        if self.state == State::Logging || promoted {
             self.meet_peer(cx);
         }
     }
@@ -185,6 +186,8 @@ impl Group {
         match self.state {
             State::Logging => self.autosync_from_logging(cx),
             State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(),
+            // A sync or a pause is under way: look again after it.
+            _ if self.repair_due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
             _ => {}
         }
     }
@@ -207,6 +210,9 @@ impl Group {
     }
 
     fn begin_repair(&mut self) {
+        if !core::mem::take(&mut self.repair_due) {
+            return;
+        }
         let mut skipped = 0;
         if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
@@ -237,6 +243,7 @@ impl Group {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            attempt: self.passes,
         };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
@@ -248,11 +255,10 @@ impl Group {
         self.transition(cx, State::Syncing, why);
     }
 
-    pub fn peer_sync_ready(&mut self, cx: &mut Cx) {
-        let waiting = self.resync.as_mut().filter(|r| !r.ready);
-        let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else {
-            return self.protocol_error(cx, "SyncReady although no sync was begun");
-        };
+    pub fn peer_sync_ready(&mut self, header: &Header) {
+        // An answer to a begin that was abandoned meanwhile is nobody's.
+        let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
+        let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
     }
@@ -446,6 +452,8 @@ impl Group {
             self.volume(range.volume).mark_uncovered(range.offset, range.length);
         }
         self.counters.resynced_bytes += range.length;
+        // Its bits clear after a local flush; nothing else may ask for one.
+        self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         if failures >= READ_FAILURES_MAX {
             self.fail(cx, Broken::VolumeRead);
         }

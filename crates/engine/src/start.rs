@@ -157,7 +157,7 @@ impl Group {
             }
             Role::Primary => {
                 self.compare_everything(cx);
-                self.record(cx);
+                self.flush_then_record(cx);
             }
             Role::Secondary => {
                 if changed {
@@ -187,7 +187,7 @@ impl Group {
                 self.compare_everything(cx);
             }
         }
-        self.record(cx);
+        self.flush_then_record(cx);
     }
 
     // ---- replay ----------------------------------------------------------------------------------------------------
@@ -387,6 +387,11 @@ impl Group {
         self.sb.current.journal = next;
         self.sb.current.applied_wall = wall;
         cx.event(self.id(), Event::Replayed { to: position, records });
+        self.flush_then_record(cx);
+    }
+
+    /// What an earlier run left in caches becomes durable before this run gives its first number.
+    fn flush_then_record(&mut self, cx: &mut Cx) {
         self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
         for index in 0..self.volumes.len() {
             let token = self.start_op(Op::StartRead);

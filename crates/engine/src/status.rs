@@ -89,6 +89,14 @@ pub struct SyncStatus {
 }
 
 impl Node {
+    /// Inner places of a group as one line, for a simulator's failure report.
+    pub fn explain(&self, id: GroupId) -> String {
+        self.groups.get(&id).map_or_else(String::new, |g| {
+            let link = self.links.get(&g.config.peer);
+            alloc::format!("{:?} stream {:?} resync {:?} replica {:?} link {link:?}", g.phase, g.stream, g.resync, g.replica)
+        })
+    }
+
     /// The few facts a judge looks at after every step.
     pub fn glance(&self, id: GroupId) -> Option<Glance> {
         let g = self.groups.get(&id)?;

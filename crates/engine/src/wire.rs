@@ -35,7 +35,7 @@ pub enum Kind {
     GroupHello = 1,
     /// Primary: a stream begins at `seq`; what was before is covered by the dirty regions to come.
     SyncBegin = 2,
-    /// Secondary: ready to receive that stream.
+    /// Secondary: ready to receive that stream; `offset` repeats the begin's attempt.
     SyncReady = 3,
     /// Primary: a write, `length` bytes of payload at `offset`.
     Data = 4,
@@ -373,6 +373,8 @@ pub struct SyncBegin {
     pub parent: Position,
     /// Nothing differs: the secondary stays consistent.
     pub nothing_dirty: bool,
+    /// Names this begin; `SyncReady` repeats it in `offset`, so that an answer to an abandoned begin is told apart.
+    pub attempt: u64,
 }
 
 impl SyncBegin {
@@ -381,12 +383,18 @@ impl SyncBegin {
         w.position(self.from);
         w.position(self.parent);
         w.u8(u8::from(self.nothing_dirty));
+        w.u64(self.attempt);
         w.0
     }
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
-        let begin = SyncBegin { from: r.position()?, parent: r.position()?, nothing_dirty: r.u8()? != 0 };
+        let begin = SyncBegin {
+            from: r.position()?,
+            parent: r.position()?,
+            nothing_dirty: r.u8()? != 0,
+            attempt: r.u64()?,
+        };
         r.is_empty().then_some(begin)
     }
 }

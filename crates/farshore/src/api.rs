@@ -74,17 +74,11 @@ pub enum Reply {
 
 impl Reply {
     pub fn ok(message: impl Into<String>) -> Self {
-        Reply::Ok {
-            message: message.into(),
-            warnings: Vec::new(),
-        }
+        Reply::Ok { message: message.into(), warnings: Vec::new() }
     }
 
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
-        Reply::Error {
-            message: message.into(),
-            code,
-        }
+        Reply::Error { message: message.into(), code }
     }
 }
 
@@ -347,8 +341,7 @@ pub struct Counters {
 
 /// A wall-clock time as [`RecoveryPoint::time`] holds it: UTC, milliseconds. Times past the year 9999 are cut there.
 pub fn time_text(unix_nanos: u64) -> String {
-    let timestamp =
-        jiff::Timestamp::from_nanosecond(i128::from(unix_nanos)).unwrap_or(jiff::Timestamp::MAX);
+    let timestamp = jiff::Timestamp::from_nanosecond(i128::from(unix_nanos)).unwrap_or(jiff::Timestamp::MAX);
     format!("{timestamp:.3}")
 }
 
@@ -365,33 +358,13 @@ mod tests {
         let group = || "db".to_owned();
         for (request, text) in [
             (Request::Status { group: None }, r#"{"request":"status"}"#),
+            (Request::Status { group: Some(group()) }, r#"{"request":"status","group":"db"}"#),
+            (Request::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
             (
-                Request::Status {
-                    group: Some(group()),
-                },
-                r#"{"request":"status","group":"db"}"#,
-            ),
-            (
-                Request::Sync {
-                    group: group(),
-                    full: true,
-                },
-                r#"{"request":"sync","group":"db","full":true}"#,
-            ),
-            (
-                Request::Set {
-                    group: group(),
-                    settings: BTreeMap::from([("mode".into(), "sync".into())]),
-                },
+                Request::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
-            (
-                Request::Promote {
-                    group: group(),
-                    force: false,
-                },
-                r#"{"request":"promote","group":"db","force":false}"#,
-            ),
+            (Request::Promote { group: group(), force: false }, r#"{"request":"promote","group":"db","force":false}"#),
             (Request::Counters, r#"{"request":"counters"}"#),
         ] {
             assert_eq!(line(&request), text);
@@ -405,19 +378,26 @@ mod tests {
     fn words_of_a_newer_daemon_are_kept() {
         let state: GroupState = serde_json::from_str("\"rewinding\"").expect("any word");
         assert_eq!(state, GroupState::Other("rewinding".to_owned()));
-        assert_eq!(
-            serde_json::to_string(&state).expect("text"),
-            "\"rewinding\""
-        );
+        assert_eq!(serde_json::to_string(&state).expect("text"), "\"rewinding\"");
         assert_eq!(GroupState::from("catching-up"), GroupState::CatchingUp);
     }
 
     #[test]
+    fn the_words_are_the_data_paths() {
+        use engine::{identity, state, status};
+        assert_eq!(GroupState::WORDS, state::State::WORDS);
+        use state::Protection as P;
+        let protections = [P::BothDurable, P::BothReceived, P::Queued, P::LocalOnly, P::Held, P::None];
+        assert_eq!(Protection::WORDS, protections.map(P::word));
+        use status::LinkStatus as L;
+        let links = [L::Connecting, L::Connected, L::Congested, L::Disconnected];
+        assert_eq!(LinkState::WORDS, links.map(L::word));
+        assert_eq!(Role::WORDS, [identity::Role::Primary, identity::Role::Secondary].map(identity::Role::word));
+    }
+
+    #[test]
     fn times_are_rfc_3339() {
-        assert_eq!(
-            time_text(1_795_348_800_123_456_789),
-            "2026-11-22T12:00:00.123Z"
-        );
+        assert_eq!(time_text(1_795_348_800_123_456_789), "2026-11-22T12:00:00.123Z");
         assert!(time_text(u64::MAX).ends_with('Z'));
     }
 }

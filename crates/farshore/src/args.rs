@@ -9,13 +9,7 @@ pub const DEFAULT_CONFIG: &str = "/etc/farshore/farshore.toml";
 
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
-#[command(
-    name = "farshore",
-    version,
-    max_term_width = 110,
-    subcommand_required = true,
-    arg_required_else_help = true
-)]
+#[command(name = "farshore", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done, 1 done with a warning, 2 failed, 3 wrong usage.")]
 pub struct Args {
     #[command(subcommand)]
@@ -39,9 +33,7 @@ pub struct Reach {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run this node's daemon
-    #[command(
-        after_help = "Example:\n  farshore serve --config /etc/farshore/farshore.toml --node alpha"
-    )]
+    #[command(after_help = "Example:\n  farshore serve --config /etc/farshore/farshore.toml --node alpha")]
     Serve(ServeArgs),
     /// Show where every group is, and what an acknowledgement means now
     #[command(
@@ -225,11 +217,7 @@ pub struct InspectArgs {
 #[derive(Debug, ClapArgs)]
 #[command(disable_help_flag = true)]
 pub struct ForwardedArgs {
-    #[arg(
-        value_name = "ARGS",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub rest: Vec<String>,
 }
 
@@ -248,20 +236,11 @@ mod tests {
     fn every_command_shows_an_example() {
         let root = Args::command();
         let config = root.find_subcommand("config").expect("config");
-        for command in root
-            .get_subcommands()
-            .filter(|command| command.get_name() != "config")
-            .chain(config.get_subcommands())
+        for command in
+            root.get_subcommands().filter(|command| command.get_name() != "config").chain(config.get_subcommands())
         {
-            let help = command
-                .get_after_help()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            assert!(
-                help.contains("farshore "),
-                "{} has no example",
-                command.get_name()
-            );
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("farshore "), "{} has no example", command.get_name());
         }
     }
 }

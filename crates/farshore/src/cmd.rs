@@ -44,20 +44,14 @@ pub struct Failure {
 
 impl Failure {
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Usage,
-            message: message.into(),
-        }
+        Self { exit: Exit::Usage, message: message.into() }
     }
 }
 
 /// Whatever tells its own story in a sentence is a failed command.
 impl<E: Display> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            exit: Exit::Failed,
-            message: format!("{error:#}"),
-        }
+        Self { exit: Exit::Failed, message: format!("{error:#}") }
     }
 }
 
@@ -75,11 +69,7 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
     match run(args.command) {
@@ -110,14 +100,13 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prints to standard output. A reader that went away (`| head`) ends the command quietly.
-fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
+fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("the answer cannot be written to standard output: {error}").into())
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
     }
 }
 
@@ -131,12 +120,7 @@ fn report(reply: Reply) -> Outcome {
         Reply::Ok { message, warnings } => {
             print(&format!("{message}\n"))?;
             warnings.iter().for_each(warn);
-            Ok(if warnings.is_empty() {
-                Exit::Done
-            } else {
-                Exit::Warning
-            }
-            .into())
+            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
         }
         Reply::Error { message, .. } => Err(message.into()),
         other => Err(unexpected(&other)),
@@ -150,8 +134,5 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Status(_) => "a status",
         Reply::Counters(_) => "counters",
     };
-    format!(
-        "the daemon answered with {kind}, which does not fit the command; are both of one version?"
-    )
-    .into()
+    format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

@@ -156,9 +156,8 @@ impl Config {
     /// # Errors
     /// A sentence: missing, too short, too long, or readable by others.
     pub fn secret(&self) -> Result<Secret, Problems> {
-        secret::read_secret(&self.secret_file).map_err(|message| {
-            Problems::new(&self.file, vec![self.problem("secret_file", message)])
-        })
+        secret::read_secret(&self.secret_file)
+            .map_err(|message| Problems::new(&self.file, vec![self.problem("secret_file", message)]))
     }
 
     /// What is allowed but dangerous; `serve` says it loudly.
@@ -176,10 +175,7 @@ impl Config {
 
     /// The groups `node` is a member of, with their number in the file's order.
     pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
-        self.groups
-            .iter()
-            .enumerate()
-            .filter(move |(_, group)| group.peer_of(node).is_some())
+        self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
     }
 
     /// `a and b share a machine`: their volumes and directories must not meet either. Demos and tests run so.
@@ -191,10 +187,7 @@ impl Config {
     }
 
     fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
-        Problem {
-            position: self.places.get(path).copied(),
-            message: message.into(),
-        }
+        Problem { position: self.places.get(path).copied(), message: message.into() }
     }
 }
 
@@ -227,9 +220,7 @@ impl Volume {
     /// # Panics
     /// When `node` is not a member of the volume's group: a checked configuration has a device for each member.
     pub fn device(&self, node: &NodeName) -> &Path {
-        self.devices
-            .get(node)
-            .expect("a checked volume has a device on each member node")
+        self.devices.get(node).expect("a checked volume has a device on each member node")
     }
 
     pub fn model_latency(&self, node: &NodeName) -> Option<Duration> {
@@ -277,9 +268,7 @@ mod tests {
     fn damage_at_every_place_is_survived() {
         let text = example::EXAMPLE;
         // The most telling characters of the grammar, in the wrong place.
-        let intruders = [
-            "\"", "[", "]", "{", "=", ".", "\n", "#", "'''", "\0", "\u{1b}",
-        ];
+        let intruders = ["\"", "[", "]", "{", "=", ".", "\n", "#", "'''", "\0", "\u{1b}"];
         for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let _ = parse(&text[..cut]);
             let intruder = intruders[cut % intruders.len()];
@@ -291,19 +280,14 @@ mod tests {
 
     #[test]
     fn a_thousand_groups_and_their_problems_are_read_in_one_go() {
-        let head = example::EXAMPLE
-            .split("[groups.db]")
-            .next()
-            .expect("text before");
+        let head = example::EXAMPLE.split("[groups.db]").next().expect("text before");
         let group = |number: usize, key: &str| {
             format!(
                 "[groups.g{number:04}]\nprimary = \"alpha\"\nsecondary = \"beta\"\n\
                  [groups.g{number:04}.volumes.v]\n{key} = \"/dev/a{number}\"\nbeta = \"/dev/b{number}\"\n"
             )
         };
-        let text = |key: &str| -> String {
-            (0..1000).fold(head.to_owned(), |text, number| text + &group(number, key))
-        };
+        let text = |key: &str| -> String { (0..1000).fold(head.to_owned(), |text, number| text + &group(number, key)) };
         let config = parse(&text("alpha")).expect("sound");
         assert_eq!(config.groups.len(), 1000);
         assert_eq!(config.groups[7].name.as_str(), "g0007");
@@ -320,14 +304,8 @@ mod tests {
         assert_eq!(config.groups_of(&alpha).count(), 1);
         assert_eq!(group.volumes[0].device(&alpha), Path::new("/dev/sdb"));
         let node = config.node(&alpha).expect("there");
-        assert_eq!(
-            node.control_socket(),
-            Path::new("/var/lib/farshore-alpha/control.sock")
-        );
-        assert_eq!(
-            node.nbd,
-            [NbdListen::Unix("/var/lib/farshore-alpha/nbd.sock".into())]
-        );
+        assert_eq!(node.control_socket(), Path::new("/var/lib/farshore-alpha/control.sock"));
+        assert_eq!(node.nbd, [NbdListen::Unix("/var/lib/farshore-alpha/nbd.sock".into())]);
         assert!(config.local_node(Some("gamma")).is_err());
     }
 }

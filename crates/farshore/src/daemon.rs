@@ -10,15 +10,7 @@ use crate::overrides::Overrides;
 ///
 /// # Errors
 /// A sentence: what could not be started, and where.
-pub fn run(
-    config: Config,
-    node: NodeName,
-    overrides: Overrides,
-    secret: Secret,
-) -> anyhow::Result<ExitCode> {
+pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret) -> anyhow::Result<ExitCode> {
     let _ = (overrides, secret);
-    anyhow::bail!(
-        "this build has no data path: node {node} of cluster {} was not started",
-        config.cluster
-    )
+    anyhow::bail!("this build has no data path: node {node} of cluster {} was not started", config.cluster)
 }

@@ -1,12 +1,12 @@
 //! Every default and bound of the operator's half, with the reason beside it.
 //!
-//! Sizes are bytes, always.
+//! Sizes are bytes, always. What the data path itself bounds is taken from the engine's page, never repeated here.
 
 use std::time::Duration;
 
-pub const KIB: u64 = 1 << 10;
-pub const MIB: u64 = 1 << 20;
-pub const GIB: u64 = 1 << 30;
+use engine::limits as data;
+pub use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
+
 pub const TIB: u64 = 1 << 40;
 
 /// A range of accepted values and what holds when the key is absent.
@@ -25,8 +25,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// One daemon is measured with 1 000 groups; four times that is where a list stops being one operator's.
 pub const GROUPS_MAX: usize = 4096;
-/// A volume's place in its group travels in two bytes, and a hello names them all.
-pub const VOLUMES_MAX: usize = 1024;
+pub const VOLUMES_MAX: usize = data::VOLUMES_MAX;
 /// Nodes in one file. Groups have two members now; one-to-many needs a few more.
 pub const NODES_MAX: usize = 64;
 /// NBD sockets of one node.
@@ -35,70 +34,40 @@ pub const NBD_LISTENERS_MAX: usize = 16;
 /// The kernel's room for the path of a Unix socket (108 with the closing zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What one bit of the dirty bitmap covers. Part of a group's definition: both nodes must cut a volume alike.
-pub const REGION_BYTES: u64 = 32 * KIB;
-
 /// A secret shorter than the hash it keys can be guessed more cheaply than the hash can be broken.
 pub const SECRET_BYTES_MIN: usize = 32;
 /// Keys longer than a hash block gain nothing; a larger file is a mistake (a certificate, a disk image).
 pub const SECRET_BYTES_MAX: usize = 4096;
 
-/// Silence after which a peer counts as unreachable. Under a second ordinary scheduling hiccups and one lost
-/// segment would cut the link; over ten minutes nobody would notice an outage.
-pub const LINK_TIMEOUT: Bound<Duration> = Bound {
-    min: Duration::from_secs(1),
-    max: Duration::from_secs(600),
-    default: Duration::from_secs(5),
-};
+/// Silence after which a peer counts as unreachable.
+pub const LINK_TIMEOUT: Bound<Duration> =
+    Bound { min: data::LINK_TIMEOUT_MIN, max: data::LINK_TIMEOUT_MAX, default: data::LINK_TIMEOUT_DEFAULT };
 
 /// Socket buffers: the kernel doubles and clamps what is asked; past 1 GiB it refuses.
-pub const SOCKET_BUFFER: Bound<u64> = Bound {
-    min: 4 * KIB,
-    max: GIB,
-    default: 0,
-};
+pub const SOCKET_BUFFER: Bound<u64> = Bound { min: 4 * KIB, max: GIB, default: 0 };
 
-/// Longest time one write may wait for the peer before the policy acts. Database clients commonly give up after 30 s.
-pub const WAIT_LIMIT: Bound<Duration> = Bound {
-    min: Duration::from_millis(100),
-    max: Duration::from_secs(3600),
-    default: Duration::from_secs(10),
-};
+/// Longest time one write may wait for the peer before the policy acts.
+pub const WAIT_LIMIT: Bound<Duration> =
+    Bound { min: data::WAIT_LIMIT_MIN, max: data::WAIT_LIMIT_MAX, default: data::WAIT_LIMIT_DEFAULT };
 
-/// The peer window of `policy = "hold"`. Below a second the probe's own round trip eats it on long links.
-pub const HOLD: Bound<Duration> = Bound {
-    min: Duration::from_secs(1),
-    max: Duration::from_secs(24 * 3600),
-    default: Duration::from_secs(30),
-};
+/// The peer window of `policy = "hold"`. Below a second the probe's own round trip eats it on long links; the default
+/// covers the restart of a daemon or a switch port.
+pub const HOLD: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: data::HOLD_MAX, default: Duration::from_secs(30) };
 
-/// Memory queue in bytes. The floor is one frame; the ceiling is past any machine this runs on.
-pub const QUEUE_MEMORY: Bound<u64> = Bound {
-    min: MIB,
-    max: TIB,
-    default: 64 * MIB,
-};
-
-/// Memory queue in writes. The default never binds before the bytes do unless writes are tiny: 64 MiB of 16 bytes.
-pub const QUEUE_ITEMS: Bound<u64> = Bound {
-    min: 16,
-    max: 1 << 32,
-    default: 4_194_304,
-};
+/// Memory queue in bytes, and in writes.
+pub const QUEUE_MEMORY: Bound<u64> =
+    Bound { min: data::QUEUE_BYTES_MIN, max: data::QUEUE_BYTES_MAX, default: data::QUEUE_BYTES_DEFAULT };
+pub const QUEUE_ITEMS: Bound<u64> =
+    Bound { min: data::QUEUE_ITEMS_MIN, max: data::QUEUE_ITEMS_MAX, default: data::QUEUE_ITEMS_DEFAULT };
 
 /// Landing journal of a secondary, on its state directory's disk.
-pub const JOURNAL: Bound<u64> = Bound {
-    min: 8 * MIB,
-    max: TIB,
-    default: 256 * MIB,
-};
+pub const JOURNAL: Bound<u64> =
+    Bound { min: data::JOURNAL_BYTES_MIN, max: data::JOURNAL_BYTES_MAX, default: data::JOURNAL_BYTES_DEFAULT };
 
-/// Bytes sent but not yet confirmed: enough for 1 Gbit/s over 500 ms.
-pub const WINDOW: Bound<u64> = Bound {
-    min: 2 * MIB,
-    max: 16 * GIB,
-    default: 64 * MIB,
-};
+/// Bytes sent but not yet confirmed.
+pub const WINDOW: Bound<u64> =
+    Bound { min: data::WINDOW_BYTES_MIN, max: data::WINDOW_BYTES_MAX, default: data::WINDOW_BYTES_DEFAULT };
 
 /// The journal holds what is being received beside what is being applied.
 pub const JOURNAL_WINDOWS_MIN: u64 = 2;

@@ -33,15 +33,10 @@ impl Overrides {
     /// # Errors
     /// Every problem of the file. Nothing of a damaged file is used: half of an operator's wishes is none of them.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        let cannot = |error: std::io::Error| {
-            Problems::one(file, format!("the overrides cannot be read: {error}"))
-        };
+        let cannot = |error: std::io::Error| Problems::one(file, format!("the overrides cannot be read: {error}"));
         let mut text = String::new();
         match File::open(file) {
-            Ok(opened) => opened
-                .take(CONFIG_BYTES_MAX)
-                .read_to_string(&mut text)
-                .map_err(cannot)?,
+            Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map_err(cannot)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
@@ -50,7 +45,11 @@ impl Overrides {
         Self::parse(file, &text)
     }
 
-    fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
+    /// Checks a text as if it came from `file`.
+    ///
+    /// # Errors
+    /// Every problem of the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
         let (tree, errors) = DeTable::parse_recoverable(text);
         let mut sheet = Sheet::new(text);
         let mut overrides = Self::default();
@@ -62,19 +61,13 @@ impl Overrides {
                 };
                 match GroupName::parse(name) {
                     Ok(group) => {
-                        overrides
-                            .groups
-                            .insert(group, read_group(&mut sheet, &section));
+                        overrides.groups.insert(group, read_group(&mut sheet, &section));
                     }
                     Err(reason) => sheet.at(section.span.clone(), reason),
                 }
             }
         }
-        if sheet.problems.is_empty() {
-            Ok(overrides)
-        } else {
-            Err(Problems::new(file, sheet.problems))
-        }
+        if sheet.problems.is_empty() { Ok(overrides) } else { Err(Problems::new(file, sheet.problems)) }
     }
 
     /// Replaces the file durably: written beside it, flushed, renamed, directory flushed.
@@ -82,20 +75,10 @@ impl Overrides {
     /// # Errors
     /// A sentence; the old file stands then.
     pub fn save(&self, file: &Path) -> Result<(), String> {
-        let cannot = |error: std::io::Error| {
-            format!(
-                "the overrides {} cannot be written: {error}",
-                file.display()
-            )
-        };
+        let cannot = |error: std::io::Error| format!("the overrides {} cannot be written: {error}", file.display());
         let unfinished = file.with_extension("toml.new");
         let write = || -> std::io::Result<()> {
-            let mut new = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&unfinished)?;
+            let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
             new.write_all(self.text().as_bytes())?;
             new.sync_all()?;
             std::fs::rename(&unfinished, file)?;
@@ -122,11 +105,7 @@ impl Overrides {
     ///
     /// # Errors
     /// A sentence per bad key or value.
-    pub fn change(
-        &mut self,
-        group: &GroupName,
-        wanted: &BTreeMap<String, String>,
-    ) -> Result<(), Vec<String>> {
+    pub fn change(&mut self, group: &GroupName, wanted: &BTreeMap<String, String>) -> Result<(), Vec<String>> {
         let mut keys = self.groups.get(group).cloned().unwrap_or_default();
         let mut wrong = Vec::new();
         for (name, value) in wanted {
@@ -147,9 +126,7 @@ impl Overrides {
     pub fn effective(&self, group: &GroupName, from_file: &Settings) -> Settings {
         let mut settings = from_file.clone();
         for (key, value) in self.groups.get(group).into_iter().flatten() {
-            settings
-                .set(*key, value)
-                .expect("every override was checked when it came in");
+            settings.set(*key, value).expect("every override was checked when it came in");
         }
         settings
     }
@@ -164,47 +141,25 @@ impl Overrides {
     }
 
     /// What status shows: the value of each key and where it comes from.
-    pub fn describe(
-        &self,
-        group: &GroupName,
-        effective: &Settings,
-    ) -> BTreeMap<String, SettingStatus> {
+    pub fn describe(&self, group: &GroupName, effective: &Settings) -> BTreeMap<String, SettingStatus> {
         let set = self.groups.get(group);
         let origin = |key| {
-            if set.is_some_and(|keys| keys.contains_key(&key)) {
-                Origin::Set
-            } else {
-                Origin::Config
-            }
+            if set.is_some_and(|keys| keys.contains_key(&key)) { Origin::Set } else { Origin::Config }
         };
         Key::ALL
             .into_iter()
-            .map(|key| {
-                (
-                    key.to_string(),
-                    SettingStatus {
-                        value: effective.text(key),
-                        origin: origin(key),
-                    },
-                )
-            })
+            .map(|key| (key.to_string(), SettingStatus { value: effective.text(key), origin: origin(key) }))
             .collect()
     }
 }
 
-fn read_group<'t>(
-    sheet: &mut Sheet<'t>,
-    section: &crate::config::Section<'t>,
-) -> BTreeMap<Key, String> {
+fn read_group<'t>(sheet: &mut Sheet<'t>, section: &crate::config::Section<'t>) -> BTreeMap<Key, String> {
     let known: Vec<&str> = Key::ALL.iter().map(|key| key.as_str()).collect();
     sheet.only(section, &known);
     let mut keys = BTreeMap::new();
     for key in Key::ALL {
         let mut probe = Settings::default();
-        if sheet
-            .value(section, key.as_str(), |text| probe.set(key, text))
-            .is_some()
-        {
+        if sheet.value(section, key.as_str(), |text| probe.set(key, text)).is_some() {
             keys.insert(key, probe.text(key));
         }
     }
@@ -218,9 +173,7 @@ fn change_one(keys: &mut BTreeMap<Key, String>, name: &str, value: &str) -> Resu
         return Ok(());
     }
     let mut probe = Settings::default();
-    probe
-        .set(key, value)
-        .map_err(|reason| format!("{key}: {reason}"))?;
+    probe.set(key, value).map_err(|reason| format!("{key}: {reason}"))?;
     keys.insert(key, probe.text(key));
     Ok(())
 }
@@ -235,10 +188,7 @@ mod tests {
     }
 
     fn wanted(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     fn db() -> GroupName {
@@ -250,12 +200,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let file = dir.path().join("overrides.toml");
         let mut overrides = Overrides::load(&file).expect("missing is empty");
-        overrides
-            .change(
-                &db(),
-                &wanted(&[("mode", "sync"), ("queue.memory", "8192KiB")]),
-            )
-            .expect("good");
+        overrides.change(&db(), &wanted(&[("mode", "sync"), ("queue.memory", "8192KiB")])).expect("good");
         overrides.save(&file).expect("saved");
 
         let mut restarted = Overrides::load(&file).expect("reads back");
@@ -265,56 +210,22 @@ mod tests {
         assert_eq!(after.mode, Mode::Sync);
         assert_eq!(after.queue_memory_bytes, 8 << 20);
         let shown = restarted.describe(&db(), &after);
-        assert_eq!(
-            shown["mode"],
-            SettingStatus {
-                value: "sync".into(),
-                origin: Origin::Set
-            }
-        );
-        assert_eq!(
-            shown["queue.memory"],
-            SettingStatus {
-                value: "8MiB".into(),
-                origin: Origin::Set
-            }
-        );
-        assert_eq!(
-            shown["policy"],
-            SettingStatus {
-                value: "degrade".into(),
-                origin: Origin::Config
-            }
-        );
+        assert_eq!(shown["mode"], SettingStatus { value: "sync".into(), origin: Origin::Set });
+        assert_eq!(shown["queue.memory"], SettingStatus { value: "8MiB".into(), origin: Origin::Set });
+        assert_eq!(shown["policy"], SettingStatus { value: "degrade".into(), origin: Origin::Config });
         assert_eq!(shown.len(), Key::ALL.len());
 
-        restarted
-            .change(
-                &db(),
-                &wanted(&[("mode", "default"), ("queue.memory", "default")]),
-            )
-            .expect("good");
+        restarted.change(&db(), &wanted(&[("mode", "default"), ("queue.memory", "default")])).expect("good");
         assert_eq!(restarted, Overrides::default());
         restarted.save(&file).expect("saved");
-        assert_eq!(
-            Overrides::load(&file).expect("reads back"),
-            Overrides::default()
-        );
-        assert_eq!(
-            restarted.effective(&db(), &config().groups[0].settings),
-            config().groups[0].settings
-        );
+        assert_eq!(Overrides::load(&file).expect("reads back"), Overrides::default());
+        assert_eq!(restarted.effective(&db(), &config().groups[0].settings), config().groups[0].settings);
     }
 
     #[test]
     fn a_bad_change_changes_nothing_and_names_every_mistake() {
         let mut overrides = Overrides::default();
-        let wrong = wanted(&[
-            ("mode", "asinc"),
-            ("hold", "30s"),
-            ("queue.memry", "8MiB"),
-            ("journal", "1GiB"),
-        ]);
+        let wrong = wanted(&[("mode", "asinc"), ("hold", "30s"), ("queue.memry", "8MiB"), ("journal", "1GiB")]);
         let reasons = overrides.change(&db(), &wrong).expect_err("wrong");
         assert_eq!(reasons.len(), 3, "{reasons:?}");
         assert_eq!(overrides, Overrides::default());
@@ -332,12 +243,7 @@ mod tests {
     #[test]
     fn a_group_that_left_the_configuration_is_told() {
         let mut overrides = Overrides::default();
-        overrides
-            .change(
-                &GroupName::parse("old").expect("a name"),
-                &wanted(&[("mode", "sync")]),
-            )
-            .expect("good");
+        overrides.change(&GroupName::parse("old").expect("a name"), &wanted(&[("mode", "sync")])).expect("good");
         let told = overrides.unused(&config());
         assert!(told.len() == 1 && told[0].contains("group old"), "{told:?}");
     }
@@ -351,11 +257,6 @@ mod tests {
         std::fs::write(&file, "[db]\nmode = \"sync\"\n").expect("write");
         let error = Overrides::default().save(&file).expect_err("in the way");
         assert!(error.contains("cannot be written"), "{error}");
-        assert!(
-            Overrides::load(&file)
-                .expect("old")
-                .groups
-                .contains_key(&db())
-        );
+        assert!(Overrides::load(&file).expect("old").groups.contains_key(&db()));
     }
 }

@@ -3,9 +3,7 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
-use crate::api::{
-    GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, Status, SyncStatus,
-};
+use crate::api::{GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, Status, SyncStatus};
 use crate::config::units::{show_seconds, show_size};
 
 /// Colours, or none.
@@ -37,11 +35,7 @@ impl Paint {
             Colour::Bad => "1;31",
             Colour::Head => "1",
         };
-        if self.on {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -53,12 +47,7 @@ pub fn needs_attention(group: &GroupStatus) -> bool {
 
 /// The whole answer of `status`.
 pub fn status(status: &Status, paint: &Paint) -> String {
-    let head = format!(
-        "{}  farshore {}, up {}",
-        status.node,
-        status.version,
-        show_seconds(status.uptime_s)
-    );
+    let head = format!("{}  farshore {}, up {}", status.node, status.version, show_seconds(status.uptime_s));
     let mut text = paint.with(Colour::Head, &head) + "\n";
     for warning in &status.warnings {
         text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), clean(warning));
@@ -74,16 +63,7 @@ pub fn status(status: &Status, paint: &Paint) -> String {
 
 /// One line per group, then what needs an eye.
 fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
-    let mut table = Table::new([
-        "GROUP",
-        "ROLE",
-        "MODE",
-        "STATE",
-        "PROTECTION",
-        "LINK",
-        "LAG",
-        "DIRTY",
-    ]);
+    let mut table = Table::new(["GROUP", "ROLE", "MODE", "STATE", "PROTECTION", "LINK", "LAG", "DIRTY"]);
     for group in groups {
         let peer = group.peers.first();
         table.row([
@@ -94,9 +74,7 @@ fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
             plain(group.protection.as_str()),
             plain(&links(&group.peers)),
             plain(&peer.map_or("-".to_owned(), lag)),
-            plain(&show_size(
-                group.volumes.iter().map(|volume| volume.dirty_bytes).sum(),
-            )),
+            plain(&show_size(group.volumes.iter().map(|volume| volume.dirty_bytes).sum())),
         ]);
     }
     let mut text = table.text("", paint);
@@ -111,16 +89,11 @@ fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
 }
 
 fn notes(group: &GroupStatus) -> Vec<String> {
-    let reason = group
-        .reason
+    let reason = group.reason.iter().map(|reason| format!("{}: {reason}", group.state));
+    let broken = group
+        .volumes
         .iter()
-        .map(|reason| format!("{}: {reason}", group.state));
-    let broken = group.volumes.iter().filter_map(|volume| {
-        volume
-            .error
-            .as_ref()
-            .map(|error| format!("volume {}: {error}", volume.name))
-    });
+        .filter_map(|volume| volume.error.as_ref().map(|error| format!("volume {}: {error}", volume.name)));
     reason
         .chain(broken)
         .chain(group.warnings.iter().cloned())
@@ -132,13 +105,8 @@ fn notes(group: &GroupStatus) -> Vec<String> {
 fn page(group: &GroupStatus, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
-    let mut text = format!(
-        "{name}  {}, mode {}, {state}\n",
-        clean(group.role.as_str()),
-        clean(&group.mode)
-    );
-    let mut line =
-        |title: &str, content: &str| text += &format!("  {title:<12}{}\n", clean(content));
+    let mut text = format!("{name}  {}, mode {}, {state}\n", clean(group.role.as_str()), clean(&group.mode));
+    let mut line = |title: &str, content: &str| text += &format!("  {title:<12}{}\n", clean(content));
     line("Now", state_words(group));
     line("Protection", &protection_words(group));
     if let Some(reason) = &group.reason {
@@ -159,11 +127,7 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
     if let Some(journal) = &group.journal {
         line(
             "Journal",
-            &format!(
-                "{} not yet applied, of {}",
-                show_size(journal.bytes),
-                show_size(journal.limit_bytes)
-            ),
+            &format!("{} not yet applied, of {}", show_size(journal.bytes), show_size(journal.limit_bytes)),
         );
     }
     let settings: Vec<String> = group
@@ -173,10 +137,7 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
         .map(|(key, setting)| format!("{key} = {}", setting.value))
         .collect();
     if !settings.is_empty() {
-        line(
-            "Set",
-            &format!("{} (wins over the configuration file)", settings.join(", ")),
-        );
+        line("Set", &format!("{} (wins over the configuration file)", settings.join(", ")));
     }
     text.push('\n');
     text + &volumes(group, paint)
@@ -184,25 +145,15 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
 
 fn state_words(group: &GroupStatus) -> &'static str {
     match (&group.state, &group.role) {
-        (GroupState::Logging, Role::Primary) => {
-            "writes are marked only; the copy falls behind until the next sync"
-        }
+        (GroupState::Logging, Role::Primary) => "writes are marked only; the copy falls behind until the next sync",
         (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
         (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",
-        (GroupState::Syncing, Role::Primary) => {
-            "dirty regions travel; until it ends the copy is no consistent image"
-        }
-        (GroupState::Syncing, _) => {
-            "dirty regions arrive; until it ends this copy is no consistent image"
-        }
-        (GroupState::CatchingUp, _) => {
-            "in order again; the mode's promise holds once it has caught up"
-        }
+        (GroupState::Syncing, Role::Primary) => "dirty regions travel; until it ends the copy is no consistent image",
+        (GroupState::Syncing, _) => "dirty regions arrive; until it ends this copy is no consistent image",
+        (GroupState::CatchingUp, _) => "in order again; the mode's promise holds once it has caught up",
         (GroupState::Replicating, _) => "the mode's promise holds",
         (GroupState::Holding, _) => "the link is down; writers wait for it",
-        (GroupState::Paused, _) => {
-            "applying stands still; nothing is lost, and it goes on when the cause is mended"
-        }
+        (GroupState::Paused, _) => "applying stands still; nothing is lost, and it goes on when the cause is mended",
         (GroupState::Failed, _) => "stopped for good; mend the cause, then restart the daemon",
         (GroupState::Other(_), _) => "a state this version of the command does not know",
     }
@@ -211,17 +162,11 @@ fn state_words(group: &GroupStatus) -> &'static str {
 fn protection_words(group: &GroupStatus) -> String {
     let words = match &group.protection {
         Protection::BothDurable => "an acknowledged write is durable on both nodes",
-        Protection::BothReceived => {
-            "an acknowledged write is complete here and in the peer's memory"
-        }
-        Protection::Queued => {
-            "an acknowledged write is complete here and queued; losing this node loses the queue"
-        }
+        Protection::BothReceived => "an acknowledged write is complete here and in the peer's memory",
+        Protection::Queued => "an acknowledged write is complete here and queued; losing this node loses the queue",
         Protection::LocalOnly => "an acknowledged write is complete on this node only",
         Protection::Held => "writes are not acknowledged until the peer is back",
-        Protection::None if group.role == Role::Secondary => {
-            "this node keeps the copy; the primary acknowledges"
-        }
+        Protection::None if group.role == Role::Secondary => "this node keeps the copy; the primary acknowledges",
         Protection::None => "nothing is served here",
         Protection::Other(word) => word,
     };
@@ -229,29 +174,18 @@ fn protection_words(group: &GroupStatus) -> String {
 }
 
 fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str, &str)) {
-    let mut link = format!(
-        "{}: {} for {}",
-        peer.node,
-        peer.link,
-        show_seconds(peer.link_since_s)
-    );
+    let mut link = format!("{}: {} for {}", peer.node, peer.link, show_seconds(peer.link_since_s));
     if let Some(reason) = &peer.link_reason {
         link += &format!(" ({reason})");
     }
     line("Peer", &link);
     if group.role == Role::Primary {
-        line(
-            "Behind",
-            &format!("{}; {} dirty", lag(peer), show_size(peer.dirty_bytes)),
-        );
+        line("Behind", &format!("{}; {} dirty", lag(peer), show_size(peer.dirty_bytes)));
     } else if peer.lag_bytes.is_some() || peer.lag_seconds.is_some() {
         line("Behind", &lag(peer));
     }
     let point = match &peer.recovery_point {
-        Some(point) => format!(
-            "{} (primary's clock), sequence {}",
-            point.time, point.sequence
-        ),
+        Some(point) => format!("{} (primary's clock), sequence {}", point.time, point.sequence),
         None => "no consistent point now".to_owned(),
     };
     line("Copy is at", &point);
@@ -260,11 +194,7 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
 fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
     let queue = &group.queue;
     let percent = |part: u64, whole: u64| {
-        if whole == 0 {
-            0
-        } else {
-            (part as f64 / whole as f64 * 100.0).round() as u64
-        }
+        if whole == 0 { 0 } else { (part as f64 / whole as f64 * 100.0).round() as u64 }
     };
     line(
         "Queue",
@@ -295,11 +225,8 @@ fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
 fn volumes(group: &GroupStatus, paint: &Paint) -> String {
     let mut table = Table::new(["VOLUME", "SIZE", "DIRTY", "CLIENTS", "DEVICE"]);
     for volume in &group.volumes {
-        let device = if volume.direct {
-            volume.device.clone()
-        } else {
-            format!("{} (through the page cache)", volume.device)
-        };
+        let device =
+            if volume.direct { volume.device.clone() } else { format!("{} (through the page cache)", volume.device) };
         let (device, mark) = match &volume.error {
             Some(error) => (format!("{device}: {error}"), Some(Colour::Bad)),
             None => (device, None),
@@ -318,18 +245,11 @@ fn volumes(group: &GroupStatus, paint: &Paint) -> String {
 /// `45 %, 1.2 GiB of 3 GiB, 11.8 MiB/s, 2 min 3 s left`.
 pub fn sync_line(sync: &SyncStatus) -> String {
     let left_bytes = sync.total_bytes.saturating_sub(sync.done_bytes);
-    let percent = if sync.total_bytes == 0 {
-        100.0
-    } else {
-        sync.done_bytes as f64 / sync.total_bytes as f64 * 100.0
-    };
+    let percent = if sync.total_bytes == 0 { 100.0 } else { sync.done_bytes as f64 / sync.total_bytes as f64 * 100.0 };
     let left = if left_bytes == 0 {
         "ending".to_owned()
     } else if sync.rate_bytes_per_s >= 1.0 {
-        format!(
-            "{} left",
-            show_seconds(left_bytes as f64 / sync.rate_bytes_per_s)
-        )
+        format!("{} left", show_seconds(left_bytes as f64 / sync.rate_bytes_per_s))
     } else {
         "standing still".to_owned()
     };
@@ -337,11 +257,7 @@ pub fn sync_line(sync: &SyncStatus) -> String {
         "{}{:.0} %, {} of {}, {}/s, {left}",
         if sync.full { "full, " } else { "" },
         // Never 100 before the end.
-        if left_bytes > 0 {
-            percent.min(99.0).floor()
-        } else {
-            100.0
-        },
+        if left_bytes > 0 { percent.min(99.0).floor() } else { 100.0 },
         show_size(sync.done_bytes),
         show_size(sync.total_bytes),
         show_size(sync.rate_bytes_per_s.max(0.0) as u64),
@@ -362,10 +278,8 @@ fn links(peers: &[PeerStatus]) -> String {
         [] => "-".to_owned(),
         [peer] => peer.link.to_string(),
         many => {
-            let up = many
-                .iter()
-                .filter(|peer| matches!(peer.link, LinkState::Connected | LinkState::Congested))
-                .count();
+            let up =
+                many.iter().filter(|peer| matches!(peer.link, LinkState::Connected | LinkState::Congested)).count();
             format!("{up} of {} connected", many.len())
         }
     }
@@ -381,9 +295,7 @@ fn colour(group: &GroupStatus) -> Colour {
 
 /// Reasons may carry what a peer sent: control characters never reach the terminal.
 fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn plain(text: &str) -> Cell {
@@ -399,9 +311,7 @@ struct Table<const N: usize> {
 
 impl<const N: usize> Table<N> {
     fn new(head: [&str; N]) -> Self {
-        Self {
-            rows: vec![head.map(|title| (title.to_owned(), Some(Colour::Head)))],
-        }
+        Self { rows: vec![head.map(|title| (title.to_owned(), Some(Colour::Head)))] }
     }
 
     fn row(&mut self, cells: [Cell; N]) {
@@ -420,11 +330,7 @@ impl<const N: usize> Table<N> {
             let mut line = indent.to_owned();
             for (column, (width, (text, colour))) in widths.iter().zip(row).enumerate() {
                 // Padding stands outside the colour: its codes have no width.
-                let pad = if column + 1 == N {
-                    0
-                } else {
-                    width - text.chars().count() + 2
-                };
+                let pad = if column + 1 == N { 0 } else { width - text.chars().count() + 2 };
                 line += &colour.map_or(text.clone(), |colour| paint.with(colour, text));
                 line += &" ".repeat(pad);
             }

@@ -1,9 +1,11 @@
 //! The commands as operators and scripts meet them: words out, exit codes true. The daemon is a puppet here.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use farshore::api::*;
 
@@ -46,9 +48,7 @@ impl Puppet {
         let heard = asked.clone();
         let (ready, wait) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("runtime");
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let listener = server::bind(&socket).expect("bind");
@@ -116,25 +116,13 @@ fn wrong_usage_exits_with_3() {
         (&["staus"], "status"),
         (&["status", "--jsn"], "--json"),
         (&["wait", "db"], "--for"),
-        (
-            &["wait", "db", "--for", "replicatng"],
-            "did you mean \"replicating\"?",
-        ),
-        (
-            &["wait", "db", "--for", "replicating", "--timeout", "10"],
-            "has no unit",
-        ),
+        (&["wait", "db", "--for", "replicatng"], "did you mean \"replicating\"?"),
+        (&["wait", "db", "--for", "replicating", "--timeout", "10"], "has no unit"),
         (&["set", "db"], "KEY=VALUE"),
         (&["set", "db", "mode"], "not KEY=VALUE"),
         (&["set", "db", "mode=sync", "mode=async"], "given twice"),
-        (
-            &["init", "--near", "10.0.0.1", "--far", "10.0.0.2:/dev/sdb"],
-            "--near",
-        ),
-        (
-            &["status", "--socket", "x", "--node", "alpha"],
-            "cannot be used with",
-        ),
+        (&["init", "--near", "10.0.0.1", "--far", "10.0.0.2:/dev/sdb"], "--near"),
+        (&["status", "--socket", "x", "--node", "alpha"], "cannot be used with"),
         (&["config"], "check"),
     ] {
         expect(&farshore(arguments), 3, part);
@@ -152,21 +140,13 @@ fn help_and_version_are_no_mistake() {
 fn an_absent_daemon_is_a_failure_that_says_how_to_start_it() {
     let dir = tempfile::tempdir().expect("dir");
     let socket = dir.path().join("control.sock");
-    for command in [
-        &["status"][..],
-        &["logging", "db"],
-        &["wait", "db", "--for", "logging"],
-        &["sync", "db", "--wait"],
-    ] {
+    for command in [&["status"][..], &["logging", "db"], &["wait", "db", "--for", "logging"], &["sync", "db", "--wait"]]
+    {
         let output = farshore(&[command, &["--socket", socket.to_str().expect("text")]].concat());
         expect(&output, 2, "start it with: farshore serve");
         assert!(told(&output).contains(socket.to_str().expect("text")));
     }
-    expect(
-        &farshore(&["status", "--config", "/no/such/farshore.toml"]),
-        2,
-        "farshore config example",
-    );
+    expect(&farshore(&["status", "--config", "/no/such/farshore.toml"]), 2, "farshore config example");
 }
 
 #[test]
@@ -179,33 +159,16 @@ fn the_socket_is_found_through_the_configuration() {
                 secondary = \"beta\"\n[groups.db.volumes.v]\nalpha = \"/a\"\nbeta = \"/a\"\n";
     std::fs::write(&file, text).expect("write");
     let file = file.to_str().expect("text");
-    expect(
-        &farshore(&["status", "--config", file, "--node", "alpha"]),
-        0,
-        "replicating",
-    );
+    expect(&farshore(&["status", "--config", file, "--node", "alpha"]), 0, "replicating");
     let by_environment = Command::new(env!("CARGO_BIN_EXE_farshore"))
         .args(["status", "db", "--node", "alpha"])
         .env("FARSHORE_CONFIG", file)
         .output()
         .expect("runs");
     expect(&by_environment, 0, "replicating");
-    expect(
-        &farshore(&["status", "--config", file, "--node", "alhpa"]),
-        2,
-        "did you mean \"alpha\"?",
-    );
-    expect(
-        &farshore(&["status", "--config", file]),
-        2,
-        "choose one of \"alpha\" and \"beta\" with --node",
-    );
-    assert_eq!(
-        puppet.asked()[1],
-        Request::Status {
-            group: Some("db".into())
-        }
-    );
+    expect(&farshore(&["status", "--config", file, "--node", "alhpa"]), 2, "did you mean \"alpha\"?");
+    expect(&farshore(&["status", "--config", file]), 2, "choose one of \"alpha\" and \"beta\" with --node");
+    assert_eq!(puppet.asked()[1], Request::Status { group: Some("db".into()) });
 }
 
 #[test]
@@ -215,22 +178,13 @@ fn status_exits_with_1_when_a_group_needs_an_operator() {
     let json = puppet.run(&["status", "--json"]);
     expect(&json, 1, "\"schema\":\"farshore-status/1\"");
     assert_eq!(said(&json).lines().count(), 1);
-    assert!(
-        !said(&puppet.run(&["status"])).contains('\u{1b}'),
-        "no colours into a pipe"
-    );
+    assert!(!said(&puppet.run(&["status"])).contains('\u{1b}'), "no colours into a pipe");
 }
 
 #[test]
 fn commands_report_success_warning_and_refusal() {
-    let warned = Reply::Ok {
-        message: "db: promoted".into(),
-        warnings: vec!["12 writes may be lost".into()],
-    };
-    let refused = Reply::error(
-        ErrorCode::Refused,
-        "beta may still be primary; stop it, or use --force",
-    );
+    let warned = Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()] };
+    let refused = Reply::error(ErrorCode::Refused, "beta may still be primary; stop it, or use --force");
     let puppet = Puppet::start(vec![
         Reply::ok("db: logging"),
         refused,
@@ -241,97 +195,37 @@ fn commands_report_success_warning_and_refusal() {
         Reply::ok("db: syncing"),
     ]);
     expect(&puppet.run(&["logging", "db"]), 0, "db: logging");
-    expect(
-        &puppet.run(&["promote", "db"]),
-        2,
-        "beta may still be primary",
-    );
-    expect(
-        &puppet.run(&["promote", "db", "--force"]),
-        1,
-        "warning: 12 writes may be lost",
-    );
+    expect(&puppet.run(&["promote", "db"]), 2, "beta may still be primary");
+    expect(&puppet.run(&["promote", "db", "--force"]), 1, "warning: 12 writes may be lost");
     expect(&puppet.run(&["demote", "db"]), 0, "secondary now");
-    expect(
-        &puppet.run(&["set", "db", "mode=sync", "queue.memory=8MiB"]),
-        0,
-        "mode = sync",
-    );
+    expect(&puppet.run(&["set", "db", "mode=sync", "queue.memory=8MiB"]), 0, "mode = sync");
     expect(&puppet.run(&["status", "web"]), 2, "no group \"web\"");
     expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
-    let settings = [
-        ("mode".to_owned(), "sync".to_owned()),
-        ("queue.memory".to_owned(), "8MiB".to_owned()),
-    ];
+    let settings = [("mode".to_owned(), "sync".to_owned()), ("queue.memory".to_owned(), "8MiB".to_owned())];
     let asked = puppet.asked();
-    assert_eq!(
-        asked[2],
-        Request::Promote {
-            group: "db".into(),
-            force: true
-        }
-    );
-    assert_eq!(
-        asked[4],
-        Request::Set {
-            group: "db".into(),
-            settings: settings.into()
-        }
-    );
-    assert_eq!(
-        asked[6],
-        Request::Sync {
-            group: "db".into(),
-            full: true
-        }
-    );
+    assert_eq!(asked[2], Request::Promote { group: "db".into(), force: true });
+    assert_eq!(asked[4], Request::Set { group: "db".into(), settings: settings.into() });
+    assert_eq!(asked[6], Request::Sync { group: "db".into(), full: true });
 }
 
 #[test]
 fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
-    let queuing = GroupStatus {
-        reason: Some("beta is unreachable".into()),
-        ..group(GroupState::Queuing)
-    };
-    let reached = Puppet::start(vec![
-        status(queuing.clone()),
-        status(group(GroupState::Replicating)),
-    ]);
-    expect(
-        &reached.run(&["wait", "db", "--for", "replicating", "--timeout", "60s"]),
-        0,
-        "db is replicating",
-    );
+    let queuing = GroupStatus { reason: Some("beta is unreachable".into()), ..group(GroupState::Queuing) };
+    let reached = Puppet::start(vec![status(queuing.clone()), status(group(GroupState::Replicating))]);
+    expect(&reached.run(&["wait", "db", "--for", "replicating", "--timeout", "60s"]), 0, "db is replicating");
     assert_eq!(reached.asked().len(), 2);
     let never = Puppet::start(vec![status(queuing)]);
     let late = never.run(&["wait", "db", "--for", "replicating", "--timeout", "10ms"]);
-    expect(
-        &late,
-        2,
-        "db is not replicating in time: it is queuing: beta is unreachable",
-    );
+    expect(&late, 2, "db is not replicating in time: it is queuing: beta is unreachable");
     let failed = Puppet::start(vec![status(group(GroupState::Failed))]);
-    expect(
-        &failed.run(&["wait", "db", "--for", "replicating"]),
-        2,
-        "will not reach replicating",
-    );
-    expect(
-        &failed.run(&["wait", "db", "--for", "failed"]),
-        0,
-        "db is failed",
-    );
+    expect(&failed.run(&["wait", "db", "--for", "replicating"]), 2, "will not reach replicating");
+    expect(&failed.run(&["wait", "db", "--for", "failed"]), 0, "db is failed");
 }
 
 #[test]
 fn sync_wait_follows_the_sync_to_its_end() {
     let syncing = GroupStatus {
-        sync: Some(SyncStatus {
-            full: false,
-            done_bytes: 1,
-            total_bytes: 2,
-            rate_bytes_per_s: 1.0,
-        }),
+        sync: Some(SyncStatus { full: false, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 1.0 }),
         ..group(GroupState::Syncing)
     };
     let script = |end: GroupState| {
@@ -344,27 +238,12 @@ fn sync_wait_follows_the_sync_to_its_end() {
         ]
     };
     let good = Puppet::start(script(GroupState::Replicating));
-    expect(
-        &good.run(&["sync", "db", "--wait"]),
-        0,
-        "the copy is up to date",
-    );
+    expect(&good.run(&["sync", "db", "--wait"]), 0, "the copy is up to date");
     assert_eq!(good.asked().len(), 5);
     let stopped = Puppet::start(script(GroupState::Logging));
-    expect(
-        &stopped.run(&["sync", "db", "--wait"]),
-        2,
-        "the sync of db was stopped",
-    );
-    let refused = Puppet::start(vec![Reply::error(
-        ErrorCode::Refused,
-        "db is a secondary here",
-    )]);
-    expect(
-        &refused.run(&["sync", "db", "--wait"]),
-        2,
-        "db is a secondary here",
-    );
+    expect(&stopped.run(&["sync", "db", "--wait"]), 2, "the sync of db was stopped");
+    let refused = Puppet::start(vec![Reply::error(ErrorCode::Refused, "db is a secondary here")]);
+    expect(&refused.run(&["sync", "db", "--wait"]), 2, "db is a secondary here");
     assert_eq!(refused.asked().len(), 1);
 }
 
@@ -383,24 +262,42 @@ fn a_reader_that_goes_away_is_no_mistake() {
 }
 
 #[test]
+fn a_watch_goes_on_until_its_reader_has_seen_enough() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Replicating))]);
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["status", "--watch", "--json", "--socket"])
+        .arg(puppet.socket())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let mut lines = BufReader::new(watching.stdout.take().expect("a pipe")).lines();
+    for _ in 0..2 {
+        assert!(lines.next().expect("a line").expect("text").starts_with("{\"schema\""));
+    }
+    drop(lines);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let code = loop {
+        if let Some(code) = watching.try_wait().expect("a child") {
+            break code;
+        }
+        if Instant::now() > deadline {
+            watching.kill().expect("ends");
+            panic!("it went on without a reader");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(code.code(), Some(0));
+}
+
+#[test]
 fn init_makes_a_configuration_that_passes_its_own_check() {
     let dir = tempfile::tempdir().expect("dir");
     let (file, secret) = (dir.path().join("farshore.toml"), dir.path().join("secret"));
     let path = |path: &Path| path.to_str().expect("text").to_owned();
-    let printed = farshore(&[
-        "init",
-        "--near",
-        "127.0.0.1:/dev/sdb",
-        "--far",
-        "127.0.0.2:/dev/sdb",
-    ]);
+    let printed = farshore(&["init", "--near", "127.0.0.1:/dev/sdb", "--far", "127.0.0.2:/dev/sdb"]);
     expect(&printed, 0, "[groups.main.volumes.data]");
     std::fs::write(dir.path().join("printed.toml"), said(&printed)).expect("write");
-    expect(
-        &farshore(&["config", "check", &path(&dir.path().join("printed.toml"))]),
-        0,
-        "sound",
-    );
+    expect(&farshore(&["config", "check", &path(&dir.path().join("printed.toml"))]), 0, "sound");
 
     let init = |near: &str| {
         farshore(&[
@@ -416,27 +313,12 @@ fn init_makes_a_configuration_that_passes_its_own_check() {
             "--create-secret",
         ])
     };
-    expect(
-        &init("east=10.0.0.1:/dev/sdb"),
-        0,
-        "farshore serve --config",
-    );
-    assert_eq!(
-        std::fs::metadata(&secret).expect("there").mode() & 0o7777,
-        0o600
-    );
+    expect(&init("east=10.0.0.1:/dev/sdb"), 0, "farshore serve --config");
+    assert_eq!(std::fs::metadata(&secret).expect("there").mode() & 0o7777, 0o600);
     // Across a network without encryption: sound, and loudly said.
-    expect(
-        &farshore(&["config", "check", &path(&file)]),
-        1,
-        "insecure = true",
-    );
+    expect(&farshore(&["config", "check", &path(&file)]), 1, "insecure = true");
     expect(&init("east=10.0.0.1:/dev/sdb"), 2, "exists already");
-    expect(
-        &farshore(&["init", "--near", "a=10.0.0.1:/x", "--far", "a=10.0.0.1:/x"]),
-        3,
-        "both sides are called",
-    );
+    expect(&farshore(&["init", "--near", "a=10.0.0.1:/x", "--far", "a=10.0.0.1:/x"]), 3, "both sides are called");
 }
 
 #[test]
@@ -444,11 +326,7 @@ fn the_example_passes_its_own_check() {
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("farshore.toml");
     std::fs::write(&file, farshore(&["config", "example"]).stdout).expect("write");
-    expect(
-        &farshore(&["config", "check", file.to_str().expect("text")]),
-        0,
-        "sound",
-    );
+    expect(&farshore(&["config", "check", file.to_str().expect("text")]), 0, "sound");
 }
 
 #[test]
@@ -459,23 +337,16 @@ fn serve_refuses_before_it_touches_anything() {
                 [nodes.beta]\naddress = \"127.0.0.2:1\"\nstate = \"/b\"\n[groups.db]\nprimary = \"alpha\"\n\
                 secondary = \"beta\"\n[groups.db.volumes.v]\nalpha = \"disk\"\nbeta = \"/a\"\n";
     std::fs::write(&file, text).expect("write");
-    let serve = |node: &str| {
-        farshore(&[
-            "serve",
-            "--config",
-            file.to_str().expect("text"),
-            "--node",
-            node,
-        ])
-    };
+    let serve = |node: &str| farshore(&["serve", "--config", file.to_str().expect("text"), "--node", node]);
     let output = serve("alpha");
     expect(&output, 2, "secret does not exist");
-    assert!(
-        told(&output).contains("disk does not exist"),
-        "both problems at once: {}",
-        told(&output)
-    );
+    assert!(told(&output).contains("disk does not exist"), "both problems at once: {}", told(&output));
     assert!(!dir.path().join("state").exists());
+    std::fs::write(dir.path().join("disk"), [0; 512]).expect("write");
+    farshore::config::create_secret(&dir.path().join("secret")).expect("secret");
+    std::fs::create_dir(dir.path().join("state")).expect("mkdir");
+    std::fs::write(dir.path().join("state/overrides.toml"), "[db]\nmode = \"fast\"\n").expect("write");
+    expect(&serve("alpha"), 2, "overrides.toml:2:8: mode: \"fast\" is not a mode");
     expect(&serve("gamma"), 2, "choose one of \"alpha\" and \"beta\"");
 }
 
@@ -485,18 +356,9 @@ fn inspect_names_a_file_and_never_writes() {
     let file = dir.path().join("journal");
     std::fs::write(&file, b"FSHBATCH rest").expect("write");
     let inspect = |name: &Path| farshore(&["inspect", name.to_str().expect("text")]);
-    let before = std::fs::metadata(&file)
-        .expect("there")
-        .modified()
-        .expect("time");
+    let before = std::fs::metadata(&file).expect("there").modified().expect("time");
     assert!(said(&inspect(&file)).contains("journal of a group"));
-    assert_eq!(
-        std::fs::metadata(&file)
-            .expect("there")
-            .modified()
-            .expect("time"),
-        before
-    );
+    assert_eq!(std::fs::metadata(&file).expect("there").modified().expect("time"), before);
     expect(&inspect(dir.path()), 2, "not a plain file");
     expect(&inspect(&dir.path().join("none")), 2, "cannot be read");
     std::fs::write(&file, b"something else").expect("write");

@@ -9,15 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn cases(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests")
-        .join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
     let entries = std::fs::read_dir(&folder).expect("the folder of cases");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
-    files.retain(|file| {
-        file.extension()
-            .is_some_and(|extension| extension == "toml")
-    });
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
     assert!(!files.is_empty());
     files
@@ -40,8 +35,7 @@ fn furnish(dir: &Path) {
     std::fs::hard_link(dir.join("disk-b"), dir.join("other-name-of-b")).expect("hard link");
     std::fs::create_dir_all(dir.join("alpha-state/inner")).expect("dir");
     std::fs::write(dir.join("alpha-state/inner/disk"), [0; 512]).expect("disk");
-    std::os::unix::fs::symlink("alpha-state/inner/disk", dir.join("link-into-state"))
-        .expect("symlink");
+    std::os::unix::fs::symlink("alpha-state/inner/disk", dir.join("link-into-state")).expect("symlink");
 }
 
 fn check(case: &Path) -> (Output, String) {
@@ -51,23 +45,15 @@ fn check(case: &Path) -> (Output, String) {
     let file = dir.path().join("farshore.toml");
     std::fs::write(&file, &text).expect("copy");
     let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
-    command
-        .args(["config", "check"])
-        .arg(&file)
-        .env_remove("FARSHORE_CONFIG");
-    let first = String::from_utf8_lossy(&text)
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    command.args(["config", "check"]).arg(&file).env_remove("FARSHORE_CONFIG");
+    let first = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
     match first.strip_prefix("# check as: ") {
         Some("host") => {}
         Some(node) => drop(command.args(["--node", node])),
         None => drop(command.args(["--node", "alpha"])),
     }
     let output = command.output().expect("the command runs");
-    let told =
-        String::from_utf8_lossy(&output.stderr).replace(&dir.path().display().to_string(), "DIR");
+    let told = String::from_utf8_lossy(&output.stderr).replace(&dir.path().display().to_string(), "DIR");
     (output, told)
 }
 
@@ -78,12 +64,7 @@ fn valid_files_load() {
         let warned = std::fs::read_to_string(case.with_extension("txt")).unwrap_or_default();
         assert_eq!(told, warned, "{}", case.display());
         let expected = if warned.is_empty() { 0 } else { 1 };
-        assert_eq!(
-            output.status.code(),
-            Some(expected),
-            "{}: {told}",
-            case.display()
-        );
+        assert_eq!(output.status.code(), Some(expected), "{}: {told}", case.display());
     }
 }
 
@@ -107,19 +88,13 @@ fn invalid_files_fail_with_every_problem_at_once() {
 fn a_file_that_is_no_configuration_is_explained() {
     let dir = tempfile::tempdir().expect("dir");
     let check = |file: &Path| {
-        let output = Command::new(env!("CARGO_BIN_EXE_farshore"))
-            .args(["config", "check"])
-            .arg(file)
-            .output();
+        let output = Command::new(env!("CARGO_BIN_EXE_farshore")).args(["config", "check"]).arg(file).output();
         let output = output.expect("the command runs");
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).expect("text")
     };
     let missing = check(&dir.path().join("none.toml"));
-    assert!(
-        missing.contains("cannot be read") && missing.contains("farshore config example"),
-        "{missing}"
-    );
+    assert!(missing.contains("cannot be read") && missing.contains("farshore config example"), "{missing}");
     assert!(check(dir.path()).contains("cannot be read"));
     let binary = dir.path().join("binary");
     std::fs::write(&binary, [b'a', 0xff, 0xfe]).expect("write");
@@ -134,15 +109,8 @@ fn a_state_directory_that_cannot_be_written_is_told() {
     let text = std::fs::read_to_string(case).expect("case");
     let dir = tempfile::tempdir().expect("dir");
     let read_only = dir.path().join("read-only.toml");
-    std::fs::write(
-        &read_only,
-        text.replace("\"alpha-state\"", "\"/proc/self\""),
-    )
-    .expect("write");
+    std::fs::write(&read_only, text.replace("\"alpha-state\"", "\"/proc/self\"")).expect("write");
     let (output, told) = check(&read_only);
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(
-        told.contains("state: /proc/self cannot be written"),
-        "{told}"
-    );
+    assert!(told.contains("state: /proc/self cannot be written"), "{told}");
 }

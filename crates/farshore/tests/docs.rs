@@ -8,9 +8,7 @@ use farshore::args::Args;
 use farshore::config::{Key, Settings, example};
 
 fn manual(name: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
-        .join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
@@ -20,19 +18,10 @@ fn tells_of<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
     let missing: Vec<&str> = words
         .into_iter()
         .filter(|word| {
-            ![
-                format!("`{word}`"),
-                format!("`{word} "),
-                format!("\"{word}\""),
-            ]
-            .iter()
-            .any(|form| text.contains(form))
+            ![format!("`{word}`"), format!("`{word} "), format!("\"{word}\"")].iter().any(|form| text.contains(form))
         })
         .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/{manual_name} does not tell of {missing:?}"
-    );
+    assert!(missing.is_empty(), "docs/{manual_name} does not tell of {missing:?}");
 }
 
 #[test]
@@ -52,10 +41,7 @@ fn the_defaults_in_the_manual_are_the_real_ones() {
     let text = manual("config.md");
     let defaults = Settings::default();
     for key in Key::ALL {
-        let row = text
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{key}` |")))
-            .expect(key.as_str());
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).expect("a row for each key");
         let value = defaults.text(key);
         assert!(
             row.contains(&format!("`{value}`")) || row.contains(&format!("`\"{value}\"`")),
@@ -68,25 +54,12 @@ fn the_defaults_in_the_manual_are_the_real_ones() {
 fn every_command_and_every_option_is_described() {
     let root = Args::command();
     let text = manual("cli.md");
-    for command in root
-        .get_subcommands()
-        .filter(|command| command.get_name() != "config")
-    {
+    for command in root.get_subcommands().filter(|command| command.get_name() != "config") {
         tells_of("cli.md", [command.get_name()]);
-        let row = text
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{}", command.get_name())))
-            .expect("a row");
-        for option in command
-            .get_arguments()
-            .filter_map(|argument| argument.get_long())
-        {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{}", command.get_name()))).expect("a row");
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
             let common = ["config", "node", "socket", "help"].contains(&option);
-            assert!(
-                common || row.contains(&format!("--{option}")),
-                "{}: --{option}",
-                command.get_name()
-            );
+            assert!(common || row.contains(&format!("--{option}")), "{}: --{option}", command.get_name());
         }
     }
     tells_of("cli.md", ["config check", "config example"]);

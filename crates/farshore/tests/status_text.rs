@@ -29,18 +29,12 @@ fn peer() -> PeerStatus {
         lag_bytes: Some(3 * MIB / 2),
         lag_seconds: Some(0.42),
         dirty_bytes: 0,
-        recovery_point: Some(RecoveryPoint {
-            sequence: 81_204,
-            time: "2026-11-21T03:12:41.123Z".into(),
-        }),
+        recovery_point: Some(RecoveryPoint { sequence: 81_204, time: "2026-11-21T03:12:41.123Z".into() }),
     }
 }
 
 fn group(name: &str) -> GroupStatus {
-    let setting = |value: &str, origin| SettingStatus {
-        value: value.into(),
-        origin,
-    };
+    let setting = |value: &str, origin| SettingStatus { value: value.into(), origin };
     GroupStatus {
         name: name.into(),
         role: Role::Primary,
@@ -48,10 +42,7 @@ fn group(name: &str) -> GroupStatus {
         state: GroupState::Replicating,
         protection: Protection::Queued,
         reason: None,
-        volumes: vec![
-            volume("data", 10 * GIB, "/dev/sdb"),
-            volume("log", GIB, "/dev/mapper/vg-log"),
-        ],
+        volumes: vec![volume("data", 10 * GIB, "/dev/sdb"), volume("log", GIB, "/dev/mapper/vg-log")],
         queue: QueueStatus {
             bytes: 3 * MIB / 2,
             items: 46,
@@ -117,15 +108,10 @@ db  primary, mode async, replicating
 fn a_sync_after_an_outage() {
     let mut db = group("db");
     db.state = GroupState::Syncing;
-    db.reason =
-        Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
+    db.reason = Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
     db.queue.blocked_ms = 1_340;
-    db.sync = Some(SyncStatus {
-        full: false,
-        done_bytes: 461 * MIB,
-        total_bytes: GIB,
-        rate_bytes_per_s: 11.8 * MIB as f64,
-    });
+    db.sync =
+        Some(SyncStatus { full: false, done_bytes: 461 * MIB, total_bytes: GIB, rate_bytes_per_s: 11.8 * MIB as f64 });
     db.peers[0].dirty_bytes = 563 * MIB;
     db.peers[0].recovery_point = None;
     db.volumes[0].dirty_bytes = 563 * MIB;
@@ -161,10 +147,7 @@ fn a_secondary_that_lost_its_primary() {
     db.protection = Protection::None;
     db.reason = Some("alpha has not been heard of for 40 s".into());
     db.settings.clear();
-    db.journal = Some(JournalStatus {
-        bytes: 3 * MIB,
-        limit_bytes: 256 * MIB,
-    });
+    db.journal = Some(JournalStatus { bytes: 3 * MIB, limit_bytes: 256 * MIB });
     db.peers[0] = PeerStatus {
         node: "alpha".into(),
         link: LinkState::Disconnected,
@@ -208,8 +191,7 @@ fn several_groups_and_what_needs_an_eye() {
     mail.protection = Protection::BothDurable;
     mail.warnings = vec!["the queue was more than 80 % full".into()];
     let mut status = status(vec![group("db"), mail, web]);
-    status.warnings =
-        vec!["insecure = true: replication on 10.0.0.1:7337 (alpha) is not encrypted".into()];
+    status.warnings = vec!["insecure = true: replication on 10.0.0.1:7337 (alpha) is not encrypted".into()];
     check(
         &status,
         "\
@@ -228,13 +210,7 @@ web           primary  async  failed       none          connected  unknown     
 One group in full: farshore status GROUP
 ",
     );
-    assert!(
-        status
-            .groups
-            .iter()
-            .map(show::needs_attention)
-            .eq([false, false, true])
-    );
+    assert!(status.groups.iter().map(show::needs_attention).eq([false, false, true]));
 }
 
 #[test]
@@ -256,18 +232,9 @@ fn colours_change_no_letter_and_hostile_text_sends_no_code() {
     db.state = GroupState::Other("re\u{1b}winding".into());
     let status = status(vec![db]);
     let plain = show::status(&status, &Paint::plain());
-    assert!(
-        !plain.contains('\u{1b}') && plain.contains("peer said ?[2Jboo?"),
-        "{plain}"
-    );
+    assert!(!plain.contains('\u{1b}') && plain.contains("peer said ?[2Jboo?"), "{plain}");
     let mut coloured = show::status(&status, &Paint::colours());
-    for code in [
-        "\u{1b}[32m",
-        "\u{1b}[33m",
-        "\u{1b}[1;31m",
-        "\u{1b}[1m",
-        "\u{1b}[0m",
-    ] {
+    for code in ["\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m", "\u{1b}[1m", "\u{1b}[0m"] {
         coloured = coloured.replace(code, "");
     }
     assert_eq!(coloured, plain);
@@ -276,12 +243,7 @@ fn colours_change_no_letter_and_hostile_text_sends_no_code() {
 #[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
-    db.sync = Some(SyncStatus {
-        full: true,
-        done_bytes: 1,
-        total_bytes: 2,
-        rate_bytes_per_s: 3.5,
-    });
+    db.sync = Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5 });
     db.volumes.truncate(1);
     let text = serde_json::to_string(&status(vec![db])).expect("serialises");
     assert_eq!(

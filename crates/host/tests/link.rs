@@ -469,7 +469,10 @@ fn other_definitions_are_shown_to_both_sides() {
 
 /// A dialer by hand: the authenticated stream, or what came instead.
 async fn shake_by_hand(address: SocketAddr, attempt: Attempt) -> Result<(TcpStream, Authenticated), String> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    shake_on(TcpStream::connect(address).await.unwrap(), attempt).await
+}
+
+async fn shake_on(mut stream: TcpStream, attempt: Attempt) -> Result<(TcpStream, Authenticated), String> {
     let (mut handshake, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], attempt);
     stream.write_all(&hello).await.map_err(|e| e.to_string())?;
     loop {
@@ -614,6 +617,30 @@ fn silent_strangers_are_few_and_soon_gone() {
         let east = Node::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
     });
+}
+
+#[test]
+fn a_flood_from_one_address_does_not_crowd_out_another() {
+    run(async {
+        let west = Node::west(|config| config.bounds.strangers_max = 3);
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let patient = socket.connect(west.address()).await.unwrap();
+        let mut flood = Vec::new();
+        for pushed_out in 0..20 {
+            flood.push(TcpStream::connect(west.address()).await.unwrap());
+            west.told.until(|told| told.refused.borrow().len() + 2 >= pushed_out).await;
+        }
+        assert!(west.told.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
+        shake_on(patient, Attempt { run: 1, number: 1 }).await.unwrap();
+        west.is_up(1).await;
+    });
+}
+
+#[test]
+fn a_configuration_may_be_made_on_another_thread() {
+    fn needs_send<T: Send>(_: T) {}
+    needs_send(config("east", "west", nowhere()));
 }
 
 #[test]

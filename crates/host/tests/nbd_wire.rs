@@ -356,6 +356,18 @@ fn answers_come_in_the_order_they_are_ready() {
     }
 }
 
+/// An answer larger than the socket's buffer, to a client that says nothing more.
+#[test]
+fn a_large_answer_leaves_by_itself() {
+    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let mut line = server.enter(false);
+    line.say(&request(Command::Read, 0, 1, 0, 8 * MIB));
+    server.until("the read is in flight", |world| world.gateway.held() == 1);
+    server.ask(|world| world.gateway.release());
+    assert_eq!(line.simple(), (1, 0));
+    assert!(line.hear_bytes(8 << 20).iter().all(|byte| *byte == 0));
+}
+
 #[test]
 fn goodbye_waits_for_the_answers_due() {
     let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
@@ -386,9 +398,7 @@ fn an_export_that_goes_takes_its_clients_along() {
 
 #[test]
 fn a_stopping_server_answers_what_it_was_asked() {
-    // Nothing here may depend on the farewell's limit.
-    let limits = Limits { farewell: Duration::from_secs(3600), ..Limits::default() };
-    let server = TestServer::start(Setup { limits, pace: Pace::Reversed, ..Setup::default() });
+    let server = TestServer::start(Setup { pace: Pace::Reversed, ..Setup::default() });
     let mut line = server.enter(false);
     let mut half = server.enter(false);
     half.say(&[request(Command::Write, 0, 1, 0, 4096), vec![0; 100]].concat());
@@ -437,6 +447,23 @@ fn a_client_that_does_not_listen_is_not_read() {
         assert_eq!(line.simple(), (handle, 0));
         line.hear_bytes(MIB as usize);
     }
+}
+
+#[test]
+fn more_requests_than_allowed_wait_for_their_turn() {
+    let limits = Limits { requests_in_flight: 4, ..Limits::default() };
+    let server = TestServer::start(Setup { limits, pace: Pace::Held, ..Setup::default() });
+    let mut line = server.enter(false);
+    for handle in 0..32 {
+        line.say(&request(Command::Flush, 0, handle, 0, 0));
+    }
+    for _ in 0..8 {
+        server.until("the allowance is used up", |world| world.gateway.held() == 4);
+        server.ask(|world| world.gateway.release());
+    }
+    let mut answered: Vec<u64> = (0..32).map(|_| line.simple().0).collect();
+    answered.sort();
+    assert_eq!(answered, (0..32).collect::<Vec<u64>>());
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub fn sector_bytes(fill: Fill, volume: VolumeId, sector: u64) -> [u8; SECTOR] {
 #[derive(Clone, Debug)]
 pub enum Asked {
     Write { volume: VolumeId, offset: u64, length: u64, fill: Fill, fua: bool },
-    Flush { volume: VolumeId, covers: Vec<usize> },
+    /// `covers`: per sector the newest write acknowledged before the flush was asked for.
+    Flush { volume: VolumeId, covers: Vec<Option<u64>> },
 }
 
 #[derive(Clone, Debug)]
@@ -162,7 +163,7 @@ impl Judge {
         let asked = match asked {
             Asked::Flush { volume, .. } => {
                 let sectors = &g.sectors[usize::from(volume.0)];
-                let last_acked = |s: &Sector| s.versions.iter().rposition(|v| v.2).map_or(0, |i| i + 1);
+                let last_acked = |s: &Sector| s.versions.iter().rfind(|v| v.2).map(|v| v.1);
                 Asked::Flush { volume, covers: sectors.iter().map(last_acked).collect() }
             }
             Asked::Write { volume, offset, length, .. } => {
@@ -183,8 +184,8 @@ impl Judge {
         let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
             Asked::Flush { volume, covers } if ok => {
-                for (sector, &covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
-                    sector.settle(covered);
+                for (sector, covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
+                    covered.iter().for_each(|write| sector.settle(*write));
                 }
             }
             Asked::Write { .. } => g.write_answered(id, &p, ok),
@@ -325,12 +326,10 @@ fn overlaps(asked: &Asked, volume: VolumeId, offset: u64, length: u64) -> bool {
 }
 
 impl Sector {
-    /// The first `covered` versions are certain.
-    fn settle(&mut self, covered: usize) {
-        if covered > 1 && covered <= self.versions.len() {
-            self.versions.drain(..covered - 1);
-        }
-        if covered >= 1 {
+    /// This write is certain: what came before it is gone.
+    fn settle(&mut self, write: u64) {
+        if let Some(at) = self.versions.iter().position(|v| v.1 == write) {
+            self.versions.drain(..at);
             self.before = None;
         }
     }
@@ -354,10 +353,10 @@ impl GroupJudge {
         }
         for index in sectors {
             let sector = &mut self.sectors[usize::from(volume.0)][index as usize];
-            let Some(at) = sector.versions.iter().position(|v| v.1 == id.0) else { continue };
-            sector.versions[at].2 = true;
+            let Some(version) = sector.versions.iter_mut().find(|v| v.1 == id.0) else { continue };
+            version.2 = true;
             if fua || promised {
-                sector.settle(at + 1);
+                sector.settle(id.0);
             }
         }
     }
@@ -375,7 +374,8 @@ impl GroupJudge {
                     .any(|(fill, ..)| sector_bytes(*fill, VolumeId(volume as u16), index as u64) == found);
                 if known && !wild && !before_ok && !version_ok {
                     return Err(Violation(format!(
-                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered"
+                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered: it may hold {:?}, it holds {:?}",
+                        sector.versions, u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
                     )));
                 }
             }

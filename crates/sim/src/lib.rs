@@ -86,6 +86,10 @@ fn heal(world: &mut World) {
                 world.glance(primary, group),
                 world.glance(1 - primary, group),
             );
+            for node in &world.nodes {
+                let inside = node.engine.as_ref().map(|e| e.explain(group));
+                world.log(format_args!("node {}: {inside:?}", node.id));
+            }
             return world.fail(Failure::Liveness(what));
         }
         let (a, b) = (world.nodes[0].images(group), world.nodes[1].images(group));

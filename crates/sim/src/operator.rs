@@ -31,6 +31,7 @@ pub struct Operator {
     next_command: u64,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
+    promoted: BTreeSet<(GroupId, usize)>,
 }
 
 impl Operator {
@@ -53,6 +54,7 @@ impl Operator {
             next_command: 1,
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
+            promoted: BTreeSet::new(),
         }
     }
 
@@ -72,7 +74,21 @@ impl Operator {
         self.given_up.contains(&(group, node))
     }
 
-    pub fn now_primary(&mut self, group: GroupId, node: usize) {
+    pub fn was_promoted(&mut self, group: GroupId, node: usize) {
+        self.promoted.insert((group, node));
+    }
+
+    /// A node serves the group. False: it is an old primary that came back, another one was promoted meanwhile.
+    pub fn takes_over(&mut self, group: GroupId, node: usize) -> bool {
+        let promoted = self.promoted.remove(&(group, node));
+        if !promoted && self.authority[&group] != node {
+            return false;
+        }
+        self.now_primary(group, node);
+        true
+    }
+
+    fn now_primary(&mut self, group: GroupId, node: usize) {
         if self.authority[&group] != node {
             self.given_up.insert((group, 1 - node));
         }
@@ -126,6 +142,10 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(1 - primary, group)) else { return };
         if s.identity.role == Role::Primary && p.identity.role == Role::Primary {
             self.command(1 - primary, group, Command::Demote);
+            return;
+        }
+        if p.identity.role == Role::Secondary && s.identity.role == Role::Secondary {
+            self.operator.plans.insert(group, Plan::SwitchPromote { asked: None });
             return;
         }
         if p.identity.role != Role::Primary || p.state != State::Logging {

@@ -21,7 +21,8 @@ impl World {
     }
 
     pub fn client_step(&mut self) {
-        let mean = self.options.think_ns;
+        // With the writes done that the seed owes, a trickle goes on until the faults are done too.
+        let mean = self.options.think_ns * if self.judge.writes < self.options.writes { 1 } else { 30 };
         let think = self.rng.below(2 * mean);
         if !self.healing {
             self.schedule(think, Event::Client);

@@ -346,6 +346,9 @@ impl World {
         if let engine::Event::Ready { role: Role::Secondary, .. } = event {
             self.check_secondary(node, group);
         }
+        if let engine::Event::Promoted { .. } = event {
+            self.operator.was_promoted(group, node);
+        }
         if let engine::Event::State { to: State::Failed(_), .. } = event {
             // Only a restart helps; the operator sees to it.
             self.operator.needs_restart(node);
@@ -354,16 +357,21 @@ impl World {
 
     fn primary_opens(&mut self, node: usize, group: GroupId) {
         let Some(glance) = self.nodes[node].engine.as_ref().and_then(|e| e.glance(group)) else { return };
+        let was_authority = self.operator.authority(group) == node;
+        // A copy that was given up and is promoted again by force is nobody's prefix any more.
+        let given_up = self.operator.discarded(group, node);
+        if !self.operator.takes_over(group, node) {
+            return;
+        }
         let images = self.nodes[node].images(group);
         if glance.identity.parent.generation != Generation::BLANK
-            && self.operator.authority(group) != node
+            && !was_authority
+            && !given_up
             && let Err(v) = self.judge.check_prefix(group, glance.identity.parent, &images)
         {
             return self.fail(v.into());
         }
-        let same_disks = self.operator.authority(group) == node;
-        self.operator.now_primary(group, node);
-        if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, same_disks) {
+        if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, was_authority) {
             self.fail(v.into());
         }
     }

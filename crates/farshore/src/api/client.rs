@@ -16,16 +16,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 pub enum Unanswered {
     /// Nobody listens; a daemon that is being restarted looks so too.
     #[error("no daemon answers at {}: {reason}; start it with: farshore serve --config FILE", socket.display())]
-    NotRunning {
-        socket: PathBuf,
-        reason: &'static str,
-    },
+    NotRunning { socket: PathBuf, reason: &'static str },
     #[error("the control socket {} cannot be used: {source}{advice}", socket.display())]
-    Socket {
-        socket: PathBuf,
-        source: std::io::Error,
-        advice: &'static str,
-    },
+    Socket { socket: PathBuf, source: std::io::Error, advice: &'static str },
     #[error("the daemon at {} closed the connection without an answer; look at its log", socket.display())]
     Closed { socket: PathBuf },
     #[error("what answers at {} does not speak this version's language: {reason}", socket.display())]
@@ -44,16 +37,9 @@ impl Client {
     pub fn connect(socket: &Path) -> Result<Self, Unanswered> {
         let failed = |source: std::io::Error| unusable(socket, source);
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        stream
-            .set_write_timeout(Some(API_IO_TIMEOUT))
-            .map_err(failed)?;
-        stream
-            .set_read_timeout(Some(REPLY_TIMEOUT))
-            .map_err(failed)?;
-        Ok(Self {
-            socket: socket.to_owned(),
-            stream: BufReader::new(stream),
-        })
+        stream.set_write_timeout(Some(API_IO_TIMEOUT)).map_err(failed)?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(failed)?;
+        Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream) })
     }
 
     /// Asks once. The connection serves further requests after an answer, and no longer after an error.
@@ -61,45 +47,30 @@ impl Client {
     /// # Errors
     /// When no readable answer came; a refusal is a [`Reply::Error`], not an error here.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, Unanswered> {
-        let mut line =
-            serde_json::to_vec(request).map_err(|error| self.garbled(error.to_string()))?;
+        let mut line = serde_json::to_vec(request).map_err(|error| self.garbled(error.to_string()))?;
         line.push(b'\n');
-        self.stream
-            .get_mut()
-            .write_all(&line)
-            .map_err(|source| unusable(&self.socket, source))?;
+        self.stream.get_mut().write_all(&line).map_err(|source| unusable(&self.socket, source))?;
         let mut answer = Vec::new();
         let limit = API_REPLY_BYTES_MAX as u64 + 1;
-        let read = (&mut self.stream)
-            .take(limit)
-            .read_until(b'\n', &mut answer);
+        let read = (&mut self.stream).take(limit).read_until(b'\n', &mut answer);
         read.map_err(|source| unusable(&self.socket, source))?;
         match answer.last() {
             None => {
-                return Err(Unanswered::Closed {
-                    socket: self.socket.clone(),
-                });
+                return Err(Unanswered::Closed { socket: self.socket.clone() });
             }
             Some(b'\n') => {}
             Some(_) if answer.len() > API_REPLY_BYTES_MAX => {
-                return Err(self.garbled(format!(
-                    "its answer is longer than {API_REPLY_BYTES_MAX} bytes"
-                )));
+                return Err(self.garbled(format!("its answer is longer than {API_REPLY_BYTES_MAX} bytes")));
             }
             Some(_) => {
-                return Err(Unanswered::Closed {
-                    socket: self.socket.clone(),
-                });
+                return Err(Unanswered::Closed { socket: self.socket.clone() });
             }
         }
         serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))
     }
 
     fn garbled(&self, reason: String) -> Unanswered {
-        Unanswered::Garbled {
-            socket: self.socket.clone(),
-            reason,
-        }
+        Unanswered::Garbled { socket: self.socket.clone(), reason }
     }
 }
 
@@ -107,29 +78,17 @@ fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
     use std::io::ErrorKind as Kind;
     let socket = socket.to_owned();
     match source.kind() {
-        Kind::NotFound => Unanswered::NotRunning {
-            socket,
-            reason: "the socket does not exist",
-        },
-        Kind::ConnectionRefused => Unanswered::NotRunning {
-            socket,
-            reason: "nobody listens there (it was not stopped cleanly)",
-        },
+        Kind::NotFound => Unanswered::NotRunning { socket, reason: "the socket does not exist" },
+        Kind::ConnectionRefused => {
+            Unanswered::NotRunning { socket, reason: "nobody listens there (it was not stopped cleanly)" }
+        }
         Kind::BrokenPipe | Kind::ConnectionReset => Unanswered::Closed { socket },
-        Kind::PermissionDenied => Unanswered::Socket {
-            socket,
-            source,
-            advice: "; run the command as the user the daemon runs as",
-        },
-        Kind::WouldBlock | Kind::TimedOut => Unanswered::Socket {
-            socket,
-            source,
-            advice: "; the daemon did not answer in time, look at its log",
-        },
-        _ => Unanswered::Socket {
-            socket,
-            source,
-            advice: "",
-        },
+        Kind::PermissionDenied => {
+            Unanswered::Socket { socket, source, advice: "; run the command as the user the daemon runs as" }
+        }
+        Kind::WouldBlock | Kind::TimedOut => {
+            Unanswered::Socket { socket, source, advice: "; the daemon did not answer in time, look at its log" }
+        }
+        _ => Unanswered::Socket { socket, source, advice: "" },
     }
 }

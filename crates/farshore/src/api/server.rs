@@ -32,8 +32,7 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
     }
     // Bound under another name and moved into place, so that the socket is never there with a wider mode.
     let unfinished = path.with_file_name(format!(".c{}", std::process::id()));
-    let cannot =
-        |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
+    let cannot = |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
     let _ = std::fs::remove_file(&unfinished);
     let listener = UnixListener::bind(&unfinished).map_err(cannot)?;
     let placed = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o600))
@@ -159,10 +158,7 @@ mod tests {
         let path = socket.clone();
         let (ready, wait) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let listener = bind(&path).expect("bind");
                 ready.send(()).expect("the test waits");
@@ -196,31 +192,17 @@ mod tests {
     fn requests_are_answered_in_order_on_one_connection() {
         let dir = tempfile::tempdir().expect("dir");
         let socket = start(dir.path());
-        assert_eq!(
-            std::fs::metadata(&socket).expect("there").mode() & 0o777,
-            0o600
-        );
+        assert_eq!(std::fs::metadata(&socket).expect("there").mode() & 0o777, 0o600);
         let mut client = client::Client::connect(&socket).expect("connect");
-        let logging = |group: &str| Request::Logging {
-            group: group.to_owned(),
-        };
-        assert_eq!(
-            client.ask(&logging("db")).expect("answer"),
-            Reply::ok("db: logging")
-        );
+        let logging = |group: &str| Request::Logging { group: group.to_owned() };
+        assert_eq!(client.ask(&logging("db")).expect("answer"), Reply::ok("db: logging"));
         assert!(matches!(
             client.ask(&logging("x")).expect("answer"),
-            Reply::Error {
-                code: ErrorCode::UnknownGroup,
-                ..
-            }
+            Reply::Error { code: ErrorCode::UnknownGroup, .. }
         ));
         assert!(matches!(
             client.ask(&Request::Counters).expect("answer"),
-            Reply::Error {
-                code: ErrorCode::Refused,
-                ..
-            }
+            Reply::Error { code: ErrorCode::Refused, .. }
         ));
     }
 
@@ -228,81 +210,43 @@ mod tests {
     fn hostile_bytes_get_a_sentence_and_harm_nobody() {
         let dir = tempfile::tempdir().expect("dir");
         let socket = start(dir.path());
-        for bytes in [
-            &b"\n"[..],
-            b"{}\n",
-            b"\xff\xfe\x00\n",
-            b"[[[[[[[[\n",
-            b"{\"request\":\"status\",\"x\":1}\n",
-        ] {
+        for bytes in [&b"\n"[..], b"{}\n", b"\xff\xfe\x00\n", b"[[[[[[[[\n", b"{\"request\":\"status\",\"x\":1}\n"] {
             let answer = ask_raw(&socket, bytes);
-            assert!(
-                answer.contains("bad-request") && answer.ends_with('\n'),
-                "{answer}"
-            );
+            assert!(answer.contains("bad-request") && answer.ends_with('\n'), "{answer}");
         }
-        assert_eq!(
-            ask_raw(&socket, b"{\"request\":"),
-            "",
-            "a line without an end is no request"
-        );
+        assert_eq!(ask_raw(&socket, b"{\"request\":"), "", "a line without an end is no request");
         assert_eq!(ask_raw(&socket, b""), "");
         let nested = vec![b'['; API_REQUEST_BYTES_MAX - 1];
         assert!(ask_raw(&socket, &[&nested[..], b"\n"].concat()).contains("bad-request"));
         let flood = vec![b'x'; 4 * API_REQUEST_BYTES_MAX];
         // Either the refusal arrives or the connection breaks under the flood; the daemon stands.
         let answer = ask_raw(&socket, &flood);
-        assert!(
-            answer.is_empty() || answer.contains("longer than"),
-            "{answer}"
-        );
+        assert!(answer.is_empty() || answer.contains("longer than"), "{answer}");
         let mut client = client::Client::connect(&socket).expect("still there");
-        assert!(
-            client
-                .ask(&Request::Logging {
-                    group: "db".to_owned()
-                })
-                .is_ok()
-        );
+        assert!(client.ask(&Request::Logging { group: "db".to_owned() }).is_ok());
     }
 
     #[test]
     fn a_second_daemon_is_refused_and_a_dead_socket_replaced() {
         let dir = tempfile::tempdir().expect("dir");
         let socket = start(dir.path());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         let _inside = runtime.enter();
         assert!(bind(&socket).unwrap_err().contains("another daemon"));
         let dead = dir.path().join("dead.sock");
         drop(std::os::unix::net::UnixListener::bind(&dead).expect("bind"));
         assert!(bind(&dead).is_ok());
-        assert!(
-            bind(&dir.path().join("no/such.sock"))
-                .unwrap_err()
-                .contains("cannot be opened")
-        );
+        assert!(bind(&dir.path().join("no/such.sock")).unwrap_err().contains("cannot be opened"));
     }
 
     #[test]
     fn an_absent_daemon_is_explained() {
         let dir = tempfile::tempdir().expect("dir");
         let missing = dir.path().join("control.sock");
-        let error = client::Client::connect(&missing)
-            .err()
-            .expect("nobody")
-            .to_string();
-        assert!(
-            error.contains("control.sock") && error.contains("farshore serve"),
-            "{error}"
-        );
+        let error = client::Client::connect(&missing).err().expect("nobody").to_string();
+        assert!(error.contains("control.sock") && error.contains("farshore serve"), "{error}");
         drop(std::os::unix::net::UnixListener::bind(&missing).expect("bind"));
-        let error = client::Client::connect(&missing)
-            .err()
-            .expect("nobody")
-            .to_string();
+        let error = client::Client::connect(&missing).err().expect("nobody").to_string();
         assert!(error.contains("nobody listens"), "{error}");
     }
 
@@ -326,10 +270,7 @@ mod tests {
                 stream.write_all(says).expect("write");
             });
             let mut client = client::Client::connect(&socket).expect("connect");
-            let error = client
-                .ask(&Request::Counters)
-                .expect_err("no answer")
-                .to_string();
+            let error = client.ask(&Request::Counters).expect_err("no answer").to_string();
             assert!(error.contains(hint), "{error}");
             fake.join().expect("fake");
         }

@@ -11,17 +11,11 @@ pub fn check(args: &CheckArgs) -> Outcome {
         None => config.local_node(None).ok(),
     };
     let mut text = format!("{}: sound\n", args.file.display());
-    text += &format!(
-        "  {} nodes, {} groups\n",
-        config.nodes.len(),
-        config.groups.len()
-    );
+    text += &format!("  {} nodes, {} groups\n", config.nodes.len(), config.groups.len());
     match &node {
         Some(node) => {
             config.check_local(node).map_err(told)?;
-            text += &format!(
-                "  devices, directories and secret of {node} were looked at on this machine\n"
-            );
+            text += &format!("  devices, directories and secret of {node} were looked at on this machine\n");
         }
         None => {
             let host = host_name();
@@ -33,12 +27,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
     print(&text)?;
     let warnings = config.warnings();
     warnings.iter().for_each(warn);
-    Ok(if warnings.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Warning
-    }
-    .into())
+    Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }
 
 pub fn example() -> Outcome {

@@ -5,10 +5,5 @@ use crate::api::Request;
 use crate::args::GroupArgs;
 
 pub fn run(args: &GroupArgs) -> Outcome {
-    report(reach::ask(
-        &args.reach,
-        &Request::Demote {
-            group: args.group.clone(),
-        },
-    )?)
+    report(reach::ask(&args.reach, &Request::Demote { group: args.group.clone() })?)
 }

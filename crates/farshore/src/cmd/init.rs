@@ -12,25 +12,14 @@ pub fn run(args: &InitArgs) -> Outcome {
     let side = |flag: &str, text: &str, node| {
         Side::parse(text, node).map_err(|reason| Failure::usage(format!("--{flag}: {reason}")))
     };
-    let (near, far) = (
-        side("near", &args.near, "alpha")?,
-        side("far", &args.far, "beta")?,
-    );
+    let (near, far) = (side("near", &args.near, "alpha")?, side("far", &args.far, "beta")?);
     if near.node == far.node {
         let advice = "name them, as in --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdb";
-        return Err(Failure::usage(format!(
-            "both sides are called {:?}; {advice}",
-            near.node
-        )));
+        return Err(Failure::usage(format!("both sides are called {:?}; {advice}", near.node)));
     }
-    let secret = args
-        .secret_file
-        .to_str()
-        .ok_or_else(|| Failure::usage("--secret-file: the path is not text"))?;
+    let secret = args.secret_file.to_str().ok_or_else(|| Failure::usage("--secret-file: the path is not text"))?;
     if secret.contains(['"', '\\']) || secret.chars().any(char::is_control) {
-        return Err(Failure::usage(
-            "--secret-file: the path holds quotes or control characters",
-        ));
+        return Err(Failure::usage("--secret-file: the path holds quotes or control characters"));
     }
     let text = first_config(&near, &far, secret);
     let file = args.out.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
@@ -40,7 +29,7 @@ pub fn run(args: &InitArgs) -> Outcome {
         create_secret(&args.secret_file)?;
     }
     match &args.out {
-        None => print(&text)?,
+        None => drop(print(&text)?),
         Some(file) => {
             write_new(file, &text)?;
             print(&next_steps(args, file, &near, &far))?;
@@ -54,15 +43,9 @@ fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
         .write(true)
         .create_new(true)
         .open(file)
-        .and_then(|mut created| {
-            created
-                .write_all(text.as_bytes())
-                .and_then(|()| created.sync_all())
-        });
+        .and_then(|mut created| created.write_all(text.as_bytes()).and_then(|()| created.sync_all()));
     written.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            format!("{} exists already; it was left as it is", file.display()).into()
-        }
+        std::io::ErrorKind::AlreadyExists => format!("{} exists already; it was left as it is", file.display()).into(),
         _ => format!("{} cannot be written: {error}", file.display()).into(),
     })
 }

@@ -21,11 +21,8 @@ enum Kind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 3] = [
-    (b"FSHSUPER", Kind::Superblock),
-    (b"FSHBITS1", Kind::Bitmaps),
-    (b"FSHBATCH", Kind::Journal),
-];
+const MAGICS: [(&[u8; 8], Kind); 3] =
+    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITS1", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
 
 impl Kind {
     fn words(self) -> &'static str {
@@ -42,23 +39,13 @@ pub fn run(args: &InspectArgs) -> Outcome {
     let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", args.file.display());
     let found = std::fs::metadata(&args.file).map_err(cannot)?;
     if !found.is_file() {
-        return Err(format!(
-            "{} is not a plain file, and all of Farshore's files are",
-            args.file.display()
-        )
-        .into());
+        return Err(format!("{} is not a plain file, and all of Farshore's files are", args.file.display()).into());
     }
     let mut head = Vec::new();
     let opened = File::open(&args.file).map_err(cannot)?;
-    opened
-        .take((BLOCK_BYTES * BLOCKS_LOOKED_AT) as u64)
-        .read_to_end(&mut head)
-        .map_err(cannot)?;
+    opened.take((BLOCK_BYTES * BLOCKS_LOOKED_AT) as u64).read_to_end(&mut head).map_err(cannot)?;
     let kind = detect(&head).ok_or_else(|| {
-        format!(
-            "{} is not one of Farshore's files: it starts with none of their marks",
-            args.file.display()
-        )
+        format!("{} is not one of Farshore's files: it starts with none of their marks", args.file.display())
     })?;
     let text = if args.json {
         let object = serde_json::json!({
@@ -66,12 +53,7 @@ pub fn run(args: &InspectArgs) -> Outcome {
         });
         format!("{object}\n")
     } else {
-        format!(
-            "{}: {}, {} bytes\n",
-            args.file.display(),
-            kind.words(),
-            found.len()
-        )
+        format!("{}: {}, {} bytes\n", args.file.display(), kind.words(), found.len())
     };
     print(&text)?;
     explain(kind, &args.file, args.json)
@@ -83,12 +65,9 @@ fn explain(_kind: Kind, _file: &Path, _json: bool) -> Outcome {
 }
 
 fn detect(head: &[u8]) -> Option<Kind> {
-    let marked = head.chunks(BLOCK_BYTES).find_map(|block| {
-        MAGICS
-            .iter()
-            .find(|(magic, _)| block.starts_with(&magic[..]))
-            .map(|(_, kind)| *kind)
-    });
+    let marked = head
+        .chunks(BLOCK_BYTES)
+        .find_map(|block| MAGICS.iter().find(|(magic, _)| block.starts_with(&magic[..])).map(|(_, kind)| *kind));
     let blank = !head.is_empty() && head.iter().all(|byte| *byte == 0);
     marked.or(blank.then_some(Kind::Blank))
 }

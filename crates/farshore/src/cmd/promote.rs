@@ -5,11 +5,5 @@ use crate::api::Request;
 use crate::args::PromoteArgs;
 
 pub fn run(args: &PromoteArgs) -> Outcome {
-    report(reach::ask(
-        &args.reach,
-        &Request::Promote {
-            group: args.group.clone(),
-            force: args.force,
-        },
-    )?)
+    report(reach::ask(&args.reach, &Request::Promote { group: args.group.clone(), force: args.force })?)
 }

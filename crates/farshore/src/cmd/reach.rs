@@ -22,9 +22,7 @@ pub fn socket(reach: &Reach) -> Result<PathBuf, Failure> {
     }
     let config = Config::load(&reach.config)?;
     let node = config.local_node(reach.node.as_deref())?;
-    let node = config
-        .node(&node)
-        .ok_or("the node is not in the configuration")?;
+    let node = config.node(&node).ok_or("the node is not in the configuration")?;
     Ok(node.control_socket())
 }
 
@@ -35,12 +33,7 @@ pub fn ask(reach: &Reach, request: &Request) -> Result<Reply, Failure> {
 /// # Errors
 /// A sentence: no daemon, or it has no such group.
 pub fn status(reach: &Reach, group: Option<&str>) -> Result<Status, Failure> {
-    as_status(ask(
-        reach,
-        &Request::Status {
-            group: group.map(str::to_owned),
-        },
-    )?)
+    as_status(ask(reach, &Request::Status { group: group.map(str::to_owned) })?)
 }
 
 fn as_status(reply: Reply) -> Result<Status, Failure> {
@@ -69,9 +62,7 @@ pub fn watch<T>(
     mut judge: impl FnMut(&GroupStatus) -> Result<Look<T>, Failure>,
 ) -> Result<Option<T>, Failure> {
     let socket = socket(reach)?;
-    let request = Request::Status {
-        group: Some(group.to_owned()),
-    };
+    let request = Request::Status { group: Some(group.to_owned()) };
     let mut heard: Option<Instant> = None;
     let mut pause = POLL_FIRST;
     loop {
@@ -80,9 +71,7 @@ pub fn watch<T>(
                 heard = Some(Instant::now());
                 let status = as_status(reply)?;
                 let found = status.groups.iter().find(|found| found.name == group);
-                let found = found.ok_or_else(|| {
-                    format!("the daemon of {} shows no group {group:?}", status.node)
-                })?;
+                let found = found.ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
                 if let Look::Enough(result) = judge(found)? {
                     return Ok(Some(result));
                 }
@@ -94,9 +83,7 @@ pub fn watch<T>(
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
         }
-        let left = deadline.map_or(pause, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(POLL_INTERVAL);
     }

@@ -14,28 +14,20 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let name = config.local_node(args.node.as_deref())?;
     config.check_local(&name)?;
     let secret = config.secret()?;
-    let node = config
-        .node(&name)
-        .ok_or("the node is not in the configuration")?;
+    let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;
     let overrides = Overrides::load(&node.overrides_file())?;
     start_log();
-    config
-        .warnings()
-        .iter()
-        .chain(&overrides.unused(&config))
-        .for_each(warn);
+    config.warnings().iter().chain(&overrides.unused(&config)).for_each(warn);
     Ok(daemon::run(config, name, overrides, secret)?)
 }
 
 /// The last component only: a missing parent is more likely an unmounted file system than a wish.
 fn make_state_directory(state: &Path) -> Result<(), Failure> {
     match std::fs::DirBuilder::new().mode(0o700).create(state) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(format!(
-            "the state directory {} cannot be made: {error}",
-            state.display()
-        )
-        .into()),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(format!("the state directory {} cannot be made: {error}", state.display()).into())
+        }
         _ => Ok(()),
     }
 }
@@ -46,9 +38,6 @@ fn start_log() {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let colours = super::status::colours_wanted(&std::io::stderr());
     // A second subscriber (in tests of one process) is refused, and the first one stays.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).try_init();
 }

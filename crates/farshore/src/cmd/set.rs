@@ -8,13 +8,7 @@ use crate::args::SetArgs;
 
 pub fn run(args: &SetArgs) -> Outcome {
     let settings = parse(&args.settings)?;
-    report(reach::ask(
-        &args.reach,
-        &Request::Set {
-            group: args.group.clone(),
-            settings,
-        },
-    )?)
+    report(reach::ask(&args.reach, &Request::Set { group: args.group.clone(), settings })?)
 }
 
 fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
@@ -23,15 +17,9 @@ fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
         let (key, value) = word
             .split_once('=')
             .filter(|(key, value)| !key.is_empty() && !value.is_empty())
-            .ok_or_else(|| {
-                Failure::usage(format!(
-                    "{word:?} is not KEY=VALUE; write for example mode=sync"
-                ))
-            })?;
+            .ok_or_else(|| Failure::usage(format!("{word:?} is not KEY=VALUE; write for example mode=sync")))?;
         if settings.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Failure::usage(format!(
-                "{key:?} is given twice; give it once"
-            )));
+            return Err(Failure::usage(format!("{key:?} is given twice; give it once")));
         }
     }
     Ok(settings)
@@ -42,24 +30,14 @@ mod tests {
     use super::*;
 
     fn words(words: &[&str]) -> Result<BTreeMap<String, String>, Failure> {
-        parse(
-            &words
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>(),
-        )
+        parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn pairs_are_split_once_and_given_once() {
         let settings = words(&["mode=sync", "queue.memory=8MiB"]).expect("good");
         assert_eq!(settings["queue.memory"], "8MiB");
-        for bad in [
-            &["mode"][..],
-            &["=sync"],
-            &["mode="],
-            &["mode=sync", "mode=async"],
-        ] {
+        for bad in [&["mode"][..], &["=sync"], &["mode="], &["mode=sync", "mode=async"]] {
             assert_eq!(words(bad).expect_err("bad").exit, crate::cmd::Exit::Usage);
         }
     }

@@ -22,11 +22,7 @@ pub fn run(args: &StatusArgs) -> Outcome {
 
 /// Failed, paused or a broken volume: something only an operator can mend.
 fn judge(status: &Status) -> Exit {
-    if status.groups.iter().any(show::needs_attention) {
-        Exit::Warning
-    } else {
-        Exit::Done
-    }
+    if status.groups.iter().any(show::needs_attention) { Exit::Warning } else { Exit::Done }
 }
 
 fn watch(args: &StatusArgs) -> Outcome {
@@ -39,11 +35,14 @@ fn watch(args: &StatusArgs) -> Outcome {
             Err(failure) if first || args.json => return Err(failure),
             Err(failure) => format!("{}\n", failure.message),
         };
-        print(&match (redraw, args.json || first) {
+        let frame = match (redraw, args.json || first) {
             (true, _) => format!("{REDRAW}{text}"),
             (false, true) => text,
             (false, false) => format!("\n{text}"),
-        })?;
+        };
+        if !print(&frame)? {
+            return Ok(Exit::Done.into());
+        }
         first = false;
         std::thread::sleep(POLL_INTERVAL);
     }
@@ -51,15 +50,9 @@ fn watch(args: &StatusArgs) -> Outcome {
 
 fn rendered(args: &StatusArgs, status: &Status) -> String {
     if args.json {
-        return serde_json::to_string(status)
-            .map(|line| line + "\n")
-            .unwrap_or_default();
+        return serde_json::to_string(status).map(|line| line + "\n").unwrap_or_default();
     }
-    let paint = if colours_wanted(&std::io::stdout()) {
-        Paint::colours()
-    } else {
-        Paint::plain()
-    };
+    let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
     show::status(status, &paint)
 }
 

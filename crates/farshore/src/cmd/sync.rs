@@ -18,13 +18,7 @@ const BAR_AFTER: Duration = Duration::from_secs(2);
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &SyncArgs) -> Outcome {
-    let reply = reach::ask(
-        &args.reach,
-        &Request::Sync {
-            group: args.group.clone(),
-            full: args.full,
-        },
-    )?;
+    let reply = reach::ask(&args.reach, &Request::Sync { group: args.group.clone(), full: args.full })?;
     if !args.wait || !matches!(reply, Reply::Ok { .. }) {
         return report(reply);
     }
@@ -42,10 +36,7 @@ pub fn run(args: &SyncArgs) -> Outcome {
     }
     result?;
     let took = crate::config::units::show_seconds(started.elapsed().as_secs_f64());
-    print(&format!(
-        "{}: the copy is up to date, after {took}\n",
-        args.group
-    ))?;
+    print(&format!("{}: the copy is up to date, after {took}\n", args.group))?;
     Ok(code)
 }
 
@@ -53,18 +44,10 @@ pub fn run(args: &SyncArgs) -> Outcome {
 fn judge(group: &GroupStatus, begun: bool) -> Result<Look<()>, Failure> {
     match &group.state {
         GroupState::Replicating => Ok(Look::Enough(())),
-        GroupState::Failed => Err(format!(
-            "the sync of {} did not end: it {}",
-            group.name,
-            explained(group)
-        )
-        .into()),
-        GroupState::Logging if begun => Err(format!(
-            "the sync of {} was stopped: it {}",
-            group.name,
-            explained(group)
-        )
-        .into()),
+        GroupState::Failed => Err(format!("the sync of {} did not end: it {}", group.name, explained(group)).into()),
+        GroupState::Logging if begun => {
+            Err(format!("the sync of {} was stopped: it {}", group.name, explained(group)).into())
+        }
         _ => Ok(Look::Again),
     }
 }
@@ -72,8 +55,7 @@ fn judge(group: &GroupStatus, begun: bool) -> Result<Look<()>, Failure> {
 fn draw(bar: &mut Option<ProgressBar>, group: &GroupStatus, started: Instant) {
     let Some(sync) = &group.sync else { return };
     if bar.is_none() && std::io::stderr().is_terminal() && started.elapsed() > BAR_AFTER {
-        let fresh =
-            ProgressBar::with_draw_target(Some(sync.total_bytes), ProgressDrawTarget::stderr());
+        let fresh = ProgressBar::with_draw_target(Some(sync.total_bytes), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}") {
             fresh.set_style(style.progress_chars("=> "));
         }

@@ -10,13 +10,8 @@ use crate::config::{suggest, units};
 
 pub fn run(args: &WaitArgs) -> Outcome {
     let wanted = parse_state(&args.state)?;
-    let timeout = args
-        .timeout
-        .as_deref()
-        .map(units::parse_duration)
-        .transpose();
-    let timeout: Option<Duration> =
-        timeout.map_err(|reason| Failure::usage(format!("--timeout: {reason}")))?;
+    let timeout = args.timeout.as_deref().map(units::parse_duration).transpose();
+    let timeout: Option<Duration> = timeout.map_err(|reason| Failure::usage(format!("--timeout: {reason}")))?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut last = String::new();
     let found = reach::watch(&args.reach, &args.group, deadline, |group| {
@@ -24,10 +19,7 @@ pub fn run(args: &WaitArgs) -> Outcome {
         if group.state == wanted {
             Ok(Look::Enough(()))
         } else if group.state == GroupState::Failed {
-            Err(Failure::from(format!(
-                "{} will not reach {wanted}: it {last}",
-                group.name
-            )))
+            Err(Failure::from(format!("{} will not reach {wanted}: it {last}", group.name)))
         } else {
             Ok(Look::Again)
         }

@@ -34,8 +34,8 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
                 }
                 _ => None,
             });
-            let replication = (!is_loopback(node.address.ip()))
-                .then(|| format!("replication on {} ({})", node.address, node.name));
+            let replication =
+                (!is_loopback(node.address.ip())).then(|| format!("replication on {} ({})", node.address, node.name));
             replication.into_iter().chain(nbd)
         })
         .collect();
@@ -46,11 +46,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         ));
     }
     for group in &config.groups {
-        for volume in group
-            .volumes
-            .iter()
-            .filter(|volume| !volume.model_latency.is_empty())
-        {
+        for volume in group.volumes.iter().filter(|volume| !volume.model_latency.is_empty()) {
             warnings.push(format!(
                 "volume {}/{} has a model_latency: its writes are slowed on purpose, for tests and demos only",
                 group.name, volume.name
@@ -67,10 +63,7 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
         if ip.is_unspecified() || ip.is_multicast() {
             sheet.at_path(
                 &format!("{path}.address"),
-                format!(
-                    "address: peers cannot dial {ip}; give the address of {} that its peer reaches",
-                    node.name
-                ),
+                format!("address: peers cannot dial {ip}; give the address of {} that its peer reaches", node.name),
             );
         } else if !is_loopback(ip) && !config.insecure {
             sheet.at_path(
@@ -96,19 +89,11 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
         }
     }
     if !node.state.as_os_str().is_empty() {
-        check_socket_length(
-            sheet,
-            &format!("{path}.state"),
-            "state",
-            &node.control_socket(),
-        );
+        check_socket_length(sheet, &format!("{path}.state"), "state", &node.control_socket());
     }
     if node.nbd.len() > limits::NBD_LISTENERS_MAX {
         let most = limits::NBD_LISTENERS_MAX;
-        sheet.at_path(
-            &format!("{path}.nbd.{most}"),
-            format!("nbd: at most {most} places to listen per node"),
-        );
+        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} places to listen per node"));
     }
 }
 
@@ -118,7 +103,10 @@ fn check_socket_length(sheet: &mut Sheet<'_>, place: &str, key: &str, socket: &P
     if bytes > most {
         sheet.at_path(
             place,
-            format!("{key}: the socket {} has a path of {bytes} bytes, and the kernel takes {most}; choose a shorter one", socket.display()),
+            format!(
+                "{key}: the socket {} has a path of {bytes} bytes, and the kernel takes {most}; choose a shorter one",
+                socket.display()
+            ),
         );
     }
 }
@@ -129,19 +117,13 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
     for node in &config.nodes {
         let machine = config.machine_of(&node.name);
         let replication = (node.address.port() != 0).then(|| {
-            (
-                "tcp:".to_owned() + &node.address.to_string(),
-                format!("nodes.{}.address", node.name),
-                "address",
-            )
+            ("tcp:".to_owned() + &node.address.to_string(), format!("nodes.{}.address", node.name), "address")
         });
-        let nbd = node.nbd.iter().enumerate().map(|(index, listen)| {
-            (
-                listen.to_string(),
-                format!("nodes.{}.nbd.{index}", node.name),
-                "nbd",
-            )
-        });
+        let nbd = node
+            .nbd
+            .iter()
+            .enumerate()
+            .map(|(index, listen)| (listen.to_string(), format!("nodes.{}.nbd.{index}", node.name), "nbd"));
         for (listen, place, key) in replication.into_iter().chain(nbd) {
             let user = format!("{key} of node {}", node.name);
             // A default socket clashes only where the state directories do, and that is told there.
@@ -150,10 +132,7 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
             }
             if let Some(other) = taken.get(&(machine.clone(), listen.clone())) {
                 let what = listen.strip_prefix("tcp:").unwrap_or(&listen).to_owned();
-                sheet.at_path(
-                    &place,
-                    format!("{key}: {what} is already the {other}; each needs its own"),
-                );
+                sheet.at_path(&place, format!("{key}: {what} is already the {other}; each needs its own"));
             } else {
                 taken.insert((machine.clone(), listen), user);
             }
@@ -164,16 +143,9 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
 /// Nodes on one machine need directories apart, or each would read the other's files as its own.
 fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
     let mut seen: Vec<(String, &Node)> = Vec::new();
-    for node in config
-        .nodes
-        .iter()
-        .filter(|node| !node.state.as_os_str().is_empty())
-    {
+    for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         let machine = config.machine_of(&node.name);
-        for (_, other) in seen
-            .iter()
-            .filter(|(other_machine, _)| *other_machine == machine)
-        {
+        for (_, other) in seen.iter().filter(|(other_machine, _)| *other_machine == machine) {
             if node.state.starts_with(&other.state) || other.state.starts_with(&node.state) {
                 sheet.at_path(
                     &format!("nodes.{}.state", node.name),
@@ -195,15 +167,14 @@ fn check_group(group: &Group, sheet: &mut Sheet<'_>) {
     if group.primary == group.secondary && !group.primary.is_missing() {
         sheet.at_path(
             &format!("{path}.secondary"),
-            format!("secondary: {} is the primary already; a copy on the same node protects nothing, name the other node", group.secondary),
+            format!(
+                "secondary: {} is the primary already; a copy on the same node protects nothing, name the other node",
+                group.secondary
+            ),
         );
     }
     if group.journal_bytes < limits::JOURNAL_WINDOWS_MIN * group.window_bytes {
-        let key = if sheet.has(&format!("{path}.journal")) {
-            "journal"
-        } else {
-            "window"
-        };
+        let key = if sheet.has(&format!("{path}.journal")) { "journal" } else { "window" };
         sheet.at_path(
             &format!("{path}.{key}"),
             format!(
@@ -228,7 +199,10 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
                 if let Some(other) = taken.get(&(machine.clone(), device.clone())) {
                     sheet.at_path(
                         &place,
-                        format!("{name}: {} is already used by {other}; two volumes cannot share a device", device.display()),
+                        format!(
+                            "{name}: {} is already used by {other}; two volumes cannot share a device",
+                            device.display()
+                        ),
                     );
                 } else {
                     taken.insert((machine.clone(), device.clone()), user);
@@ -239,19 +213,8 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
     }
 }
 
-fn check_device_place(
-    config: &Config,
-    sheet: &mut Sheet<'_>,
-    place: &str,
-    machine: &str,
-    key: &str,
-    device: &Path,
-) {
-    for node in config
-        .nodes
-        .iter()
-        .filter(|node| !node.state.as_os_str().is_empty())
-    {
+fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machine: &str, key: &str, device: &Path) {
+    for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         if config.machine_of(&node.name) == machine
             && (device.starts_with(&node.state) || node.state.starts_with(device))
         {
@@ -267,12 +230,6 @@ fn check_device_place(
         }
     }
     if device == config.secret_file {
-        sheet.at_path(
-            place,
-            format!(
-                "{key}: {} is the secret file; a volume would overwrite it",
-                device.display()
-            ),
-        );
+        sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
     }
 }

@@ -36,37 +36,18 @@ impl Group {
 pub fn diff_definitions(ours: &str, theirs: &str) -> String {
     let (ours, theirs) = (split(ours), split(theirs));
     let mut words: Vec<&str> = ours.iter().map(|(word, _)| *word).collect();
-    words.extend(
-        theirs
-            .iter()
-            .map(|(word, _)| *word)
-            .filter(|word| !ours.iter().any(|(known, _)| known == word)),
-    );
+    words.extend(theirs.iter().map(|(word, _)| *word).filter(|word| !ours.iter().any(|(known, _)| known == word)));
     let value = |side: &[(&str, &str)], word: &str| {
-        side.iter()
-            .find(|(known, _)| *known == word)
-            .map_or("-".to_owned(), |(_, value)| shown(value))
+        side.iter().find(|(known, _)| *known == word).map_or("-".to_owned(), |(_, value)| shown(value))
     };
-    let rows: Vec<[String; 3]> = words
-        .iter()
-        .map(|word| [shown(word), value(&ours, word), value(&theirs, word)])
-        .collect();
+    let rows: Vec<[String; 3]> =
+        words.iter().map(|word| [shown(word), value(&ours, word), value(&theirs, word)]).collect();
     let head = [String::new(), "here".to_owned(), "peer".to_owned()];
-    let width = |column: usize| {
-        rows.iter()
-            .chain([&head])
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
+    let width = |column: usize| rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
     let mut text = String::new();
     for row in std::iter::once(&head).chain(rows.iter().take(DIFF_LINES_MAX)) {
-        let mark = if row[1] == row[2] || row[0].is_empty() {
-            ' '
-        } else {
-            '!'
-        };
+        let mark = if row[1] == row[2] || row[0].is_empty() { ' ' } else { '!' };
         let line = format!("{mark} {:first$}  {:second$}  {}", row[0], row[1], row[2]);
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -82,22 +63,12 @@ fn split(definition: &str) -> Vec<(&str, &str)> {
         .filter(|line| !line.is_empty())
         .take(4 * DIFF_LINES_MAX)
         .enumerate()
-        .map(|(index, line)| {
-            if index == 0 {
-                ("format", line)
-            } else {
-                line.split_once(' ').unwrap_or((line, ""))
-            }
-        })
+        .map(|(index, line)| if index == 0 { ("format", line) } else { line.split_once(' ').unwrap_or((line, "")) })
         .collect()
 }
 
 fn shown(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(DIFF_VALUE_CHARS_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut shown: String = text.chars().take(DIFF_VALUE_CHARS_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(DIFF_VALUE_CHARS_MAX).is_some() {
         shown.push_str("...");
     }
@@ -112,10 +83,7 @@ mod tests {
     use crate::config::{Config, example};
 
     fn group(text: &str) -> Group {
-        Config::parse(Path::new("/etc/farshore/farshore.toml"), text)
-            .expect("sound")
-            .groups[0]
-            .clone()
+        Config::parse(Path::new("/etc/farshore/farshore.toml"), text).expect("sound").groups[0].clone()
     }
 
     #[test]
@@ -126,11 +94,7 @@ mod tests {
             definition,
             "farshore-group/1\ngroup db\nprimary alpha\nsecondary beta\nregion_bytes 32768\nvolume.0 data\nvolume.1 log\n"
         );
-        let other = group(
-            &text
-                .replace("\"async\"", "\"sync\"")
-                .replace("/dev/", "/dev/mapper/"),
-        );
+        let other = group(&text.replace("\"async\"", "\"sync\"").replace("/dev/", "/dev/mapper/"));
         assert_eq!(other.definition(), definition);
     }
 
@@ -146,16 +110,8 @@ mod tests {
 
     #[test]
     fn a_hostile_definition_is_shown_harmlessly() {
-        let theirs = format!(
-            "farshore-group/1\n\u{1b}[31mgroup {}\n{}",
-            "x".repeat(100_000),
-            "a b\n".repeat(100_000)
-        );
+        let theirs = format!("farshore-group/1\n\u{1b}[31mgroup {}\n{}", "x".repeat(100_000), "a b\n".repeat(100_000));
         let shown = diff_definitions("farshore-group/1\ngroup db\n", &theirs);
-        assert!(
-            !shown.contains('\u{1b}') && shown.len() < 8_000,
-            "{} bytes",
-            shown.len()
-        );
+        assert!(!shown.contains('\u{1b}') && shown.len() < 8_000, "{} bytes", shown.len());
     }
 }

@@ -22,8 +22,7 @@ impl Side {
     /// # Errors
     /// A sentence: what is wrong and how to write it.
     pub fn parse(text: &str, node: &str) -> Result<Self, String> {
-        let advice =
-            "write it as 10.0.0.1:/dev/sdb, or with the node's name as alpha=10.0.0.1:/dev/sdb";
+        let advice = "write it as 10.0.0.1:/dev/sdb, or with the node's name as alpha=10.0.0.1:/dev/sdb";
         let (node, rest) = match text.split_once('=') {
             Some((name, rest)) if !name.contains([':', '/']) => (name, rest),
             _ => (node, text),
@@ -32,45 +31,30 @@ impl Side {
         let (host, device) = rest
             .split_once(":/")
             .map(|(host, path)| (host, format!("/{path}")))
-            .ok_or_else(|| {
-                format!("{text:?} has no absolute device path after its host; {advice}")
-            })?;
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
-        let ip: IpAddr = bare.parse().map_err(|_| {
-            format!("{host:?} is not an IP address (host names are not looked up); {advice}")
-        })?;
+            .ok_or_else(|| format!("{text:?} has no absolute device path after its host; {advice}"))?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let ip: IpAddr = bare
+            .parse()
+            .map_err(|_| format!("{host:?} is not an IP address (host names are not looked up); {advice}"))?;
         if device.contains(['"', '\\']) || device.chars().any(char::is_control) {
             return Err(format!(
                 "the device path {device:?} holds quotes or control characters; use another name for it"
             ));
         }
-        Ok(Self {
-            node: name.to_string(),
-            address: SocketAddr::new(ip, PORT),
-            device,
-        })
+        Ok(Self { node: name.to_string(), address: SocketAddr::new(ip, PORT), device })
     }
 }
 
 /// The text of a first configuration: one group `main` with one volume `data`, async.
 pub fn first_config(near: &Side, far: &Side, secret_file: &str) -> String {
-    let insecure = [near, far]
-        .iter()
-        .any(|side| !super::is_loopback(side.address.ip()));
+    let insecure = [near, far].iter().any(|side| !super::is_loopback(side.address.ip()));
     let insecure = if insecure {
         "# Replication is not encrypted yet. With this line it may cross the network all the same: use it on a\n# trusted network only, or remove it and give the ends of a tunnel as addresses.\ninsecure = true\n"
     } else {
         ""
     };
-    let node = |side: &Side| {
-        format!(
-            "[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n",
-            side.node, side.address
-        )
-    };
+    let node =
+        |side: &Side| format!("[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n", side.node, side.address);
     format!(
         "# The same file on both nodes. Explained line by line by: farshore config example\n\
          cluster = \"{near_name}-{far_name}\"\n\
@@ -125,8 +109,7 @@ mod tests {
             let near = Side::parse(near, "alpha").expect(near);
             let far = Side::parse(far, "beta").expect(far);
             let text = first_config(&near, &far, "/etc/farshore/secret");
-            let config =
-                Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
+            let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
             assert_eq!(config.warnings().len(), warnings, "{text}");
             assert_eq!(config.groups[0].volumes[0].devices.len(), 2);
         }

@@ -16,37 +16,22 @@ enum Identity {
 
 /// The name of this machine, as the kernel has it.
 pub fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeName, Problems> {
     let names = || config.nodes.iter().map(|node| node.name.as_str());
     let (word, called) = match wanted {
         Some(name) => (name.to_owned(), "no node is called"),
-        None => (
-            host_name(),
-            "this host is no node of this file: nothing is called",
-        ),
+        None => (host_name(), "this host is no node of this file: nothing is called"),
     };
     let short = word.split('.').next().unwrap_or_default().to_owned();
-    let spellings = if wanted.is_some() {
-        vec![word.clone()]
-    } else {
-        vec![word.to_lowercase(), short.to_lowercase()]
-    };
-    let found = spellings
-        .iter()
-        .find_map(|word| config.nodes.iter().find(|node| node.name.as_str() == word));
+    let spellings = if wanted.is_some() { vec![word.clone()] } else { vec![word.to_lowercase(), short.to_lowercase()] };
+    let found = spellings.iter().find_map(|word| config.nodes.iter().find(|node| node.name.as_str() == word));
     found.map(|node| node.name.clone()).ok_or_else(|| {
         let hint = suggest::hint(&word, names());
         let list = suggest::list(names());
-        Problems::one(
-            &config.file,
-            format!("{called} {word:?}{hint}; choose one of {list} with --node"),
-        )
+        Problems::one(&config.file, format!("{called} {word:?}{hint}; choose one of {list} with --node"))
     })
 }
 
@@ -60,11 +45,7 @@ pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Proble
         check_nbd(config, node, &mut problems);
     }
     check_devices(config, name, &mut problems);
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(Problems::new(&config.file, problems))
-    }
+    if problems.is_empty() { Ok(()) } else { Err(Problems::new(&config.file, problems)) }
 }
 
 /// The state directory exists or can be made: `serve` makes its last component.
@@ -76,22 +57,18 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
     let message = match std::fs::metadata(&node.state) {
         Ok(found) if found.is_dir() => match rustix::fs::access(&node.state, may_write) {
             Ok(()) => return,
-            Err(error) => format!(
-                "state: {name} cannot be written: {error}; make it writable for the daemon's user"
-            ),
+            Err(error) => format!("state: {name} cannot be written: {error}; make it writable for the daemon's user"),
         },
         Ok(_) => {
             format!("state: {name} is not a directory; name a directory for Farshore's own files")
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            match std::fs::metadata(parent) {
-                Ok(found) if found.is_dir() => return,
-                _ => format!(
-                    "state: neither {name} nor the directory it would be made in exists; run: mkdir -p {}",
-                    parent.display()
-                ),
-            }
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match std::fs::metadata(parent) {
+            Ok(found) if found.is_dir() => return,
+            _ => format!(
+                "state: neither {name} nor the directory it would be made in exists; run: mkdir -p {}",
+                parent.display()
+            ),
+        },
         Err(error) => format!("state: {name} cannot be looked at: {error}"),
     };
     problems.push(config.problem(&place, message));
@@ -105,10 +82,8 @@ fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
         let parent = socket.parent().unwrap_or(Path::new("/"));
         // The default socket lies in the state directory, which serve makes.
         if parent != node.state && !parent.is_dir() {
-            let message = format!(
-                "nbd: the directory of the socket does not exist; run: mkdir -p {}",
-                parent.display()
-            );
+            let message =
+                format!("nbd: the directory of the socket does not exist; run: mkdir -p {}", parent.display());
             problems.push(config.problem(&format!("nodes.{}.nbd.{index}", node.name), message));
         }
     }
@@ -120,11 +95,7 @@ fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) 
     let mut taken: BTreeMap<Identity, String> = BTreeMap::new();
     for (_, group) in config.groups_of(name) {
         for volume in &group.volumes {
-            for (node, device) in volume
-                .devices
-                .iter()
-                .filter(|(node, _)| config.machine_of(node) == machine)
-            {
+            for (node, device) in volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine) {
                 let place = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);
                 let user = format!("volume {}/{} on node {node}", group.name, volume.name);
                 let mine = node == name;
@@ -139,15 +110,11 @@ fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) 
                         } else {
                             taken.insert(identity, user);
                         }
-                        if let Some(message) =
-                            mine.then(|| inside_state(config, name, device)).flatten()
-                        {
+                        if let Some(message) = mine.then(|| inside_state(config, name, device)).flatten() {
                             problems.push(config.problem(&place, format!("{node}: {message}")));
                         }
                     }
-                    Err(message) if mine => {
-                        problems.push(config.problem(&place, format!("{node}: {message}")))
-                    }
+                    Err(message) if mine => problems.push(config.problem(&place, format!("{node}: {message}"))),
                     Err(_) => {}
                 }
             }
@@ -167,14 +134,9 @@ fn identify(device: &Path) -> Result<Identity, String> {
     if kind.is_block_device() {
         Ok(Identity::Device(found.rdev()))
     } else if kind.is_file() {
-        Ok(Identity::File {
-            device: found.dev(),
-            inode: found.ino(),
-        })
+        Ok(Identity::File { device: found.dev(), inode: found.ino() })
     } else {
-        Err(format!(
-            "{name} is neither a block device nor a plain file; name one of these"
-        ))
+        Err(format!("{name} is neither a block device nor a plain file; name one of these"))
     }
 }
 
@@ -183,10 +145,6 @@ fn inside_state(config: &Config, name: &NodeName, device: &Path) -> Option<Strin
     let state = std::fs::canonicalize(&config.node(name)?.state).ok()?;
     let real = std::fs::canonicalize(device).ok()?;
     real.starts_with(&state).then(|| {
-        format!(
-            "{} leads to {}, inside the state directory; keep volumes outside it",
-            device.display(),
-            real.display()
-        )
+        format!("{} leads to {}, inside the state directory; keep volumes outside it", device.display(), real.display())
     })
 }

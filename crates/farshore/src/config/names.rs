@@ -17,8 +17,7 @@ fn check_name(kind: &str, text: &str) -> Result<(), String> {
         }
         Some(_) if text.len() > NAME_BYTES_MAX => format!("it has {} characters", text.len()),
         Some(_) => {
-            let allowed =
-                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
+            let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
             match characters.find(|c| !allowed(*c)) {
                 None => return Ok(()),
                 Some(other) => format!("it contains {other:?}"),
@@ -119,10 +118,7 @@ mod tests {
             (&"x".repeat(65), "it has 65 characters"),
         ] {
             let error = GroupName::parse(bad).expect_err(bad);
-            assert!(
-                error.contains(reason) && error.contains("group name"),
-                "{error}"
-            );
+            assert!(error.contains(reason) && error.contains("group name"), "{error}");
         }
     }
 }

@@ -15,19 +15,12 @@ use super::settings::one_of;
 use super::sheet::{Section, Sheet};
 use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
-    BufferSize, ClusterName, Config, FileEngine, Group, GroupName, Key, Link, NbdListen, Node,
-    NodeName, Problems, Settings, Volume, VolumeName, check, suggest,
+    BufferSize, ClusterName, Config, FileEngine, Group, GroupName, Key, Link, NbdListen, Node, NodeName, Problems,
+    Settings, Volume, VolumeName, check, suggest,
 };
 use crate::limits;
 
-const TOP_KEYS: [&str; 6] = [
-    "cluster",
-    "secret_file",
-    "insecure",
-    "link",
-    "nodes",
-    "groups",
-];
+const TOP_KEYS: [&str; 6] = ["cluster", "secret_file", "insecure", "link", "nodes", "groups"];
 const LINK_KEYS: [&str; 4] = ["timeout", "send_buffer", "receive_buffer", "congestion"];
 const NODE_KEYS: [&str; 4] = ["address", "state", "nbd", "engine"];
 const GROUP_KEYS: [&str; 11] = [
@@ -54,35 +47,21 @@ const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECI
 pub(super) fn read_text(file: &Path) -> Result<String, Problems> {
     let cannot = |error: std::io::Error| {
         let advice = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                "; write one with `farshore config example` or `farshore init`"
-            }
+            std::io::ErrorKind::NotFound => "; write one with `farshore config example` or `farshore init`",
             _ => "",
         };
-        Problems::one(
-            file,
-            format!("the configuration file cannot be read: {error}{advice}"),
-        )
+        Problems::one(file, format!("the configuration file cannot be read: {error}{advice}"))
     };
     let mut bytes = Vec::new();
     let opened = std::fs::File::open(file).map_err(cannot)?;
-    opened
-        .take(limits::CONFIG_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(cannot)?;
+    opened.take(limits::CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > limits::CONFIG_BYTES_MAX {
         let most = limits::CONFIG_BYTES_MAX;
-        return Err(Problems::one(
-            file,
-            format!("the file is larger than {most} bytes; is it a configuration file?"),
-        ));
+        return Err(Problems::one(file, format!("the file is larger than {most} bytes; is it a configuration file?")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Problems::one(
-            file,
-            format!("byte {place} is not UTF-8 text; is this a configuration file?"),
-        )
+        Problems::one(file, format!("byte {place} is not UTF-8 text; is this a configuration file?"))
     })
 }
 
@@ -98,27 +77,16 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Config, Problems> {
     let mut config = read_top(&mut sheet, &root, file, base);
     check::check(&config, &mut sheet);
     config.places = sheet.positions();
-    if sheet.problems.is_empty() {
-        Ok(config)
-    } else {
-        Err(Problems::new(file, sheet.problems))
-    }
+    if sheet.problems.is_empty() { Ok(config) } else { Err(Problems::new(file, sheet.problems)) }
 }
 
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
     sheet.only(root, &TOP_KEYS);
-    let cluster = sheet.required(
-        root,
-        "cluster",
-        "add a name that both nodes share",
-        ClusterName::parse,
-    );
-    let secret_file = sheet.required(
-        root,
-        "secret_file",
-        "name a file of 32 or more random bytes, the same on both nodes",
-        |text| parse_path(text, base),
-    );
+    let cluster = sheet.required(root, "cluster", "add a name that both nodes share", ClusterName::parse);
+    let secret_file =
+        sheet.required(root, "secret_file", "name a file of 32 or more random bytes, the same on both nodes", |text| {
+            parse_path(text, base)
+        });
     let insecure = sheet.flag(root, "insecure").unwrap_or(false);
     let link = read_link(sheet, root);
     let nodes = read_nodes(sheet, root, base);
@@ -146,9 +114,7 @@ fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
         return link;
     };
     sheet.only(&section, &LINK_KEYS);
-    if let Some(timeout) = sheet.value(&section, "timeout", |text| {
-        bounded_duration(text, limits::LINK_TIMEOUT)
-    }) {
+    if let Some(timeout) = sheet.value(&section, "timeout", |text| bounded_duration(text, limits::LINK_TIMEOUT)) {
         link.timeout = timeout;
     }
     if let Some(size) = sheet.value(&section, "send_buffer", parse_buffer) {
@@ -163,18 +129,12 @@ fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
 
 /// The declared node names, good or bad, so that a group that uses one is not accused for the node's own problem.
 fn node_names<'t>(root: &Section<'t>) -> BTreeSet<&'t str> {
-    root.table("nodes")
-        .map(|table| table.keys().map(|key| key.get_ref().as_ref()).collect())
-        .unwrap_or_default()
+    root.table("nodes").map(|table| table.keys().map(|key| key.get_ref().as_ref()).collect()).unwrap_or_default()
 }
 
 fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec<Node> {
     let Some(all) = sheet.section(root, "nodes") else {
-        sheet.absent(
-            root,
-            "nodes",
-            "add a table [nodes.NAME] for each of the two nodes",
-        );
+        sheet.absent(root, "nodes", "add a table [nodes.NAME] for each of the two nodes");
         return Vec::new();
     };
     let mut nodes = Vec::new();
@@ -186,9 +146,7 @@ fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec
             Ok(_) if VOLUME_KEYS.contains(&key) => {
                 sheet.at(
                     section.span.clone(),
-                    format!(
-                        "a node cannot be called {key:?}, which is a key of volumes; rename it"
-                    ),
+                    format!("a node cannot be called {key:?}, which is a key of volumes; rename it"),
                 );
             }
             Ok(name) => nodes.push(read_node(sheet, &section, name, base)),
@@ -196,32 +154,17 @@ fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec
         }
     }
     if nodes.len() > limits::NODES_MAX {
-        sheet.at(
-            all.span.clone(),
-            format!(
-                "there are more than {} nodes; split the cluster",
-                limits::NODES_MAX
-            ),
-        );
+        sheet.at(all.span.clone(), format!("there are more than {} nodes; split the cluster", limits::NODES_MAX));
     }
     nodes
 }
 
-fn read_node<'t>(
-    sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
-    name: NodeName,
-    base: &Path,
-) -> Node {
+fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, base: &Path) -> Node {
     sheet.only(section, &NODE_KEYS);
     let advice = "say where peers reach this node, such as \"10.0.0.1:7337\"";
-    let address = sheet
-        .required(section, "address", advice, parse_address)
-        .unwrap_or(UNKNOWN_ADDRESS);
+    let address = sheet.required(section, "address", advice, parse_address).unwrap_or(UNKNOWN_ADDRESS);
     let advice = "name a directory for Farshore's own files, such as \"/var/lib/farshore\"";
-    let state = sheet
-        .required(section, "state", advice, |text| parse_path(text, base))
-        .unwrap_or_default();
+    let state = sheet.required(section, "state", advice, |text| parse_path(text, base)).unwrap_or_default();
     let nbd = sheet.values(section, "nbd", |text| NbdListen::parse(text, base));
     let nbd = match nbd {
         Some(list) if !list.is_empty() => list,
@@ -234,30 +177,13 @@ fn read_node<'t>(
         }
         _ => vec![NbdListen::Unix(state.join("nbd.sock"))],
     };
-    let engine = sheet
-        .value(section, "engine", parse_engine)
-        .unwrap_or(FileEngine::Auto);
-    Node {
-        name,
-        address,
-        state,
-        nbd,
-        engine,
-    }
+    let engine = sheet.value(section, "engine", parse_engine).unwrap_or(FileEngine::Auto);
+    Node { name, address, state, nbd, engine }
 }
 
-fn read_groups<'t>(
-    sheet: &mut Sheet<'t>,
-    root: &Section<'t>,
-    base: &Path,
-    nodes: &BTreeSet<&str>,
-) -> Vec<Group> {
+fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path, nodes: &BTreeSet<&str>) -> Vec<Group> {
     let Some(all) = sheet.section(root, "groups") else {
-        sheet.absent(
-            root,
-            "groups",
-            "add a table [groups.NAME] with at least one volume",
-        );
+        sheet.absent(root, "groups", "add a table [groups.NAME] with at least one volume");
         return Vec::new();
     };
     let mut groups = Vec::new();
@@ -271,19 +197,10 @@ fn read_groups<'t>(
         }
     }
     if groups.len() > limits::GROUPS_MAX {
-        sheet.at(
-            all.span.clone(),
-            format!(
-                "there are more than {} groups; split the file",
-                limits::GROUPS_MAX
-            ),
-        );
+        sheet.at(all.span.clone(), format!("there are more than {} groups; split the file", limits::GROUPS_MAX));
     }
     if groups.is_empty() && sheet.problems.is_empty() {
-        sheet.at(
-            all.span.clone(),
-            "there is no group; add a table [groups.NAME] with at least one volume",
-        );
+        sheet.at(all.span.clone(), "there is no group; add a table [groups.NAME] with at least one volume");
     }
     groups
 }
@@ -297,16 +214,12 @@ fn read_group<'t>(
 ) -> Group {
     sheet.only(section, &GROUP_KEYS);
     let mut member = |key: &str, advice: &str| {
-        sheet
-            .required(section, key, advice, |text| known_node(text, nodes))
-            .unwrap_or_else(NodeName::missing)
+        sheet.required(section, key, advice, |text| known_node(text, nodes)).unwrap_or_else(NodeName::missing)
     };
     let primary = member("primary", "name the node that starts as primary");
     let secondary = member("secondary", "name the node that keeps the copy");
     let settings = read_settings(sheet, section);
-    let journal = sheet.value(section, "journal", |text| {
-        bounded_size(text, limits::JOURNAL)
-    });
+    let journal = sheet.value(section, "journal", |text| bounded_size(text, limits::JOURNAL));
     let window = sheet.value(section, "window", |text| bounded_size(text, limits::WINDOW));
     let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
     Group {
@@ -339,16 +252,8 @@ fn read_settings<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>) -> Settings {
     settings
 }
 
-fn read_volumes<'t>(
-    sheet: &mut Sheet<'t>,
-    group: &Section<'t>,
-    base: &Path,
-    members: [&NodeName; 2],
-) -> Vec<Volume> {
-    let advice = format!(
-        "add a table [{}.volumes.NAME] with a device for each node",
-        group.path
-    );
+fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, base: &Path, members: [&NodeName; 2]) -> Vec<Volume> {
+    let advice = format!("add a table [{}.volumes.NAME] with a device for each node", group.path);
     let Some(all) = sheet.section(group, "volumes") else {
         sheet.absent(group, "volumes", &advice);
         return Vec::new();
@@ -364,19 +269,10 @@ fn read_volumes<'t>(
         }
     }
     if all.keys().next().is_none() {
-        sheet.at(
-            all.span.clone(),
-            format!("the group has no volume; {advice}"),
-        );
+        sheet.at(all.span.clone(), format!("the group has no volume; {advice}"));
     }
     if volumes.len() > limits::VOLUMES_MAX {
-        sheet.at(
-            all.span.clone(),
-            format!(
-                "the group has more than {} volumes; split it",
-                limits::VOLUMES_MAX
-            ),
-        );
+        sheet.at(all.span.clone(), format!("the group has more than {} volumes; split it", limits::VOLUMES_MAX));
     }
     volumes
 }
@@ -388,10 +284,7 @@ fn read_volume<'t>(
     base: &Path,
     members: [&NodeName; 2],
 ) -> Volume {
-    let members: Vec<&NodeName> = members
-        .into_iter()
-        .filter(|member| !member.is_missing())
-        .collect();
+    let members: Vec<&NodeName> = members.into_iter().filter(|member| !member.is_missing()).collect();
     let member_names: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
     if members.len() == 2 {
         sheet.only(section, &[&member_names[..], &VOLUME_KEYS[..]].concat());
@@ -399,9 +292,7 @@ fn read_volume<'t>(
     let mut devices = BTreeMap::new();
     for member in &members {
         let advice = format!("name the device or file that holds this volume on {member}");
-        if let Some(path) = sheet.required(section, member.as_str(), &advice, |text| {
-            parse_path(text, base)
-        }) {
+        if let Some(path) = sheet.required(section, member.as_str(), &advice, |text| parse_path(text, base)) {
             devices.insert((*member).clone(), path);
         }
     }
@@ -416,20 +307,14 @@ fn read_volume<'t>(
             }
         }
     }
-    Volume {
-        name,
-        devices,
-        model_latency,
-    }
+    Volume { name, devices, model_latency }
 }
 
 fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
     if !nodes.contains(text) {
         let hint = suggest::hint(text, nodes.iter().copied());
         let names = suggest::list(nodes.iter().copied());
-        return Err(format!(
-            "no node is called {text:?}{hint}; the nodes of this file are {names}"
-        ));
+        return Err(format!("no node is called {text:?}{hint}; the nodes of this file are {names}"));
     }
     // A declared node with a bad name has its problem at its own table.
     Ok(NodeName::parse(text).unwrap_or_else(|_| NodeName::missing()))
@@ -460,9 +345,7 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if text.parse::<IpAddr>().is_ok() {
         return Err(format!("{text:?} has no port; {advice}"));
     }
-    Err(format!(
-        "{text:?} is not an address (host names are not looked up); {advice}"
-    ))
+    Err(format!("{text:?} is not an address (host names are not looked up); {advice}"))
 }
 
 fn parse_buffer(text: &str) -> Result<BufferSize, String> {
@@ -478,9 +361,7 @@ fn parse_congestion(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     // 15 letters and a closing zero is what the kernel keeps.
     if text.is_empty() || text.len() > 15 || !text.chars().all(allowed) {
-        return Err(format!(
-            "{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\""
-        ));
+        return Err(format!("{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\""));
     }
     Ok(text.to_owned())
 }
@@ -493,10 +374,7 @@ fn parse_engine(text: &str) -> Result<FileEngine, String> {
 fn parse_model_latency(text: &str) -> Result<Duration, String> {
     let latency = parse_duration(text)?;
     if latency > limits::MODEL_LATENCY_MAX {
-        return Err(format!(
-            "{text:?} is too long; the most is \"{}\"",
-            duration_text(limits::MODEL_LATENCY_MAX)
-        ));
+        return Err(format!("{text:?} is too long; the most is \"{}\"", duration_text(limits::MODEL_LATENCY_MAX)));
     }
     Ok(latency)
 }

@@ -19,10 +19,7 @@ pub struct Lines<'t> {
 impl<'t> Lines<'t> {
     pub fn of(text: &'t str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-        Self {
-            text,
-            starts: starts.collect(),
-        }
+        Self { text, starts: starts.collect() }
     }
 
     /// The place of byte `offset`; columns count characters. Any offset is taken: one inside a character is its start,
@@ -33,10 +30,7 @@ impl<'t> Lines<'t> {
             offset -= 1;
         }
         let line = self.starts.partition_point(|start| *start <= offset);
-        Position {
-            line,
-            column: 1 + self.text[self.starts[line - 1]..offset].chars().count(),
-        }
+        Position { line, column: 1 + self.text[self.starts[line - 1]..offset].chars().count() }
     }
 }
 
@@ -58,21 +52,12 @@ impl Problems {
     pub fn new(file: &Path, mut list: Vec<Problem>) -> Self {
         list.sort();
         list.dedup();
-        Self {
-            file: file.to_owned(),
-            list,
-        }
+        Self { file: file.to_owned(), list }
     }
 
     /// A file with a single problem that has no place in it.
     pub fn one(file: &Path, message: impl Into<String>) -> Self {
-        Self::new(
-            file,
-            vec![Problem {
-                position: None,
-                message: message.into(),
-            }],
-        )
+        Self::new(file, vec![Problem { position: None, message: message.into() }])
     }
 }
 
@@ -102,19 +87,8 @@ mod tests {
     #[test]
     fn positions_count_characters_and_survive_any_offset() {
         let lines = Lines::of("a = 1\nü = 2\n");
-        for (offset, line, column) in [
-            (0, 1, 1),
-            (5, 1, 6),
-            (6, 2, 1),
-            (7, 2, 1),
-            (8, 2, 2),
-            (999, 3, 1),
-        ] {
-            assert_eq!(
-                lines.position(offset),
-                Position { line, column },
-                "offset {offset}"
-            );
+        for (offset, line, column) in [(0, 1, 1), (5, 1, 6), (6, 2, 1), (7, 2, 1), (8, 2, 2), (999, 3, 1)] {
+            assert_eq!(lines.position(offset), Position { line, column }, "offset {offset}");
         }
         assert_eq!(Lines::of("").position(5), Position { line: 1, column: 1 });
     }

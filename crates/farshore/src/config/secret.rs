@@ -29,18 +29,15 @@ impl std::fmt::Debug for Secret {
 /// A sentence: missing, not a plain file, readable by others, too short or too long.
 pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
     let name = file.display();
-    let make = format!(
-        "make one with: (umask 077; head -c 32 /dev/urandom | base64 > {name}) and copy it to the other node"
-    );
+    let make =
+        format!("make one with: (umask 077; head -c 32 /dev/urandom | base64 > {name}) and copy it to the other node");
     let cannot = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("the secret file {name} does not exist; {make}"),
         _ => format!("the secret file {name} cannot be read: {error}"),
     };
     // Looked at before it is opened: opening a FIFO would wait for a writer.
     if !std::fs::metadata(file).map_err(cannot)?.is_file() {
-        return Err(format!(
-            "the secret file {name} is not a plain file; name one that holds 32 or more random bytes"
-        ));
+        return Err(format!("the secret file {name} is not a plain file; name one that holds 32 or more random bytes"));
     }
     let opened = File::open(file).map_err(cannot)?;
     let mode = opened.metadata().map_err(cannot)?.mode() & 0o7777;
@@ -50,22 +47,19 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
         ));
     }
     let mut bytes = Vec::new();
-    opened
-        .take(SECRET_BYTES_MAX as u64 + 3)
-        .read_to_end(&mut bytes)
-        .map_err(cannot)?;
+    opened.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(cannot)?;
     for ending in [b'\n', b'\r'] {
         if bytes.last() == Some(&ending) {
             bytes.pop();
         }
     }
     match bytes.len() {
-        short if short < SECRET_BYTES_MIN => Err(format!(
-            "the secret file {name} holds {short} bytes, and the least is {SECRET_BYTES_MIN}; {make}"
-        )),
-        long if long > SECRET_BYTES_MAX => Err(format!(
-            "the secret file {name} holds more than {SECRET_BYTES_MAX} bytes; is it the right file?"
-        )),
+        short if short < SECRET_BYTES_MIN => {
+            Err(format!("the secret file {name} holds {short} bytes, and the least is {SECRET_BYTES_MIN}; {make}"))
+        }
+        long if long > SECRET_BYTES_MAX => {
+            Err(format!("the secret file {name} holds more than {SECRET_BYTES_MAX} bytes; is it the right file?"))
+        }
         _ => Ok(Secret(bytes)),
     }
 }
@@ -83,21 +77,11 @@ pub fn create_secret(file: &Path) -> Result<(), String> {
         _ => format!("the secret file {name} cannot be written: {error}"),
     };
     let mut random = [0u8; SECRET_BYTES_MIN];
-    File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut random))
-        .map_err(cannot)?;
+    File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random)).map_err(cannot)?;
     let mut text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     text.push('\n');
-    let mut created = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .map_err(cannot)?;
-    created
-        .write_all(text.as_bytes())
-        .and_then(|()| created.sync_all())
-        .map_err(cannot)
+    let mut created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(cannot)?;
+    created.write_all(text.as_bytes()).and_then(|()| created.sync_all()).map_err(cannot)
 }
 
 #[cfg(test)]
@@ -119,10 +103,7 @@ mod tests {
         let file = dir.path().join("secret");
         create_secret(&file).expect("created");
         assert_eq!(read_secret(&file).expect("read").bytes().len(), 64);
-        assert_eq!(
-            std::fs::metadata(&file).expect("there").mode() & 0o7777,
-            0o600
-        );
+        assert_eq!(std::fs::metadata(&file).expect("there").mode() & 0o7777, 0o600);
         assert!(create_secret(&file).unwrap_err().contains("exists already"));
     }
 
@@ -133,11 +114,7 @@ mod tests {
             (vec![7; 32], 0o600, None),
             (vec![7; 4096], 0o400, None),
             ([vec![7; 32], b"\r\n".to_vec()].concat(), 0o600, None),
-            (
-                [vec![7; 31], b"\n".to_vec()].concat(),
-                0o600,
-                Some("holds 31 bytes"),
-            ),
+            ([vec![7; 31], b"\n".to_vec()].concat(), 0o600, Some("holds 31 bytes")),
             (vec![], 0o600, Some("holds 0 bytes")),
             (vec![7; 4097], 0o600, Some("more than 4096 bytes")),
             (vec![7; 33], 0o640, Some("chmod 0600")),
@@ -150,15 +127,7 @@ mod tests {
                 (result, _) => panic!("{} bytes: {result:?}", bytes.len()),
             }
         }
-        assert!(
-            read_secret(dir.path())
-                .unwrap_err()
-                .contains("not a plain file")
-        );
-        assert!(
-            read_secret(&dir.path().join("none"))
-                .unwrap_err()
-                .contains("does not exist")
-        );
+        assert!(read_secret(dir.path()).unwrap_err().contains("not a plain file"));
+        assert!(read_secret(&dir.path().join("none")).unwrap_err().contains("does not exist"));
     }
 }

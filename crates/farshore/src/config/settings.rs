@@ -3,50 +3,24 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+pub use engine::state::Mode;
 
 use super::sheet::parse_flag;
 use super::suggest;
 use super::units::{bounded_duration, bounded_size, duration_text, size_text};
 use crate::limits;
 
-/// What is wanted of replication; see the mode table in docs/config.md.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    Sync,
-    Nearsync,
-    Async,
-    Logging,
-}
-
-impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::Sync => "sync",
-            Mode::Nearsync => "nearsync",
-            Mode::Async => "async",
-            Mode::Logging => "logging",
-        }
+/// # Errors
+/// A sentence with the modes there are.
+pub fn parse_mode(text: &str) -> Result<Mode, String> {
+    if let "superasync" | "periodic" = text {
+        return Err(format!("{text:?} is not in this version; use \"async\", or \"sync\", \"nearsync\", \"logging\""));
     }
-
-    /// # Errors
-    /// A sentence with the modes there are.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if let "superasync" | "periodic" = text {
-            return Err(format!(
-                "{text:?} is not in this version; use \"async\", or \"sync\", \"nearsync\", \"logging\""
-            ));
-        }
-        one_of("mode", text, &Self::ALL, Self::as_str)
-    }
+    one_of("mode", text, &Mode::ALL, Mode::word)
 }
 
 /// What happens in `sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Go to logging: writers continue alone.
     Degrade,
@@ -80,17 +54,10 @@ pub(super) fn one_of<T: Copy>(
     all: &[T],
     name: impl Fn(T) -> &'static str,
 ) -> Result<T, String> {
-    all.iter()
-        .copied()
-        .find(|item| name(*item) == text)
-        .ok_or_else(|| {
-            let names = || all.iter().map(|item| name(*item));
-            format!(
-                "{text:?} is not a {what}{}; choose one of {}",
-                suggest::hint(text, names()),
-                suggest::list(names())
-            )
-        })
+    all.iter().copied().find(|item| name(*item) == text).ok_or_else(|| {
+        let names = || all.iter().map(|item| name(*item));
+        format!("{text:?} is not a {what}{}; choose one of {}", suggest::hint(text, names()), suggest::list(names()))
+    })
 }
 
 /// A group's live settings, checked.
@@ -135,15 +102,8 @@ pub enum Key {
 }
 
 impl Key {
-    pub const ALL: [Key; 7] = [
-        Key::Mode,
-        Key::Policy,
-        Key::Hold,
-        Key::WaitLimit,
-        Key::Autosync,
-        Key::QueueMemory,
-        Key::QueueItems,
-    ];
+    pub const ALL: [Key; 7] =
+        [Key::Mode, Key::Policy, Key::Hold, Key::WaitLimit, Key::Autosync, Key::QueueMemory, Key::QueueItems];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -165,17 +125,10 @@ impl Key {
                 "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
             ));
         }
-        Self::ALL
-            .into_iter()
-            .find(|key| key.as_str() == text)
-            .ok_or_else(|| {
-                let names = || Self::ALL.iter().map(|key| key.as_str());
-                format!(
-                    "{text:?} cannot be set{}; the keys are {}",
-                    suggest::hint(text, names()),
-                    suggest::list(names())
-                )
-            })
+        Self::ALL.into_iter().find(|key| key.as_str() == text).ok_or_else(|| {
+            let names = || Self::ALL.iter().map(|key| key.as_str());
+            format!("{text:?} cannot be set{}; the keys are {}", suggest::hint(text, names()), suggest::list(names()))
+        })
     }
 }
 
@@ -192,7 +145,7 @@ impl Settings {
     /// A sentence: what is wrong with the value and what it may be.
     pub fn set(&mut self, key: Key, text: &str) -> Result<(), String> {
         match key {
-            Key::Mode => self.mode = Mode::parse(text)?,
+            Key::Mode => self.mode = parse_mode(text)?,
             Key::Policy => self.policy = Policy::parse(text)?,
             Key::Hold => self.hold = bounded_duration(text, limits::HOLD)?,
             Key::WaitLimit => self.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?,
@@ -203,10 +156,26 @@ impl Settings {
         Ok(())
     }
 
+    /// As the data path takes them: policy and peer window in one.
+    pub fn for_engine(&self) -> engine::Settings {
+        engine::Settings {
+            mode: self.mode,
+            policy: match self.policy {
+                Policy::Degrade => engine::state::Policy::Degrade,
+                Policy::Hold => engine::state::Policy::Hold(self.hold),
+                Policy::Strict => engine::state::Policy::Strict,
+            },
+            wait_limit: self.wait_limit,
+            autosync: self.autosync,
+            queue_bytes: self.queue_memory_bytes,
+            queue_items: self.queue_items,
+        }
+    }
+
     /// The canonical text of one key; [`Settings::set`] reads it back.
     pub fn text(&self, key: Key) -> String {
         match key {
-            Key::Mode => self.mode.as_str().to_owned(),
+            Key::Mode => self.mode.word().to_owned(),
             Key::Policy => self.policy.as_str().to_owned(),
             Key::Hold => duration_text(self.hold),
             Key::WaitLimit => duration_text(self.wait_limit),
@@ -221,14 +190,8 @@ fn parse_items(text: &str) -> Result<u64, String> {
     let bound = limits::QUEUE_ITEMS;
     match text.parse::<u64>() {
         Ok(items) if (bound.min..=bound.max).contains(&items) => Ok(items),
-        Ok(items) => Err(format!(
-            "{items} writes is out of bounds; use {} to {}",
-            bound.min, bound.max
-        )),
-        Err(_) => Err(format!(
-            "{text:?} is not a number of writes, such as {}",
-            bound.default
-        )),
+        Ok(items) => Err(format!("{items} writes is out of bounds; use {} to {}", bound.min, bound.max)),
+        Err(_) => Err(format!("{text:?} is not a number of writes, such as {}", bound.default)),
     }
 }
 
@@ -245,6 +208,14 @@ mod tests {
             assert_eq!(copy, defaults);
             assert_eq!(Key::parse(key.as_str()), Ok(key));
         }
+    }
+
+    #[test]
+    fn the_defaults_are_the_data_paths() {
+        let defaults = Settings::default();
+        assert_eq!(defaults.for_engine(), engine::Settings::default());
+        let held = Settings { policy: Policy::Hold, ..defaults };
+        assert_eq!(held.for_engine().policy, engine::state::Policy::Hold(limits::HOLD.default));
     }
 
     #[test]
@@ -273,10 +244,6 @@ mod tests {
     #[test]
     fn keys_that_need_a_restart_say_so() {
         assert!(Key::parse("journal").unwrap_err().contains("restart"));
-        assert!(
-            Key::parse("wait-limit")
-                .unwrap_err()
-                .contains("did you mean \"wait_limit\"?")
-        );
+        assert!(Key::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
     }
 }

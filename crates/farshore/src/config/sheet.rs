@@ -29,33 +29,21 @@ impl<'t> Section<'t> {
     }
 
     pub fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// How sentences call this table.
     fn title(&self) -> String {
-        if self.path.is_empty() {
-            "at the top of the file".to_owned()
-        } else {
-            format!("in [{}]", self.path)
-        }
+        if self.path.is_empty() { "at the top of the file".to_owned() } else { format!("in [{}]", self.path) }
     }
 
     /// The raw table under `key`, without any complaint.
     pub fn table(&self, key: &str) -> Option<&'t DeTable<'t>> {
-        self.entry(key)
-            .and_then(|(_, value)| value.get_ref().as_table())
+        self.entry(key).and_then(|(_, value)| value.get_ref().as_table())
     }
 
     fn entry(&self, key: &str) -> Option<(Span, &'t toml::Spanned<DeValue<'t>>)> {
-        self.table
-            .iter()
-            .find(|(name, _)| name.get_ref() == key)
-            .map(|(name, value)| (name.span(), value))
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| (name.span(), value))
     }
 }
 
@@ -69,12 +57,7 @@ pub(crate) struct Sheet<'t> {
 
 impl<'t> Sheet<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self {
-            text,
-            lines: Lines::of(text),
-            problems: Vec::new(),
-            places: BTreeMap::new(),
-        }
+        Self { text, lines: Lines::of(text), problems: Vec::new(), places: BTreeMap::new() }
     }
 
     /// Takes over the parser's own complaints. Returns whether the tree is worth reading: after a syntax error its
@@ -88,19 +71,13 @@ impl<'t> Sheet<'t> {
         for span in &duplicates {
             // A table given twice is one problem, not one more for each of its keys.
             let header = self.header_before(span.start);
-            if !duplicates
-                .iter()
-                .any(|other| other != span && self.line_start(other.start) == header)
-            {
+            if !duplicates.iter().any(|other| other != span && self.line_start(other.start) == header) {
                 let name = self.text.get(span.clone()).unwrap_or("this name").trim();
-                let message =
-                    format!("{name} appears twice here; names are unique, so remove or rename one");
+                let message = format!("{name} appears twice here; names are unique, so remove or rename one");
                 self.at(span.clone(), message);
             }
         }
-        let broken = errors
-            .iter()
-            .filter(|error| !error.message().starts_with("duplicate key"));
+        let broken = errors.iter().filter(|error| !error.message().starts_with("duplicate key"));
         for error in broken.clone() {
             let span = error.span().unwrap_or(0..0);
             self.at(span, format!("this is not TOML: {}", error.message()));
@@ -121,22 +98,13 @@ impl<'t> Sheet<'t> {
 
     pub fn at(&mut self, span: Span, message: impl Into<String>) {
         let position = Some(self.lines.position(span.start));
-        self.problems.push(Problem {
-            position,
-            message: message.into(),
-        });
+        self.problems.push(Problem { position, message: message.into() });
     }
 
     /// A problem with the value at a dotted path; without a place when nothing was read there.
     pub fn at_path(&mut self, path: &str, message: impl Into<String>) {
-        let position = self
-            .places
-            .get(path)
-            .map(|span| self.lines.position(span.start));
-        self.problems.push(Problem {
-            position,
-            message: message.into(),
-        });
+        let position = self.places.get(path).map(|span| self.lines.position(span.start));
+        self.problems.push(Problem { position, message: message.into() });
     }
 
     /// Whether something was read at a dotted path.
@@ -146,41 +114,23 @@ impl<'t> Sheet<'t> {
 
     /// The positions of everything read, by dotted path.
     pub fn positions(&self) -> BTreeMap<String, Position> {
-        self.places
-            .iter()
-            .map(|(path, span)| (path.clone(), self.lines.position(span.start)))
-            .collect()
+        self.places.iter().map(|(path, span)| (path.clone(), self.lines.position(span.start))).collect()
     }
 
     pub fn root(&self, table: &'t toml::Spanned<DeTable<'t>>) -> Section<'t> {
-        Section {
-            path: String::new(),
-            span: 0..0,
-            table: table.get_ref(),
-        }
+        Section { path: String::new(), span: 0..0, table: table.get_ref() }
     }
 
     /// Complains about every key that is not in `known`.
     pub fn only(&mut self, section: &Section<'t>, known: &[&str]) {
-        for key in section
-            .table
-            .keys()
-            .filter(|key| !known.contains(&key.get_ref().as_ref()))
-        {
+        for key in section.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let hint = suggest::hint(key.get_ref(), known.iter().copied());
             let accepted = if hint.is_empty() {
                 format!("; known keys are {}", suggest::list(known.iter().copied()))
             } else {
                 String::new()
             };
-            self.at(
-                key.span(),
-                format!(
-                    "unknown key {:?} {}{hint}{accepted}",
-                    key.get_ref(),
-                    section.title()
-                ),
-            );
+            self.at(key.span(), format!("unknown key {:?} {}{hint}{accepted}", key.get_ref(), section.title()));
         }
     }
 
@@ -192,10 +142,7 @@ impl<'t> Sheet<'t> {
         match value.get_ref() {
             DeValue::Table(table) => Some(Section { path, span, table }),
             other => {
-                self.at(
-                    value.span(),
-                    format!("{key:?} {} is {}, not a table", parent.title(), kind(other)),
-                );
+                self.at(value.span(), format!("{key:?} {} is {}, not a table", parent.title(), kind(other)));
                 None
             }
         }
@@ -232,10 +179,7 @@ impl<'t> Sheet<'t> {
         }
         let message = format!("{key:?} is missing {}; {advice}", section.title());
         if section.path.is_empty() {
-            self.problems.push(Problem {
-                position: None,
-                message,
-            });
+            self.problems.push(Problem { position: None, message });
         } else {
             self.at(section.span.clone(), message);
         }
@@ -254,28 +198,16 @@ impl<'t> Sheet<'t> {
     ) -> Option<Vec<T>> {
         let (_, value) = section.entry(key)?;
         let DeValue::Array(array) = value.get_ref() else {
-            self.at(
-                value.span(),
-                format!(
-                    "{key:?} is {}, not a list such as [\"...\"]",
-                    kind(value.get_ref())
-                ),
-            );
+            self.at(value.span(), format!("{key:?} is {}, not a list such as [\"...\"]", kind(value.get_ref())));
             return None;
         };
         if array.is_empty() {
-            self.at(
-                value.span(),
-                format!("{key}: the list is empty; leave the key out for its default"),
-            );
+            self.at(value.span(), format!("{key}: the list is empty; leave the key out for its default"));
         }
         let mut items = Vec::new();
         for item in array.iter() {
             if let Some(parsed) = self.parsed(key, item, &mut parse) {
-                self.places.insert(
-                    format!("{}.{}", section.path_of(key), items.len()),
-                    item.span(),
-                );
+                self.places.insert(format!("{}.{}", section.path_of(key), items.len()), item.span());
                 items.push(parsed);
             }
         }
@@ -295,10 +227,7 @@ impl<'t> Sheet<'t> {
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Boolean(flag) => flag.to_string(),
             other => {
-                self.at(
-                    value.span(),
-                    format!("{key:?} is {}, not a single value", kind(other)),
-                );
+                self.at(value.span(), format!("{key:?} is {}, not a single value", kind(other)));
                 return None;
             }
         };

@@ -19,9 +19,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// ` (did you mean "x"?)` or nothing; appended to a sentence about an unknown word.
 pub fn hint<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, candidates)
-        .map(|found| format!(" (did you mean {found:?}?)"))
-        .unwrap_or_default()
+    nearest(word, candidates).map(|found| format!(" (did you mean {found:?}?)")).unwrap_or_default()
 }
 
 /// `"a", "b" and "c"`, for sentences that list what exists.

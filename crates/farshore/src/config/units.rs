@@ -6,13 +6,7 @@ use std::time::Duration;
 
 use crate::limits::{Bound, GIB, KIB, MIB, TIB};
 
-const UNITS: [(&str, u64); 5] = [
-    ("TiB", TIB),
-    ("GiB", GIB),
-    ("MiB", MIB),
-    ("KiB", KIB),
-    ("B", 1),
-];
+const UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
 /// Bytes from `64MiB`, `64 MiB`, `512B` or a plain number of bytes.
 ///
@@ -20,25 +14,15 @@ const UNITS: [(&str, u64); 5] = [
 /// A sentence: what is wrong with the text and how to write it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits_end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = (&text[..digits_end], text[digits_end..].trim_start());
     if digits.is_empty() {
-        return Err(format!(
-            "{text:?} is not a size; write a whole number and a unit, such as \"64MiB\""
-        ));
+        return Err(format!("{text:?} is not a size; write a whole number and a unit, such as \"64MiB\""));
     }
     if unit.starts_with('.') || unit.starts_with(',') {
-        return Err(format!(
-            "{text:?} is not a whole number; use a smaller unit, such as \"1536MiB\" for 1.5 GiB"
-        ));
+        return Err(format!("{text:?} is not a whole number; use a smaller unit, such as \"1536MiB\" for 1.5 GiB"));
     }
-    let factor = if unit.is_empty() {
-        1
-    } else {
-        unit_factor(text, digits, unit)?
-    };
+    let factor = if unit.is_empty() { 1 } else { unit_factor(text, digits, unit)? };
     digits
         .parse::<u64>()
         .ok()
@@ -51,10 +35,7 @@ fn unit_factor(text: &str, digits: &str, unit: &str) -> Result<u64, String> {
         return Ok(*factor);
     }
     let first = unit.chars().next().map(|c| c.to_ascii_uppercase());
-    let meant = UNITS
-        .iter()
-        .find(|(name, _)| name.chars().next() == first)
-        .map(|(name, _)| *name);
+    let meant = UNITS.iter().find(|(name, _)| name.chars().next() == first).map(|(name, _)| *name);
     Err(match meant {
         Some(name) if unit.len() <= 3 => format!(
             "{text:?} could mean powers of 1000 or of 1024; write \"{digits}{name}\" (units are B, KiB, MiB, GiB, TiB)"
@@ -69,11 +50,7 @@ pub fn size_text(bytes: u64) -> String {
         .iter()
         .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
         .unwrap_or(&UNITS[UNITS.len() - 1]);
-    if *factor == 1 {
-        format!("{bytes}")
-    } else {
-        format!("{}{name}", bytes / factor)
-    }
+    if *factor == 1 { format!("{bytes}") } else { format!("{}{name}", bytes / factor) }
 }
 
 /// A size for eyes, rounded to three digits: `12.5 MiB`.
@@ -85,11 +62,7 @@ pub fn show_size(bytes: u64) -> String {
         return format!("{bytes} B");
     }
     let value = bytes as f64 / *factor as f64;
-    let decimals = if value >= 100.0 || bytes.is_multiple_of(*factor) {
-        0
-    } else {
-        1
-    };
+    let decimals = if value >= 100.0 || bytes.is_multiple_of(*factor) { 0 } else { 1 };
     format!("{value:.decimals$} {name}")
 }
 
@@ -100,15 +73,12 @@ pub fn show_size(bytes: u64) -> String {
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
-        return Err(format!(
-            "{text:?} has no unit; write a duration such as \"{text}s\" or \"2h 30m\""
-        ));
+        return Err(format!("{text:?} has no unit; write a duration such as \"{text}s\" or \"2h 30m\""));
     }
-    let signed: jiff::SignedDuration = text.parse().map_err(|_| {
-        format!("{text:?} is not a duration; write one such as \"10s\", \"500ms\" or \"2h 30m\"")
-    })?;
-    Duration::try_from(signed)
-        .map_err(|_| format!("{text:?} is negative; a duration is zero or more"))
+    let signed: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a duration; write one such as \"10s\", \"500ms\" or \"2h 30m\""))?;
+    Duration::try_from(signed).map_err(|_| format!("{text:?} is negative; a duration is zero or more"))
 }
 
 /// The exact text of a duration: `2h 30m`. [`parse_duration`] reads it back.
@@ -130,11 +100,7 @@ pub fn show_seconds(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     let (minutes, hours, days) = (whole / 60, whole / 3600, whole / 86400);
     let pair = |big: u64, big_unit: &str, small: u64, small_unit: &str| {
-        if small == 0 {
-            format!("{big} {big_unit}")
-        } else {
-            format!("{big} {big_unit} {small} {small_unit}")
-        }
+        if small == 0 { format!("{big} {big_unit}") } else { format!("{big} {big_unit} {small} {small_unit}") }
     };
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{whole} s"),
@@ -151,18 +117,10 @@ pub fn show_seconds(seconds: f64) -> String {
 pub fn bounded_size(text: &str, bound: Bound<u64>) -> Result<u64, String> {
     let bytes = parse_size(text)?;
     if bytes < bound.min {
-        return Err(format!(
-            "{} is too small; the least is {}",
-            show_size(bytes),
-            size_text(bound.min)
-        ));
+        return Err(format!("{} is too small; the least is {}", show_size(bytes), size_text(bound.min)));
     }
     if bytes > bound.max {
-        return Err(format!(
-            "{} is too large; the most is {}",
-            show_size(bytes),
-            size_text(bound.max)
-        ));
+        return Err(format!("{} is too large; the most is {}", show_size(bytes), size_text(bound.max)));
     }
     Ok(bytes)
 }
@@ -174,16 +132,10 @@ pub fn bounded_size(text: &str, bound: Bound<u64>) -> Result<u64, String> {
 pub fn bounded_duration(text: &str, bound: Bound<Duration>) -> Result<Duration, String> {
     let duration = parse_duration(text)?;
     if duration < bound.min {
-        return Err(format!(
-            "{text:?} is too short; the least is \"{}\"",
-            duration_text(bound.min)
-        ));
+        return Err(format!("{text:?} is too short; the least is \"{}\"", duration_text(bound.min)));
     }
     if duration > bound.max {
-        return Err(format!(
-            "{text:?} is too long; the most is \"{}\"",
-            duration_text(bound.max)
-        ));
+        return Err(format!("{text:?} is too long; the most is \"{}\"", duration_text(bound.max)));
     }
     Ok(duration)
 }
@@ -230,18 +182,7 @@ mod tests {
 
     #[test]
     fn size_text_reads_back() {
-        for bytes in [
-            0,
-            1,
-            511,
-            512,
-            KIB,
-            65_537,
-            64 * MIB,
-            3 * GIB,
-            5 * TIB,
-            u64::MAX,
-        ] {
+        for bytes in [0, 1, 511, 512, KIB, 65_537, 64 * MIB, 3 * GIB, 5 * TIB, u64::MAX] {
             assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
         }
         assert_eq!(size_text(1536 * MIB), "1536MiB");
@@ -263,31 +204,13 @@ mod tests {
 
     #[test]
     fn durations_read_as_written() {
-        for (text, millis) in [
-            ("10s", 10_000),
-            ("500ms", 500),
-            ("2h 30m", 9_000_000),
-            ("0s", 0),
-            ("PT10S", 10_000),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(millis)),
-                "{text}"
-            );
+        for (text, millis) in [("10s", 10_000), ("500ms", 500), ("2h 30m", 9_000_000), ("0s", 0), ("PT10S", 10_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
             let again = duration_text(Duration::from_millis(millis));
-            assert_eq!(
-                parse_duration(&again),
-                Ok(Duration::from_millis(millis)),
-                "{again}"
-            );
+            assert_eq!(parse_duration(&again), Ok(Duration::from_millis(millis)), "{again}");
         }
-        for (text, hint) in [
-            ("10", "\"10s\""),
-            ("-3s", "negative"),
-            ("soon", "not a duration"),
-            ("", "not a duration"),
-        ] {
+        for (text, hint) in [("10", "\"10s\""), ("-3s", "negative"), ("soon", "not a duration"), ("", "not a duration")]
+        {
             let error = parse_duration(text).expect_err(text);
             assert!(error.contains(hint), "{text}: {error}");
         }

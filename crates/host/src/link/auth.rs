@@ -17,15 +17,19 @@
 //! What must hold:
 //! * both proofs cover every byte of both opening messages, so role, names, nonces, versions, cluster and the digests of
 //!   both group definitions; each role has its own label, so a reflected message never verifies;
-//! * until a peer has proven the secret it gets at most [`BEFORE_PROOF_BYTES_MAX`] bytes of attention, and of this node it learns a nonce, a
-//!   version range and the keyed digest; why it was refused is told to this node's log only. A peer that *has* proven
-//!   the secret is told the reason in an authenticated verdict, for the operator who misspelt a name;
+//! * until a peer has proven the secret it gets at most [`BEFORE_PROOF_BYTES_MAX`] bytes of attention, and a dialer
+//!   learns a nonce, a version range and a keyed digest of this node; why it was refused is told to this node's log only.
+//!   A peer that *has* proven the secret is told the reason in an authenticated verdict, for the operator who misspelt a
+//!   name;
+//! * whoever answers at a dialed address learns the names in the greeting and can test guesses of the secret at leisure,
+//!   as anybody can who listens on the line: the secret has to be random bytes, not a word;
 //! * nothing is allocated before the message's prefix was checked against the one kind and length that may come now.
 //!
 //! The frames that follow are checksummed, not encrypted: TLS goes around all of this later and changes none of it.
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::SessionId;
 use hmac::{Hmac, Mac};
@@ -58,7 +62,7 @@ pub const REFUSAL: [u8; PREFIX_BYTES] = prefix(Kind::Refused, 0);
 
 /// The secret that all nodes of a cluster share. Never printed.
 #[derive(Clone)]
-pub struct Secret(Rc<[u8]>);
+pub struct Secret(Arc<[u8]>);
 
 impl Secret {
     /// The caller has checked length and file mode.
@@ -132,7 +136,7 @@ impl Attempt {
 pub struct Ourselves {
     pub cluster: String,
     pub node: String,
-    /// Names of all other nodes.
+    /// Names of all other nodes ([`super::Links`] fills this in from its configuration).
     pub peers: Vec<String>,
     pub secret: Secret,
     /// The definitions of all groups as text, the same bytes on every node that means the same.

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES};
+use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, is_name};
 use super::conn::{self, LinkSender};
 use super::frames::FrameReader;
 use super::tcp::{self, Backoff, Listener, SocketReport};
@@ -147,8 +147,14 @@ impl From<io::Error> for Failure {
 
 impl Hub {
     fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<Hub> {
+        let mut ours = config.ours.clone();
+        ours.peers = config.peers.iter().map(|peer| peer.name.clone()).collect();
+        for name in ours.peers.iter().chain([&ours.node, &ours.cluster]) {
+            assert!(is_name(name), "names are checked when the configuration is read");
+        }
+        assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
         Ok(Hub {
-            ours: Rc::new(config.ours.clone()),
+            ours: Rc::new(ours),
             config,
             pool,
             events,

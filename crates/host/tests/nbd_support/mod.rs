@@ -53,7 +53,8 @@ impl Default for Setup {
             exports: vec![("g/v", 64 << 20)],
             block_min_bytes: 512,
             pace: Pace::Inline,
-            limits: Limits::default(),
+            // A test must not pass because the server lost its patience first.
+            limits: Limits { farewell: Duration::from_secs(3600), ..Limits::default() },
             pool_bytes: 256 << 20,
             files: false,
             cut: false,
