@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, bitmap_file_bytes, limits};
 use host::disk::meta::create_or_open_meta;
-use host::disk::volume::{VolumeOptions, open_volume};
+use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
 use host::link::{Peer, SocketOptions};
@@ -27,6 +28,10 @@ const FRONT_FACTOR: u64 = 6;
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
 const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
+
+/// How long a lock is waited for: what a killed daemon had given to the kernel holds its files until it is done.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// All of a node's groups, open.
 pub(super) struct Opened {
@@ -54,11 +59,12 @@ struct OpenVolume {
 /// A sentence for every volume and file that cannot be used, in one text.
 pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let here = config.node(node).expect("the node was looked up before");
+    let patience = Patience(Instant::now() + LOCK_PATIENCE);
     let mut problems = Vec::new();
     let mut taken = BTreeMap::new();
     let mut groups = Vec::new();
     for (number, group) in config.groups_of(node) {
-        let files = open_volumes(group, node, &mut taken, &mut problems);
+        let files = open_volumes(group, node, patience, &mut taken, &mut problems);
         groups.push((number, group, files));
     }
     // Nothing of ours is made before every volume is known to be good.
@@ -66,7 +72,7 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
     for (number, group, files) in groups {
         let id = GroupId(u32::try_from(number)?);
-        match open_group(here, id, group, files) {
+        match open_group(here, id, group, files, patience) {
             Ok((group, seals)) => {
                 opened.groups.push(group);
                 opened.seals.add(seals);
@@ -80,6 +86,23 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     Ok(opened)
 }
 
+/// Until when a file may be held by somebody.
+#[derive(Clone, Copy)]
+struct Patience(Instant);
+
+impl Patience {
+    fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+        loop {
+            match open() {
+                Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
+                    std::thread::sleep(LOCK_RETRY);
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
 fn fail(problems: &[String]) -> anyhow::Result<()> {
     match problems {
         [] => Ok(()),
@@ -91,13 +114,14 @@ fn fail(problems: &[String]) -> anyhow::Result<()> {
 fn open_volumes(
     group: &Group,
     node: &NodeName,
+    patience: Patience,
     taken: &mut BTreeMap<Identity, String>,
     problems: &mut Vec<String>,
 ) -> Vec<Arc<File>> {
     let mut files = Vec::new();
     for volume in &group.volumes {
         let name = format!("{}/{}", group.name, volume.name);
-        match open_one(volume, node, &name, taken) {
+        match open_one(volume, node, &name, patience, taken) {
             Ok(file) => files.push(Arc::new(file)),
             Err(problem) => problems.push(format!("volume {name}: {problem}")),
         }
@@ -109,9 +133,12 @@ fn open_one(
     volume: &Volume,
     node: &NodeName,
     name: &str,
+    patience: Patience,
     taken: &mut BTreeMap<Identity, String>,
 ) -> Result<File, String> {
-    let file = open_volume(volume.device(node), VolumeOptions::default()).map_err(|error| error.to_string())?;
+    let file = patience
+        .free(|| open_volume(volume.device(node), VolumeOptions::default()))
+        .map_err(|error| error.to_string())?;
     let path = file.path().display().to_string();
     if let Some(other) = taken.insert(file.identity(), name.to_owned()) {
         return Err(format!(
@@ -136,12 +163,14 @@ fn open_group(
     id: GroupId,
     group: &Group,
     files: Vec<Arc<File>>,
+    patience: Patience,
 ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
     let directory = group_directory(&here.state, group)?;
     let bitmap_bytes = bitmap_file_bytes(files.iter().map(|file| file.size_bytes()));
-    let superblock = create_or_open_meta(&directory.join("superblock"), SUPERBLOCK_BYTES)?.file;
-    let journal = create_or_open_meta(&directory.join("journal"), journal_bytes(group))?.file;
-    let bitmap = create_or_open_meta(&directory.join("bitmap"), bitmap_bytes)?.file;
+    let meta = |name, size_bytes| patience.free(|| create_or_open_meta(&directory.join(name), size_bytes));
+    let superblock = meta("superblock", SUPERBLOCK_BYTES)?.file;
+    let journal = meta("journal", journal_bytes(group))?.file;
+    let bitmap = meta("bitmap", bitmap_bytes)?.file;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
     let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
     let changed = seals.compare();

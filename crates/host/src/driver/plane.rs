@@ -254,9 +254,9 @@ impl Plane {
         }
     }
 
-    /// Ticks when the engine wants it, for ever.
+    /// Ticks when the engine wants it, until it is at rest.
     pub async fn watch_clock(self: Rc<Self>) {
-        loop {
+        while !self.core.borrow().at_rest {
             let due = self.core.borrow().node.next_timeout();
             self.armed.set(due);
             let Some(due) = due else {
@@ -282,8 +282,12 @@ impl Plane {
 }
 
 impl Core {
+    /// Tells the engine what happened. Once its groups are at rest and recorded it hears no more: what is recorded must
+    /// stay true.
     pub fn input(&mut self, input: Input) {
-        self.node.handle(self.clock.now(), input);
+        if !self.at_rest {
+            self.node.handle(self.clock.now(), input);
+        }
     }
 
     pub fn group(&mut self, id: GroupId) -> &mut GroupHere {

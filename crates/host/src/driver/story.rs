@@ -12,7 +12,11 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
     match event {
         Event::State { from, to, why } => tell_state(group, *from, *to, why),
         Event::Ready { role, incarnation, generation, clean } => {
-            let how = if *clean { "after a clean stop" } else { "first start, or the last stop was not clean" };
+            let how = match (incarnation.0, clean) {
+                (1, _) => "its first start",
+                (_, true) => "after a clean stop",
+                (_, false) => "after an unclean stop",
+            };
             let role = role.word();
             tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
         }
@@ -50,7 +54,8 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
 }
 
 fn tell_state(group: &str, from: State, to: State, why: &str) {
-    let edge = format!("group {group}: {} -> {}: {why}", from.word(), to.word());
+    let colon = if why.is_empty() { "" } else { ": " };
+    let edge = format!("group {group}: {} -> {}{colon}{why}", from.word(), to.word());
     match to {
         State::Failed(broken) => tracing::error!("{edge} ({})", broken.words()),
         State::Holding | State::Paused(_) => tracing::warn!("{edge}"),
