@@ -92,7 +92,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FSHBITS1");
 const HEADER_BYTES: usize = META_BLOCK_BYTES as usize;
 
 /// Bytes the bitmap file of a group needs: a header block, then each volume's bits, padded to whole blocks.
-pub(crate) fn file_bytes(volume_bytes: impl Iterator<Item = u64>) -> u64 {
+pub fn file_bytes(volume_bytes: impl Iterator<Item = u64>) -> u64 {
     let bits: u64 = volume_bytes.map(|size| regions(size).div_ceil(64) * 8).sum();
     META_BLOCK_BYTES + bits.next_multiple_of(META_BLOCK_BYTES)
 }

@@ -43,7 +43,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::time::Duration;
 
-pub use bitmap::{Bitmap, decode_bitmaps, encode_bitmaps};
+pub use bitmap::{Bitmap, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};

@@ -409,6 +409,10 @@ impl Group {
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
+        if !matches!(self.phase, Phase::Starting(_)) {
+            // Stopped while starting.
+            return;
+        }
         self.phase = Phase::Running;
         let identity = self.sb.current.identity;
         cx.event(

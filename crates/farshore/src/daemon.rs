@@ -1,9 +1,28 @@
 //! Wires configuration, data path and control socket together and runs until told to stop.
+//!
+//! The data path has its own thread; this one serves the control socket and waits for signals. They meet in
+//! [`host::driver::Control`] alone.
+
+mod answer;
+mod difference;
+mod open;
+mod seals;
+mod view;
 
 use std::process::ExitCode;
+use std::rc::Rc;
 
+use anyhow::Context;
+use host::disk::meta::StateDirectory;
+use host::driver::{self, Control, End};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+
+use crate::api::server;
+use crate::cmd::Exit;
 use crate::config::{Config, NodeName, Secret};
 use crate::overrides::Overrides;
+use answer::Desk;
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
 /// that hold are `overrides.effective(..)`.
@@ -11,6 +30,74 @@ use crate::overrides::Overrides;
 /// # Errors
 /// A sentence: what could not be started, and where.
 pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret) -> anyhow::Result<ExitCode> {
-    let _ = (overrides, secret);
-    anyhow::bail!("this build has no data path: node {node} of cluster {} was not started", config.cluster)
+    let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
+    let control_socket = here.control_socket();
+    // Held until the end: a second daemon on the same state would be a second writer of every volume.
+    let _state = StateDirectory::open(&here.state)?;
+    let opened = open::open(&config, &node)?;
+    let seals = opened.seals;
+    let setup = open::setup(&config, &node, &overrides, &secret, opened.groups);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the control thread's runtime cannot be made")?;
+    let end = LocalSet::new().block_on(&runtime, async {
+        let listener = server::bind(&control_socket).map_err(anyhow::Error::msg)?;
+        let (control, thread) = driver::start(setup).map_err(anyhow::Error::msg)?;
+        tracing::info!(
+            "node {node} of cluster {} runs; its control socket is {}",
+            config.cluster,
+            control_socket.display()
+        );
+        let desk = Rc::new(Desk::new(config, node, overrides, control.clone()));
+        let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
+            let desk = desk.clone();
+            async move { desk.answer(request).await }
+        }));
+        let end = supervise(control, thread).await;
+        answering.abort();
+        end
+    })?;
+    // It would lead nowhere from here on; if it is gone already, so much the better.
+    let _ = std::fs::remove_file(&control_socket);
+    match end {
+        End::Clean => {
+            seals.write();
+            tracing::info!("stopped");
+            Ok(Exit::Done.into())
+        }
+        End::Hurried => Ok(Exit::Warning.into()),
+    }
+}
+
+/// Waits for a signal, then for the data thread's end.
+async fn supervise(control: Control, thread: std::thread::JoinHandle<End>) -> anyhow::Result<End> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
+    let (ended, mut wait) = tokio::sync::oneshot::channel();
+    // Joining blocks, so a thread of its own does it; it ends with the data thread.
+    std::thread::Builder::new()
+        .name("data-0-end".into())
+        .spawn(move || ended.send(thread.join()))
+        .context("the thread that watches the data thread cannot be started")?;
+    let result = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        result = &mut wait => Some(result),
+    };
+    let result = match result {
+        Some(result) => result,
+        None => {
+            tracing::info!("stopping");
+            // If it has ended by itself, its end is told below.
+            let _ = control.stop().await;
+            wait.await
+        }
+    };
+    match result {
+        Ok(Ok(end)) => Ok(end),
+        _ => anyhow::bail!(
+            "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the daemon again"
+        ),
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod buffers;
 pub mod disk;
+pub mod driver;
 pub mod frontend;
 pub mod link;
 pub mod nbd;

@@ -1,0 +1,115 @@
+//! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
+
+use std::collections::BTreeMap;
+
+use engine::{Command, CommandResult, GroupId};
+use host::driver::{Control, Gone, entropy};
+use tokio::sync::Mutex;
+
+use super::{open, view};
+use crate::api::{ErrorCode, Reply, Request};
+use crate::config::{Config, Group, NodeName};
+use crate::overrides::Overrides;
+
+/// What the control socket speaks for.
+pub(super) struct Desk {
+    config: Config,
+    node: NodeName,
+    /// Locked while a `set` is under way, so that two of them come one after the other.
+    overrides: Mutex<Overrides>,
+    control: Control,
+}
+
+impl Desk {
+    pub fn new(config: Config, node: NodeName, overrides: Overrides, control: Control) -> Desk {
+        Desk { config, node, overrides: Mutex::new(overrides), control }
+    }
+
+    pub async fn answer(&self, request: Request) -> Reply {
+        let done = match request {
+            Request::Status { group } => self.status(group.as_deref()).await,
+            Request::Counters => self.counters().await,
+            Request::Logging { group } => self.command(&group, Command::Logging).await,
+            Request::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
+            Request::Demote { group } => self.command(&group, Command::Demote).await,
+            Request::Promote { group, force } => {
+                self.command(&group, Command::Promote { force, entropy: entropy() }).await
+            }
+            Request::Set { group, settings } => self.set(&group, settings).await,
+        };
+        done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
+    }
+
+    async fn status(&self, group: Option<&str>) -> Result<Reply, Gone> {
+        if let Some(Err(unknown)) = group.map(|group| self.find(group)) {
+            return Ok(unknown);
+        }
+        let snapshot = self.control.snapshot().await?;
+        let overrides = self.overrides.lock().await;
+        let status = view::status(&self.config, &self.node, &overrides, &snapshot, group);
+        Ok(Reply::Status(Box::new(status)))
+    }
+
+    async fn counters(&self) -> Result<Reply, Gone> {
+        let snapshot = self.control.snapshot().await?;
+        Ok(Reply::Counters(Box::new(view::counters(&self.config, &self.node, &snapshot))))
+    }
+
+    async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
+        let (id, _) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let result = self.control.command(id, command).await?;
+        Ok(reply(name, result))
+    }
+
+    /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.
+    async fn set(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
+        let (id, group) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let mut overrides = self.overrides.lock().await;
+        let mut wanted = overrides.clone();
+        if let Err(wrong) = wanted.change(&group.name, &settings) {
+            return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
+        }
+        let effective = wanted.effective(&group.name, &group.settings);
+        let command = Command::Set(open::engine_settings(&effective));
+        let mut warnings = match self.control.command(id, command).await? {
+            CommandResult::Done(_) => Vec::new(),
+            CommandResult::Warning(text) => vec![text],
+            refused @ CommandResult::Refused(_) => return Ok(reply(name, refused)),
+        };
+        let file = self.config.node(&self.node).expect("the node was looked up before").overrides_file();
+        if let Err(problem) = wanted.save(&file) {
+            warnings.push(format!("it holds until the daemon stops only: {problem}"));
+        }
+        *overrides = wanted;
+        let now = overrides.describe(&group.name, &effective);
+        let told: Vec<_> = settings
+            .keys()
+            .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
+            .collect();
+        Ok(Reply::Ok { message: format!("{name}: {}", told.join(", ")), warnings })
+    }
+
+    fn find(&self, name: &str) -> Result<(GroupId, &Group), Reply> {
+        let found = self.config.groups_of(&self.node).find(|(_, group)| group.name.as_str() == name);
+        let found = found.and_then(|(number, group)| Some((GroupId(u32::try_from(number).ok()?), group)));
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.config.groups_of(&self.node).map(|(_, group)| group.name.as_str()).collect();
+            let message = format!("node {} has no group {name:?}; its groups are {}", self.node, names.join(", "));
+            Reply::error(ErrorCode::UnknownGroup, message)
+        })
+    }
+}
+
+fn reply(group: &str, result: CommandResult) -> Reply {
+    match result {
+        CommandResult::Done(text) => Reply::ok(format!("{group}: {text}")),
+        CommandResult::Warning(text) => Reply::Ok { message: format!("{group}: done"), warnings: vec![text] },
+        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, format!("{group}: {text}")),
+    }
+}

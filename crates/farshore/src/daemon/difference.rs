@@ -1,0 +1,63 @@
+//! Two nodes' definitions of all groups, group by group, where they differ.
+
+use std::collections::BTreeMap;
+
+use crate::config::diff_definitions;
+
+/// Groups shown at most: a text comes from a peer, and whoever has more differences has another configuration.
+const GROUPS_SHOWN_MAX: usize = 8;
+
+/// Two texts of definitions side by side, ours first; only what differs.
+pub(super) fn show_difference(ours: &str, theirs: &str) -> String {
+    let (ours, theirs) = (by_name(ours), by_name(theirs));
+    let names: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+    let side = |texts: &BTreeMap<String, String>, name| texts.get(name).cloned().unwrap_or_default();
+    let pairs = names.into_iter().map(|name| (side(&ours, name), side(&theirs, name)));
+    let different: Vec<_> = pairs.filter(|(ours, theirs)| ours != theirs).collect();
+    let shown = different.iter().take(GROUPS_SHOWN_MAX).map(|(ours, theirs)| diff_definitions(ours, theirs));
+    let mut text: String = shown.collect();
+    if different.len() > GROUPS_SHOWN_MAX {
+        text.push_str(&format!("... and {} more groups\n", different.len() - GROUPS_SHOWN_MAX));
+    }
+    text
+}
+
+/// Cuts the text at its heads; each definition names its group in the line after.
+fn by_name(text: &str) -> BTreeMap<String, String> {
+    let mut groups = BTreeMap::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest[1..].find("\nfarshore-group/").map_or(rest.len(), |at| at + 2);
+        // A text from a peer may cut a character in two here.
+        let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
+        let (group, behind) = rest.split_at(end);
+        let name = group.lines().nth(1).unwrap_or_default();
+        groups.insert(name.to_owned(), group.to_owned());
+        rest = behind;
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_shown() {
+        let group = |name: &str, volumes: &str| format!("farshore-group/1\ngroup {name}\nprimary a\n{volumes}");
+        let ours = group("a", "volume.0 x\n") + &group("b", "volume.0 y\n");
+        let theirs = group("a", "volume.0 x\n") + &group("b", "volume.0 z\n") + &group("c", "");
+        let text = show_difference(&ours, &theirs);
+        assert!(text.contains("! volume.0"), "{text}");
+        assert!(text.contains('y') && text.contains('z') && text.contains('c'), "{text}");
+        assert!(!text.contains("x\n"), "{text}");
+        assert_eq!(show_difference(&ours, &ours), "");
+    }
+
+    #[test]
+    fn any_text_of_a_peer_is_survived() {
+        for theirs in ["", "\n", "ä", "ä\nfarshore-group/", "farshore-group/1\n\nfarshore-group/1\n", "\n\n\n"] {
+            show_difference("farshore-group/1\ngroup a\n", theirs);
+        }
+    }
+}

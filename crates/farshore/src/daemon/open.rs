@@ -1,0 +1,336 @@
+//! Opens everything a node needs, reports all problems at once, and describes it to the data thread.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, bitmap_file_bytes, limits};
+use host::disk::meta::create_or_open_meta;
+use host::disk::volume::{OpenError, VolumeOptions, open_volume};
+use host::disk::{EngineKind, File, Identity};
+use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
+use host::link::{Peer, SocketOptions};
+
+use super::difference::show_difference;
+use super::seals::{GroupSeals, Seals};
+use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
+use crate::config::{Mode, Policy};
+use crate::overrides::Overrides;
+
+/// Superblocks are written in turn, so that one is always whole.
+const SUPERBLOCK_BYTES: u64 = 2 * limits::META_BLOCK_BYTES;
+/// A buffer costs its page even when a request is one sector: what the smallest requests that fill a queue
+/// (payload and bookkeeping) hold in memory, as a factor. Six is 4096 / (512 + 256), rounded up.
+const FRONT_FACTOR: u64 = 6;
+/// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
+/// waits for memory.
+const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
+
+/// How long a lock is waited for: what a killed daemon had given to the kernel holds its files until it is done.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// All of a node's groups, open.
+pub(super) struct Opened {
+    pub groups: Vec<OpenGroup>,
+    pub seals: Seals,
+}
+
+pub(super) struct OpenGroup {
+    id: GroupId,
+    config: Group,
+    volumes: Vec<OpenVolume>,
+    superblock: Arc<File>,
+    journal: Arc<File>,
+    bitmap: Arc<File>,
+}
+
+struct OpenVolume {
+    file: Arc<File>,
+    changed_outside: bool,
+}
+
+/// Opens volumes and state files of all groups of `node`.
+///
+/// # Errors
+/// A sentence for every volume and file that cannot be used, in one text.
+pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
+    let here = config.node(node).expect("the node was looked up before");
+    let patience = Patience(Instant::now() + LOCK_PATIENCE);
+    let mut problems = Vec::new();
+    let mut taken = BTreeMap::new();
+    let mut groups = Vec::new();
+    for (number, group) in config.groups_of(node) {
+        let files = open_volumes(group, node, patience, &mut taken, &mut problems);
+        groups.push((number, group, files));
+    }
+    // Nothing of ours is made before every volume is known to be good.
+    fail(&problems)?;
+    let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
+    for (number, group, files) in groups {
+        let id = GroupId(u32::try_from(number)?);
+        match open_group(here, id, group, files, patience) {
+            Ok((group, seals)) => {
+                opened.groups.push(group);
+                opened.seals.add(seals);
+            }
+            Err(problem) => problems.push(format!("group {}: {problem:#}", group.name)),
+        }
+    }
+    fail(&problems)?;
+    // From here on the volumes change: what was sealed holds no longer, also after a crash.
+    opened.seals.break_all()?;
+    Ok(opened)
+}
+
+/// Until when a file may be held by somebody.
+#[derive(Clone, Copy)]
+struct Patience(Instant);
+
+impl Patience {
+    fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+        loop {
+            match open() {
+                Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
+                    std::thread::sleep(LOCK_RETRY);
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+fn fail(problems: &[String]) -> anyhow::Result<()> {
+    match problems {
+        [] => Ok(()),
+        [problem] => anyhow::bail!("{problem}"),
+        many => anyhow::bail!("{} problems:\n  {}", many.len(), many.join("\n  ")),
+    }
+}
+
+fn open_volumes(
+    group: &Group,
+    node: &NodeName,
+    patience: Patience,
+    taken: &mut BTreeMap<Identity, String>,
+    problems: &mut Vec<String>,
+) -> Vec<Arc<File>> {
+    let mut files = Vec::new();
+    for volume in &group.volumes {
+        let name = format!("{}/{}", group.name, volume.name);
+        match open_one(volume, node, &name, patience, taken) {
+            Ok(file) => files.push(Arc::new(file)),
+            Err(problem) => problems.push(format!("volume {name}: {problem}")),
+        }
+    }
+    files
+}
+
+fn open_one(
+    volume: &Volume,
+    node: &NodeName,
+    name: &str,
+    patience: Patience,
+    taken: &mut BTreeMap<Identity, String>,
+) -> Result<File, String> {
+    let file = patience
+        .free(|| open_volume(volume.device(node), VolumeOptions::default()))
+        .map_err(|error| error.to_string())?;
+    let path = file.path().display().to_string();
+    if let Some(other) = taken.insert(file.identity(), name.to_owned()) {
+        return Err(format!(
+            "{path} is the same thing as the device of volume {other}; two volumes cannot share a device"
+        ));
+    }
+    if file.size_bytes() > limits::VOLUME_BYTES_MAX {
+        let (size, most) = (file.size_bytes(), limits::VOLUME_BYTES_MAX);
+        return Err(format!("{path} has {size} bytes, and a volume has at most {most}; use a smaller device"));
+    }
+    if let Some(latency) = volume.model_latency(node) {
+        tracing::warn!(
+            "volume {name}: writes and flushes take at least {latency:?}, as the configuration models a slow disk"
+        );
+        file.model_latency(latency);
+    }
+    Ok(file)
+}
+
+fn open_group(
+    here: &Node,
+    id: GroupId,
+    group: &Group,
+    files: Vec<Arc<File>>,
+    patience: Patience,
+) -> anyhow::Result<(OpenGroup, GroupSeals)> {
+    let directory = group_directory(&here.state, group)?;
+    let bitmap_bytes = bitmap_file_bytes(files.iter().map(|file| file.size_bytes()));
+    let meta = |name, size_bytes| patience.free(|| create_or_open_meta(&directory.join(name), size_bytes));
+    let superblock = meta("superblock", SUPERBLOCK_BYTES)?.file;
+    let journal = meta("journal", journal_bytes(group))?.file;
+    let bitmap = meta("bitmap", bitmap_bytes)?.file;
+    let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
+    let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
+    let changed = seals.compare();
+    let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
+    let open = OpenGroup {
+        id,
+        config: group.clone(),
+        volumes: volumes.collect(),
+        superblock: Arc::new(superblock),
+        journal: Arc::new(journal),
+        bitmap: Arc::new(bitmap),
+    };
+    Ok((open, seals))
+}
+
+/// A journal ends on a block.
+fn journal_bytes(group: &Group) -> u64 {
+    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+}
+
+fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
+    let directory = state.join("groups").join(group.name.as_str());
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|error| {
+        anyhow::anyhow!("the directory {} cannot be made: {error}; check the state directory", directory.display())
+    })?;
+    Ok(directory)
+}
+
+/// What the data thread is given.
+pub(super) fn setup(
+    config: &Config,
+    node: &NodeName,
+    overrides: &Overrides,
+    secret: &Secret,
+    groups: Vec<OpenGroup>,
+) -> Setup {
+    let here = config.node(node).expect("the node was looked up before");
+    let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
+    let queues: u64 = groups.iter().map(|group| settings(&group.config).queue_memory_bytes).sum();
+    let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
+    let mut engine_groups = Vec::new();
+    let mut setups = Vec::new();
+    for group in groups {
+        engine_groups.push(engine_group(config, node, &group, &settings(&group.config)));
+        setups.push(group_setup(group));
+    }
+    let link = link_setup(config, here, secret);
+    let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
+    Setup {
+        node: NodeConfig { node: node_id(config, node), groups: engine_groups, link_timeout: config.link.timeout },
+        groups: setups,
+        link,
+        nbd: here.nbd.iter().map(listen).collect(),
+        file_engine: match here.engine {
+            FileEngine::Auto => EngineKind::Auto,
+            FileEngine::Uring => EngineKind::Uring,
+            FileEngine::Pool => EngineKind::Pool,
+        },
+        front_bytes: bytes(FRONT_FACTOR.saturating_mul(queues).saturating_add(FRONT_IN_FLIGHT_BYTES)),
+        // Doubled, because a buffer may be up to a half larger than what lies in it.
+        arriving_bytes: bytes(windows.saturating_mul(2).saturating_add(largest_frames)),
+    }
+}
+
+fn bytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+fn group_setup(group: OpenGroup) -> GroupSetup {
+    let named = group.config.volumes.iter().zip(group.volumes);
+    GroupSetup {
+        name: group.config.name.to_string(),
+        volumes: named.map(|(volume, open)| VolumeSetup { name: volume.name.to_string(), device: open.file }).collect(),
+        superblock: group.superblock,
+        journal: group.journal,
+        bitmap: group.bitmap,
+    }
+}
+
+fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &Settings) -> GroupConfig {
+    let peer = group.config.peer_of(node).expect("a node opens its own groups");
+    let volume = |open: &OpenVolume| VolumeConfig {
+        size_bytes: open.file.size_bytes(),
+        block_bytes: u64::from(open.file.physical_block()),
+        changed_outside: open.changed_outside,
+    };
+    GroupConfig {
+        id: group.id,
+        tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
+        peer: node_id(config, peer),
+        starts_as: if group.config.primary == *node { Role::Primary } else { Role::Secondary },
+        volumes: group.volumes.iter().map(volume).collect(),
+        settings: engine_settings(settings),
+        journal_bytes: journal_bytes(&group.config),
+        window_bytes: group.config.window_bytes,
+    }
+}
+
+/// The engine's half of the settings.
+pub(super) fn engine_settings(settings: &Settings) -> engine::Settings {
+    use engine::state;
+    engine::Settings {
+        mode: match settings.mode {
+            Mode::Sync => state::Mode::Sync,
+            Mode::Nearsync => state::Mode::Nearsync,
+            Mode::Async => state::Mode::Async,
+            Mode::Logging => state::Mode::Logging,
+        },
+        policy: match settings.policy {
+            Policy::Degrade => state::Policy::Degrade,
+            Policy::Hold => state::Policy::Hold(settings.hold),
+            Policy::Strict => state::Policy::Strict,
+        },
+        wait_limit: settings.wait_limit,
+        autosync: settings.autosync,
+        queue_bytes: settings.queue_memory_bytes,
+        queue_items: settings.queue_items,
+    }
+}
+
+/// A node's place in the list of nodes, which is sorted by name on every node alike.
+fn node_id(config: &Config, name: &NodeName) -> NodeId {
+    let at = config.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
+    NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
+}
+
+fn link_setup(config: &Config, here: &Node, secret: &Secret) -> LinkSetup {
+    let meets =
+        |other: &&Node| config.groups_of(&here.name).any(|(_, group)| group.peer_of(&here.name) == Some(&other.name));
+    let peer = |other: &Node| Peer {
+        id: node_id(config, &other.name),
+        name: other.name.to_string(),
+        address: other.address.to_string(),
+    };
+    let peers: Vec<Peer> = config.nodes.iter().filter(meets).map(peer).collect();
+    let size = |size| match size {
+        BufferSize::Auto => None,
+        BufferSize::Bytes(count) => Some(bytes(count)),
+    };
+    LinkSetup {
+        cluster: config.cluster.to_string(),
+        node: here.name.to_string(),
+        secret: secret.bytes().to_vec(),
+        definitions: config.groups.iter().map(Group::definition).collect(),
+        show_difference,
+        peers,
+        listen: vec![here.address],
+        socket: SocketOptions {
+            send_buffer_bytes: size(config.link.send_buffer),
+            receive_buffer_bytes: size(config.link.receive_buffer),
+            congestion: config.link.congestion.clone(),
+            ..SocketOptions::default()
+        },
+    }
+}
+
+fn listen(place: &NbdListen) -> Listen {
+    match place {
+        NbdListen::Unix(path) => Listen::Unix(path.clone()),
+        NbdListen::Tcp(address) => Listen::Tcp(*address),
+    }
+}

@@ -1,0 +1,187 @@
+//! A snapshot of the data thread in the words of the control socket.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use engine::identity::Role;
+use engine::state::{Mode, State};
+use engine::status::{self as figures, LinkStatus};
+use host::driver::{GroupSnapshot, Snapshot};
+
+use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
+use crate::config::{Config, Group, NodeName};
+use crate::overrides::Overrides;
+
+/// From here on a queue's fill is worth a warning, in percent.
+const QUEUE_WARNING_PERCENT: u64 = 80;
+
+/// The status of all groups of this node, or of the one named.
+pub(super) fn status(
+    config: &Config,
+    node: &NodeName,
+    overrides: &Overrides,
+    snapshot: &Snapshot,
+    only: Option<&str>,
+) -> api::Status {
+    let groups = pairs(config, snapshot).filter(|(group, _)| only.is_none_or(|only| group.name.as_str() == only));
+    api::Status {
+        schema: STATUS_SCHEMA.to_owned(),
+        node: node.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_s: snapshot.uptime.as_secs_f64(),
+        warnings: config.warnings(),
+        groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
+    }
+}
+
+/// The data thread's groups with what the configuration calls them.
+fn pairs<'a>(config: &'a Config, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Group, &'a GroupSnapshot)> {
+    snapshot.groups.iter().filter_map(|group| Some((config.groups.get(group.status.id.0 as usize)?, group)))
+}
+
+fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot: &GroupSnapshot) -> api::GroupStatus {
+    let now = &snapshot.status;
+    let effective = overrides.effective(&group.name, &group.settings);
+    api::GroupStatus {
+        name: group.name.to_string(),
+        role: now.role.word().into(),
+        mode: now.mode.word().to_owned(),
+        state: now.state.word().into(),
+        protection: now.protection.word().into(),
+        reason: reason(now),
+        volumes: volumes(node, group, snapshot),
+        queue: api::QueueStatus {
+            bytes: now.queue.bytes,
+            items: now.queue.items,
+            bytes_hwm: now.queue.bytes_hwm,
+            items_hwm: now.queue.items_hwm,
+            limit_bytes: now.settings.queue_bytes,
+            limit_items: now.settings.queue_items,
+            blocked_ms: milliseconds(now.queue.blocked),
+        },
+        journal: (now.role == Role::Secondary)
+            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
+        peers: vec![peer(node, group, snapshot)],
+        sync: now.sync.map(|sync| api::SyncStatus {
+            full: snapshot.sync.is_some_and(|pace| pace.full),
+            done_bytes: sync.done_bytes,
+            total_bytes: sync.total_bytes,
+            rate_bytes_per_s: snapshot.sync.map_or(0.0, |pace| pace.bytes_per_s),
+        }),
+        settings: overrides.describe(&group.name, &effective),
+        warnings: warnings(group, snapshot),
+    }
+}
+
+/// Absent where the group is what it is wanted to be.
+fn reason(now: &figures::GroupStatus) -> Option<String> {
+    let wanted = match now.state {
+        State::Replicating => true,
+        State::Logging => now.mode == Mode::Logging,
+        _ => false,
+    };
+    if now.starting {
+        return Some("it is starting".to_owned());
+    }
+    match now.state {
+        State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
+        _ => (!wanted && !now.reason.is_empty()).then(|| now.reason.clone()),
+    }
+}
+
+fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {
+    let figures = snapshot.status.volumes.iter().zip(&snapshot.volumes);
+    let one = |(volume, (figures, facts)): (
+        &crate::config::Volume,
+        (&figures::VolumeStatus, &host::driver::VolumeSnapshot),
+    )| {
+        api::VolumeStatus {
+            name: volume.name.to_string(),
+            size_bytes: figures.size_bytes,
+            device: volume.device(node).display().to_string(),
+            dirty_bytes: figures.dirty_bytes,
+            direct: facts.direct,
+            clients: facts.clients,
+            error: facts.error.clone(),
+        }
+    };
+    group.volumes.iter().zip(figures).map(one).collect()
+}
+
+fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerStatus {
+    let now = &snapshot.status.peer;
+    let connected = matches!(now.link, LinkStatus::Connected | LinkStatus::Congested);
+    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
+    api::PeerStatus {
+        node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
+        link: now.link.word().into(),
+        link_since_s: snapshot.link_for.as_secs_f64(),
+        link_reason: if connected { None } else { snapshot.link_problem.clone().or(told) },
+        lag_bytes: Some(now.lag_bytes),
+        lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
+        dirty_bytes: now.dirty_bytes,
+        recovery_point: now
+            .recovery_point
+            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
+    }
+}
+
+fn warnings(group: &Group, snapshot: &GroupSnapshot) -> Vec<String> {
+    let named = group.volumes.iter().zip(&snapshot.volumes);
+    let failed = named.filter_map(|(volume, facts)| Some((volume, facts.error.as_ref()?)));
+    let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
+    let now = &snapshot.status;
+    let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
+    if full(now.queue.bytes, now.settings.queue_bytes) || full(now.queue.items, now.settings.queue_items) {
+        warnings.push(format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait"));
+    }
+    warnings
+}
+
+/// Sums since the start, by dotted name.
+pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) -> api::Counters {
+    let mut counters = BTreeMap::new();
+    for (group, snapshot) in pairs(config, snapshot) {
+        let now = &snapshot.status;
+        let sums = [
+            ("writes", now.writes),
+            ("written_bytes", now.written_bytes),
+            ("resynced_bytes", now.resynced_bytes),
+            ("blocked_ms", milliseconds(now.queue.blocked)),
+        ];
+        counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
+    }
+    let nbd = &snapshot.nbd;
+    let sums = [
+        ("connections_accepted", nbd.connections_accepted),
+        ("connections_refused", nbd.connections_refused),
+        ("connections_open", nbd.connections_open),
+        ("sessions_started", nbd.sessions_started),
+        ("sessions_ended_cleanly", nbd.sessions_ended_cleanly),
+        ("handshakes_without_session", nbd.handshakes_without_session),
+        ("violations", nbd.violations),
+    ];
+    counters.extend(sums.map(|(name, sum)| (format!("nbd.{name}"), sum)));
+    for (command, sums) in nbd.commands() {
+        let name = command.name();
+        let sums = [
+            ("received", sums.received),
+            ("done", sums.done),
+            ("failed", sums.failed),
+            ("bytes", sums.bytes),
+            ("with_fua", sums.with_fua),
+            ("with_no_hole", sums.with_no_hole),
+            ("with_fast_zero", sums.with_fast_zero),
+            ("with_df", sums.with_df),
+            ("with_one_extent", sums.with_one_extent),
+        ];
+        counters.extend(sums.map(|(what, sum)| (format!("nbd.{name}.{what}"), sum)));
+    }
+    counters.insert("memory.front_bytes".to_owned(), snapshot.front_bytes.0 as u64);
+    counters.insert("memory.front_limit_bytes".to_owned(), snapshot.front_bytes.1 as u64);
+    api::Counters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

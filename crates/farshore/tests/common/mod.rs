@@ -1,0 +1,311 @@
+//! Two real daemons on this machine, in a directory of their own: started, watched, killed and stopped by tests.
+//!
+//! Everything ends with the test, however it ends: daemons are killed by their own process, the directory is removed.
+
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// However loaded the machine is, what takes longer has failed.
+pub const DEADLINE: Duration = Duration::from_secs(90);
+/// Pause between two looks at a condition.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The one group of every pair.
+pub const GROUP: &str = "g";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    Near,
+    Far,
+}
+
+impl Node {
+    pub const BOTH: [Node; 2] = [Node::Near, Node::Far];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Node::Near => "near",
+            Node::Far => "far",
+        }
+    }
+}
+
+/// What a pair is made of; `near` starts as primary.
+pub struct Plan<'a> {
+    pub volumes: &'a [&'a str],
+    pub volume_bytes: u64,
+    pub mode: &'a str,
+    /// Further lines of the group's table.
+    pub group: &'a str,
+    /// Further lines of the file's head.
+    pub head: &'a str,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Plan { volumes: &["data", "log"], volume_bytes: 16 << 20, mode: "async", group: "", head: "" }
+    }
+}
+
+/// Two nodes of one cluster; neither runs until it is served.
+pub struct Pair {
+    directory: tempfile::TempDir,
+    daemons: [Option<Daemon>; 2],
+}
+
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Both fail when it has ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Pair {
+    pub fn new(plan: &Plan) -> Pair {
+        let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
+        let pair = Pair { directory, daemons: [None, None] };
+        let mut secret = fs::OpenOptions::new();
+        let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
+        std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
+        for node in Node::BOTH {
+            fs::create_dir(pair.path(node.name())).expect("a directory for the node");
+            for volume in plan.volumes {
+                let file = fs::File::create(pair.device(node, volume)).expect("a volume");
+                file.set_len(plan.volume_bytes).expect("the volume has room");
+            }
+        }
+        fs::write(pair.config(), pair.config_text(plan)).expect("a configuration");
+        pair
+    }
+
+    /// A pair whose nodes run and whose first sync is done.
+    pub fn replicating(plan: &Plan) -> Pair {
+        let mut pair = Pair::new(plan);
+        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+        pair
+    }
+
+    fn config_text(&self, plan: &Plan) -> String {
+        static PORT: AtomicU16 = AtomicU16::new(7400);
+        let process = std::process::id().to_be_bytes();
+        // A loopback address of this process alone: its ports meet nobody else's.
+        let address = format!("127.{}.{}.{}", 64 + process[1] % 64, process[2], process[3]);
+        let mut text =
+            format!("cluster = \"test\"\nsecret_file = \"{}\"\n{}\n", self.path("secret").display(), plan.head);
+        for node in Node::BOTH {
+            let (name, port) = (node.name(), PORT.fetch_add(1, Ordering::Relaxed));
+            let state = self.path(name).join("state");
+            text += &format!("[nodes.{name}]\naddress = \"{address}:{port}\"\nstate = \"{}\"\n", state.display());
+        }
+        text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{}\"\n", plan.mode);
+        text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n{}\n", plan.group);
+        for volume in plan.volumes {
+            text += &format!("[groups.{GROUP}.volumes.{volume}]\n");
+            for node in Node::BOTH {
+                text += &format!("{} = \"{}\"\n", node.name(), self.device(node, volume).display());
+            }
+        }
+        text
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.path("farshore.toml")
+    }
+
+    /// Changes the configuration's text, for both nodes.
+    pub fn edit_config(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.config()).expect("the configuration is there");
+        assert!(text.contains(from), "{from:?} is in {text}");
+        fs::write(self.config(), text.replace(from, to)).expect("the configuration is written");
+    }
+
+    pub fn device(&self, node: Node, volume: &str) -> PathBuf {
+        self.path(node.name()).join(volume)
+    }
+
+    /// Where NBD clients find a volume.
+    pub fn uri(&self, node: Node, volume: &str) -> String {
+        let socket = self.path(node.name()).join("state/nbd.sock");
+        format!("nbd+unix:///{GROUP}/{volume}?socket={}", socket.display())
+    }
+
+    /// What the node's daemons have said so far.
+    pub fn log(&self, node: Node) -> String {
+        fs::read_to_string(self.log_path(node)).unwrap_or_default()
+    }
+
+    fn log_path(&self, node: Node) -> PathBuf {
+        self.path(&format!("{}.log", node.name()))
+    }
+
+    // --- Daemons ---
+
+    /// Starts the node's daemon and waits until it answers.
+    pub fn serve(&mut self, node: Node) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
+        let child = Command::new(env!("CARGO_BIN_EXE_farshore"))
+            .args(["serve", "--node", node.name(), "--config"])
+            .arg(self.config())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the daemon starts");
+        self.daemons[node as usize] = Some(Daemon(child));
+        self.until(&format!("{} answers", node.name()), |pair| {
+            let daemon = pair.daemons[node as usize].as_mut().expect("started above");
+            if let Some(status) = daemon.0.try_wait().expect("a child can be asked") {
+                panic!("the daemon of {} ended with {status}:\n{}", node.name(), pair.log(node));
+            }
+            pair.run(node, &["status"]).status.code().is_some_and(|code| code < 2)
+        });
+    }
+
+    /// Ends the node's daemon at once, as a crash would.
+    pub fn kill(&mut self, node: Node) {
+        self.daemons[node as usize].take().expect("the daemon runs");
+    }
+
+    /// Stops the node's daemon cleanly.
+    pub fn stop(&mut self, node: Node) -> ExitStatus {
+        let mut daemon = self.daemons[node as usize].take().expect("the daemon runs");
+        let process = rustix::process::Pid::from_child(&daemon.0);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("our own child takes a signal");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = daemon.0.try_wait().expect("a child can be asked") {
+                return status;
+            }
+            assert!(started.elapsed() < DEADLINE, "{} did not stop:\n{}", node.name(), self.log(node));
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Stops both, the primary first, and says whether their volumes are equal.
+    pub fn stop_both(&mut self) {
+        for node in Node::BOTH {
+            let status = self.stop(node);
+            assert!(status.success(), "{} stopped with {status}:\n{}", node.name(), self.log(node));
+        }
+    }
+
+    // --- Commands ---
+
+    /// Runs a command of the binary against the node.
+    pub fn run(&self, node: Node, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(words).args(["--node", node.name(), "--config"]).arg(self.config());
+        command.stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// Runs a command that must end with exit code 0; its output.
+    pub fn done(&self, node: Node, words: &[&str]) -> String {
+        let (code, text) = self.told(node, words);
+        assert_eq!(code, 0, "{words:?} on {}: {text}\n{}", node.name(), self.log(node));
+        text
+    }
+
+    /// Runs a command; its exit code and everything it said.
+    pub fn told(&self, node: Node, words: &[&str]) -> (i32, String) {
+        let output = self.run(node, words);
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().expect("commands end by themselves"), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    pub fn wait_for(&self, node: Node, state: &str) {
+        self.done(node, &["wait", GROUP, "--for", state, "--timeout", "90s"]);
+    }
+
+    /// The group as the node shows it.
+    pub fn status(&self, node: Node) -> Value {
+        let output = self.run(node, &["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
+        status["groups"][0].clone()
+    }
+
+    /// Asks the control socket itself.
+    pub fn ask(&self, node: Node, request: &Value) -> Value {
+        use std::io::{BufRead, BufReader, Write};
+        let socket = self.path(node.name()).join("state/control.sock");
+        let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
+        writeln!(stream, "{request}").expect("the daemon reads");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("the daemon answers");
+        serde_json::from_str(&line).expect("answers are JSON")
+    }
+
+    pub fn counter(&self, node: Node, name: &str) -> u64 {
+        let reply = self.ask(node, &serde_json::json!({ "request": "counters" }));
+        reply["counters"][name].as_u64().unwrap_or_else(|| panic!("there is a counter {name}: {reply}"))
+    }
+
+    /// Looks until the condition holds.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Pair) -> bool) {
+        let started = Instant::now();
+        while !holds(self) {
+            let logs = Node::BOTH.map(|node| self.log(node)).join("\n");
+            assert!(started.elapsed() < DEADLINE, "it did not come to this: {what}\n{logs}");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    // --- Clients and content ---
+
+    /// Runs qemu-io commands on a volume; all must succeed.
+    pub fn qemu_io(&self, node: Node, volume: &str, commands: &[&str]) {
+        let (success, said) = self.try_qemu_io(node, volume, commands);
+        assert!(success, "qemu-io {commands:?}: {said}\n{}", self.log(node));
+    }
+
+    pub fn try_qemu_io(&self, node: Node, volume: &str, commands: &[&str]) -> (bool, String) {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", "raw"]).args(commands.iter().flat_map(|words| ["-c", words]));
+        let output = command.arg(self.uri(node, volume)).output().expect("qemu-io is installed (apt: qemu-utils)");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        // It tells of a failed request in its output alone.
+        (output.status.success() && !said.contains("failed"), said)
+    }
+
+    /// The volume's bytes on a node that does not run.
+    pub fn content(&self, node: Node, volume: &str) -> Vec<u8> {
+        assert!(self.daemons[node as usize].is_none(), "a volume is looked at when its daemon rests");
+        fs::read(self.device(node, volume)).expect("the volume is there")
+    }
+
+    pub fn assert_equal(&self, volumes: &[&str]) {
+        for volume in volumes {
+            let differ = first_difference(&self.content(Node::Near, volume), &self.content(Node::Far, volume));
+            let logs = || Node::BOTH.map(|node| self.log(node)).join("\n");
+            assert!(differ.is_none(), "{volume} differs from byte {differ:?} on:\n{}", logs());
+        }
+    }
+}
+
+fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
+    if one.len() != other.len() {
+        return Some(one.len().min(other.len()));
+    }
+    one.iter().zip(other).position(|(one, other)| one != other)
+}
+
+/// Whether a program is there to be run.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file())
+}

@@ -1,0 +1,124 @@
+//! The main job, end to end: two real daemons, a real NBD client, equal volumes at the end.
+
+mod common;
+
+use common::{GROUP, Node, Pair, Plan};
+
+const VOLUMES: [&str; 2] = ["data", "log"];
+
+#[test]
+fn writes_reach_the_far_side_in_every_mode() {
+    let mut pair = Pair::replicating(&Plan::default());
+    let first = ["write -P 1 0 1M", "write -P 2 4M 64k", "discard 512k 64k", "write -z 8M 1M", "flush"];
+    pair.qemu_io(Node::Near, "data", &first);
+    for (number, mode) in ["sync", "nearsync", "async", "logging"].into_iter().enumerate() {
+        pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
+        if mode != "logging" {
+            pair.wait_for(Node::Near, "replicating");
+        }
+        let at = 1 + number;
+        pair.qemu_io(Node::Near, "log", &[&format!("write -P {} {at}M 128k", 10 + at), "flush"]);
+    }
+    let status = pair.status(Node::Near);
+    assert_eq!(status["protection"], "local-only", "{status}");
+    assert!(status["peers"][0]["dirty_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{status}");
+    pair.done(Node::Near, &["set", GROUP, "mode=sync"]);
+    pair.done(Node::Near, &["sync", GROUP, "--wait"]);
+    assert_eq!(pair.status(Node::Near)["protection"], "both-durable");
+    pair.qemu_io(Node::Near, "data", &["write -f -P 3 12M 1M", "read -P 3 12M 1M"]);
+    assert_eq!(pair.counter(Node::Near, "nbd.trim.done"), 1);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+    let data = pair.content(Node::Far, "data");
+    assert!(data[..512 << 10].iter().all(|byte| *byte == 1) && data[12 << 20..13 << 20].iter().all(|byte| *byte == 3));
+    assert!(pair.content(Node::Far, "log")[4 << 20..][..128 << 10].iter().all(|byte| *byte == 14));
+}
+
+#[test]
+fn a_clean_stop_needs_no_resync_and_a_change_behind_our_back_is_found() {
+    let mut pair = Pair::replicating(&Plan::default());
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 2M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.stop_both();
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), 0);
+    pair.stop_both();
+
+    let mut changed = pair.content(Node::Near, "data");
+    changed[5 << 20] = 99;
+    std::fs::write(pair.device(Node::Near, "data"), &changed).expect("the volume is written behind our back");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    assert!(pair.log(Node::Near).contains("was changed since the last clean stop"), "{}", pair.log(Node::Near));
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+    assert_eq!(pair.content(Node::Far, "data")[5 << 20], 99);
+}
+
+#[test]
+fn crashes_of_either_node_heal_by_themselves() {
+    let mut pair = Pair::replicating(&Plan::default());
+    for round in 0..2 {
+        for node in Node::BOTH {
+            pair.qemu_io(Node::Near, "data", &[&format!("write -P {} {round}M 1M", 20 + round)]);
+            pair.kill(node);
+            if node == Node::Far {
+                pair.qemu_io(Node::Near, "log", &[&format!("write -P {} {round}M 1M", 30 + round), "flush"]);
+            }
+            pair.serve(node);
+            pair.wait_for(Node::Near, "replicating");
+        }
+    }
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+#[test]
+fn the_far_side_is_promoted_and_the_old_primary_follows() {
+    let mut pair = Pair::replicating(&Plan { mode: "sync", ..Plan::default() });
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 1M", "flush"]);
+    let (code, said) = pair.told(Node::Far, &["promote", GROUP]);
+    assert!(code == 2 && said.contains("primary and connected"), "{code}: {said}");
+    pair.kill(Node::Near);
+    let (code, said) = pair.told(Node::Far, &["promote", GROUP]);
+    assert!(code == 2 && said.contains("--force"), "{code}: {said}");
+    let (code, said) = pair.told(Node::Far, &["promote", GROUP, "--force"]);
+    assert_eq!(code, 1, "a forced promotion warns: {said}");
+    pair.qemu_io(Node::Far, "data", &["read -P 5 0 1M", "write -P 6 1M 1M", "flush"]);
+
+    pair.serve(Node::Near);
+    pair.until("both nodes see the fork", |pair| {
+        let reasons = Node::BOTH.map(|node| pair.status(node)["reason"].to_string());
+        reasons.iter().all(|reason| reason.contains("both nodes are primary"))
+    });
+    let (code, said) = pair.told(Node::Near, &["demote", GROUP]);
+    assert!(code < 2, "{said}");
+    pair.done(Node::Far, &["sync", GROUP, "--full", "--wait"]);
+    let (served, _) = pair.try_qemu_io(Node::Near, "data", &["read 0 4k"]);
+    assert!(!served, "a secondary has no export");
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+    assert!(pair.content(Node::Near, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 6));
+}
+
+#[test]
+fn nodes_that_mean_different_groups_say_so() {
+    let mut pair = Pair::new(&Plan::default());
+    pair.serve(Node::Near);
+    pair.edit_config("volumes.log]", "volumes.logs]");
+    pair.serve(Node::Far);
+    pair.until("the difference is shown", |pair| {
+        let reason = pair.status(Node::Far)["peers"][0]["link_reason"].to_string();
+        reason.contains("other definitions") && reason.contains("logs")
+    });
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_is_refused() {
+    let mut pair = Pair::new(&Plan::default());
+    pair.serve(Node::Near);
+    let (code, said) = pair.told(Node::Near, &["serve"]);
+    assert!(code == 2 && said.contains("locked by"), "{code}: {said}");
+    assert!(pair.stop(Node::Near).success());
+}

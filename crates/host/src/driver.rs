@@ -1,0 +1,225 @@
+//! The loop: the only place that sees both the engine and the operating system.
+//!
+//! A switchboard with one operator. Clients, links, disks and the clock ring; the operator tells the engine what
+//! happened, and when the engine has no more to say, plugs what it asked for: frames into sockets, requests into the
+//! disks' tray, answers back to their clients. Everything happens on one data thread; people speak to it through
+//! [`Control`] alone.
+//!
+//! What must hold:
+//! * the engine's outputs are performed in their order, once per turn, whoever caused the turn;
+//! * no borrow of the state is held while a client is answered;
+//! * frames go to the sockets before a lone write may run inline, so that the peer works while the local disk does;
+//! * nothing on this thread waits for a disk or a person.
+
+mod clock;
+mod control;
+mod disks;
+mod gateway;
+mod links;
+mod plane;
+mod slab;
+mod story;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::NodeConfig;
+use tokio::task::{LocalSet, spawn_local};
+
+pub use clock::entropy;
+pub use control::{Control, Gone, GroupSnapshot, Snapshot, SyncPace, VolumeSnapshot};
+
+use crate::buffers::Pool;
+use crate::disk::{EngineKind, File, FileEngine};
+use crate::link::{LinkBounds, LinkConfig, Links, Ourselves, Peer, Secret, SocketOptions, Versions};
+use crate::nbd;
+use plane::Plane;
+
+/// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait before the door.
+const COMMANDS_MAX: usize = 64;
+/// From the wish to stop to the last record. Longer than a drain, shorter than a service manager's patience.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// What clients and peers get to take their last answers once the groups are at rest.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+
+/// One volume of this node.
+pub struct VolumeSetup {
+    pub name: String,
+    pub device: Arc<File>,
+}
+
+/// One group of this node, in the order of [`NodeConfig::groups`].
+pub struct GroupSetup {
+    pub name: String,
+    pub volumes: Vec<VolumeSetup>,
+    pub superblock: Arc<File>,
+    pub journal: Arc<File>,
+    pub bitmap: Arc<File>,
+}
+
+/// How the node meets its peers.
+pub struct LinkSetup {
+    pub cluster: String,
+    pub node: String,
+    pub secret: Vec<u8>,
+    /// All groups' definitions as text, the same bytes on every node that means the same.
+    pub definitions: String,
+    /// Shows two differing texts side by side, ours first.
+    pub show_difference: fn(&str, &str) -> String,
+    pub peers: Vec<Peer>,
+    pub listen: Vec<SocketAddr>,
+    pub socket: SocketOptions,
+}
+
+/// Where NBD clients come in.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// Everything a data thread needs, opened and checked.
+pub struct Setup {
+    pub node: NodeConfig,
+    pub groups: Vec<GroupSetup>,
+    pub link: LinkSetup,
+    pub nbd: Vec<Listen>,
+    pub file_engine: EngineKind,
+    /// Payload of front ends: what clients have in flight and what waits in the queues, by capacity.
+    pub front_bytes: usize,
+    /// Payload that arrives from peers, by capacity.
+    pub arriving_bytes: usize,
+}
+
+/// Identity of a group on disk: a journal of another cluster or group is never replayed here.
+pub fn group_tag(cluster: &str, group: &str) -> u64 {
+    // Names hold no slash, so the text is unambiguous.
+    let hash = blake3::hash(format!("farshore group {cluster}/{group}").as_bytes());
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}
+
+/// How a data thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every group is at rest and recorded as clean, or as failed.
+    Clean,
+    /// Time was up first; the next start treats it like a crash.
+    Hurried,
+}
+
+/// Starts the data thread. Returns when it listens and the groups are starting.
+///
+/// # Errors
+/// A sentence: no file engine, no thread, or an address or socket that cannot be listened on.
+pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
+    let (control, commands) = control::channel(COMMANDS_MAX);
+    let (ready, started) = std::sync::mpsc::channel();
+    let run = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = ready.send(Err(format!("the data thread's runtime cannot be made: {error}")));
+                return End::Hurried;
+            }
+        };
+        LocalSet::new().block_on(&runtime, run(setup, commands, ready))
+    };
+    let thread = std::thread::Builder::new()
+        .name("data-0".into())
+        .spawn(run)
+        .map_err(|error| format!("the data thread cannot be started: {error}"))?;
+    match started.recv() {
+        Ok(Ok(())) => Ok((control, thread)),
+        Ok(Err(sentence)) => Err(sentence),
+        Err(_) => Err("the data thread ended before it had started; see the log".to_owned()),
+    }
+}
+
+async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mpsc::Sender<Result<(), String>>) -> End {
+    let open = match open(setup) {
+        Ok(open) => open,
+        Err(sentence) => {
+            // Whoever started this thread waits for the sentence.
+            let _ = ready.send(Err(sentence));
+            return End::Hurried;
+        }
+    };
+    let plane = &open.plane;
+    let workers = [spawn_local(plane.clone().watch_disks()), spawn_local(plane.clone().watch_clock())];
+    let entropy = entropy();
+    plane.start(entropy);
+    let _ = ready.send(Ok(()));
+    let end = {
+        let mut stop = std::pin::pin!(stop(plane));
+        loop {
+            tokio::select! {
+                command = commands.next() => match command {
+                    Some(command) => plane.serve_control(command, open.server.counters()),
+                    // Nobody is left to stop this thread: go orderly.
+                    None => break {
+                        plane.stop();
+                        stop.await
+                    },
+                },
+                end = &mut stop => break end,
+            }
+        }
+    };
+    plane.hang_up();
+    let _ = tokio::time::timeout(FAREWELL_LIMIT, async {
+        open.server.stop().await;
+        plane.links_are_down().await;
+    })
+    .await;
+    open.links.stop();
+    workers.iter().for_each(|worker| worker.abort());
+    end
+}
+
+/// Waits for the wish to stop, then for every group to come to rest.
+async fn stop(plane: &Plane) -> End {
+    plane.stop_is_wanted().await;
+    match tokio::time::timeout(STOP_LIMIT, plane.stopped()).await {
+        Ok(()) => End::Clean,
+        Err(_) => {
+            tracing::warn!(
+                "the groups did not come to rest within {STOP_LIMIT:?}: the next start treats this as a crash"
+            );
+            End::Hurried
+        }
+    }
+}
+
+struct Open {
+    plane: Rc<Plane>,
+    server: nbd::Server,
+    links: Links,
+}
+
+fn open(setup: Setup) -> Result<Open, String> {
+    let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
+    let LinkSetup { cluster, node, secret, definitions, show_difference, peers, listen, socket } = setup.link;
+    let names = peers.iter().map(|peer| peer.name.clone()).collect();
+    let secret = Secret::new(&secret);
+    let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
+    let meeting = links::Meeting::new(known, definitions.clone(), show_difference);
+    let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), meeting));
+    let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
+    for place in &setup.nbd {
+        match place {
+            Listen::Unix(path) => server.listen_unix(path).map_err(|error| error.to_string())?,
+            Listen::Tcp(address) => {
+                server.listen_tcp(*address).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
+    let config = LinkConfig { ours, peers, listen, socket, bounds: LinkBounds::default() };
+    let links =
+        Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
+    Ok(Open { plane, server, links })
+}

@@ -1,0 +1,48 @@
+//! The two clocks, and the kernel's randomness.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use engine::{Mono, Now, Wall};
+
+/// Nanoseconds since the start of the data thread, and the wall's.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock { start: Instant::now() }
+    }
+
+    pub fn mono(self) -> Mono {
+        Mono(nanoseconds(self.start.elapsed()))
+    }
+
+    pub fn now(self) -> Now {
+        // A wall clock before 1970 is a wrong one; the engine only asks that it be a number.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { mono: self.mono(), wall: Wall(nanoseconds(wall)) }
+    }
+
+    /// When `at` is, for timers.
+    pub fn instant(self, at: Mono) -> Instant {
+        self.start + Duration::from_nanos(at.0)
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Eight bytes from the kernel's generator.
+///
+/// # Panics
+/// When the kernel has none, which no supported one does after boot: nothing may be named without it.
+pub fn entropy() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the pointer and length describe `bytes`, which lives across the call.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(got, bytes.len() as isize, "the kernel gives 8 random bytes at once");
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,181 @@
+//! How people reach the data thread: a bounded channel of questions, each with its answer's own way back.
+
+use std::time::Duration;
+
+use engine::status::GroupStatus;
+use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
+use tokio::sync::{mpsc, oneshot};
+
+use super::plane::{Core, GroupHere, Plane};
+use crate::disk::EngineKind;
+use crate::nbd;
+
+/// Shortest stretch a sync's rate is measured over.
+const RATE_WINDOW: Duration = Duration::from_secs(2);
+
+/// Everything the data thread knows that people may want to see, at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Since the data thread started.
+    pub uptime: Duration,
+    /// In the order of their ids.
+    pub groups: Vec<GroupSnapshot>,
+    pub nbd: nbd::Counters,
+    /// `Uring` or `Pool`.
+    pub file_engine: EngineKind,
+    /// Memory that front ends hold, and may hold.
+    pub front_bytes: (usize, usize),
+}
+
+#[derive(Clone, Debug)]
+pub struct GroupSnapshot {
+    pub status: GroupStatus,
+    /// In the order of their ids.
+    pub volumes: Vec<VolumeSnapshot>,
+    pub sync: Option<SyncPace>,
+    /// How long the link has been as it is.
+    pub link_for: Duration,
+    /// Why no connection comes about, when that is known.
+    pub link_problem: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct VolumeSnapshot {
+    pub clients: u64,
+    /// Used past the page cache.
+    pub direct: bool,
+    /// The first failure of its device since the start.
+    pub error: Option<String>,
+}
+
+/// What the engine's own figures do not say about a sync.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncPace {
+    pub full: bool,
+    /// Lately.
+    pub bytes_per_s: f64,
+}
+
+/// The data thread has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data thread has ended: this daemon is stopping")]
+pub struct Gone;
+
+/// The way to the data thread, from any thread.
+#[derive(Clone)]
+pub struct Control(mpsc::Sender<Question>);
+
+pub(super) enum Question {
+    Snapshot(oneshot::Sender<Snapshot>),
+    Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
+    Stop,
+}
+
+pub(super) struct Commands(mpsc::Receiver<Question>);
+
+impl Commands {
+    pub async fn next(&mut self) -> Option<Question> {
+        self.0.recv().await
+    }
+}
+
+pub(super) fn channel(depth: usize) -> (Control, Commands) {
+    let (sender, receiver) = mpsc::channel(depth);
+    (Control(sender), Commands(receiver))
+}
+
+impl Control {
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn snapshot(&self) -> Result<Snapshot, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(Question::Snapshot(answer)).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
+    /// Runs a command on a group of this node and waits for what came of it.
+    ///
+    /// # Errors
+    /// The data thread has ended; then it is unknown whether the command was done.
+    pub async fn command(&self, group: GroupId, command: Command) -> Result<CommandResult, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(Question::Command { group, command, answer }).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
+    /// Begins the clean stop; the thread ends when it is done or time is up.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub async fn stop(&self) -> Result<(), Gone> {
+        self.0.send(Question::Stop).await.map_err(|_| Gone)
+    }
+}
+
+impl Plane {
+    pub fn serve_control(&self, question: Question, nbd: nbd::Counters) {
+        match question {
+            Question::Snapshot(answer) => {
+                let snapshot = self.snapshot(nbd);
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(snapshot);
+            }
+            Question::Command { group, command, answer } => {
+                let core = &mut *self.core.borrow_mut();
+                let id = CommandId(u64::from(core.commands.put(answer)));
+                core.input(Input::Command { group, id, command });
+            }
+            Question::Stop => self.stop(),
+        }
+        self.turn();
+    }
+
+    fn snapshot(&self, nbd: nbd::Counters) -> Snapshot {
+        let core = &mut *self.core.borrow_mut();
+        let now = core.clock.mono();
+        let groups = core.node.status().into_iter().map(|status| core.group_snapshot(status, now)).collect();
+        Snapshot {
+            uptime: Duration::from_nanos(now.0),
+            groups,
+            nbd,
+            file_engine: core.disks.kind(),
+            front_bytes: (self.front.outstanding_bytes(), self.front.limit_bytes()),
+        }
+    }
+}
+
+impl Core {
+    fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
+        let group = self.group(status.id);
+        let range = group.first_volume..group.first_volume + group.volume_count;
+        let peer = group.peer;
+        let sync = pace(group, &status, now);
+        let volumes = self.volumes[range]
+            .iter()
+            .map(|volume| VolumeSnapshot {
+                clients: volume.clients,
+                direct: volume.device.direct(),
+                error: volume.error.clone(),
+            })
+            .collect();
+        GroupSnapshot {
+            volumes,
+            sync,
+            link_for: now.since(status.peer.link_since),
+            link_problem: self.meeting.problem(peer),
+            status,
+        }
+    }
+}
+
+/// The rate since a moment that moves along, at least one window ago where the sync is that old.
+fn pace(group: &mut GroupHere, status: &GroupStatus, now: Mono) -> Option<SyncPace> {
+    let done = status.sync?.done_bytes;
+    let sync = group.sync.as_mut()?;
+    if now.since(sync.next.0) >= RATE_WINDOW {
+        (sync.since, sync.next) = (sync.next, (now, done));
+    }
+    let seconds = now.since(sync.since.0).as_secs_f64();
+    let bytes_per_s = if seconds > 0.0 { done.saturating_sub(sync.since.1) as f64 / seconds } else { 0.0 };
+    Some(SyncPace { full: sync.full, bytes_per_s })
+}

@@ -1,0 +1,176 @@
+//! Links to peers: their events go to the engine, its frames to them.
+
+use std::rc::Rc;
+
+use engine::wire::Header;
+use engine::{FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
+
+use super::plane::{Core, Plane};
+use crate::link::{LinkEvents, LinkSender, PeerInfo};
+
+/// A live link.
+pub(super) struct LinkHere {
+    id: LinkId,
+    sender: Rc<LinkSender>,
+    /// Frames were pushed and not yet flushed.
+    touched: bool,
+}
+
+/// What is known of the peers, and what they should agree to.
+pub(super) struct Meeting {
+    peers: Vec<PeerHere>,
+    definitions: String,
+    show_difference: fn(&str, &str) -> String,
+}
+
+struct PeerHere {
+    id: NodeId,
+    name: String,
+    /// Of the newest session.
+    key: [u8; 32],
+    /// Why there is no link, in a sentence.
+    problem: Option<String>,
+    /// The peer's definitions, when they differ.
+    differs: Option<String>,
+}
+
+impl Meeting {
+    pub fn new(
+        peers: Vec<(NodeId, String)>,
+        definitions: String,
+        show_difference: fn(&str, &str) -> String,
+    ) -> Meeting {
+        let here = |(id, name)| PeerHere { id, name, key: [0; 32], problem: None, differs: None };
+        Meeting { peers: peers.into_iter().map(here).collect(), definitions, show_difference }
+    }
+
+    fn peer(&mut self, id: NodeId) -> &mut PeerHere {
+        self.peers.iter_mut().find(|peer| peer.id == id).expect("links lead to known peers")
+    }
+
+    pub fn key(&mut self, id: NodeId) -> [u8; 32] {
+        self.peer(id).key
+    }
+
+    /// Why there is no link to the peer, if that is known.
+    pub fn problem(&self, id: NodeId) -> Option<String> {
+        self.peers.iter().find(|peer| peer.id == id).and_then(|peer| peer.problem.clone())
+    }
+
+    fn came_up(&mut self, id: NodeId, key: [u8; 32]) {
+        let peer = self.peer(id);
+        (peer.key, peer.problem, peer.differs) = (key, None, None);
+    }
+
+    /// A connection came to nothing; `who` begins with the node's name when we dialed.
+    fn refused(&mut self, who: &str, why: &str) {
+        let named =
+            |peer: &&mut PeerHere| who.strip_prefix("node ").and_then(|who| who.split(' ').next()) == Some(&peer.name);
+        if let Some(peer) = self.peers.iter_mut().find(named) {
+            peer.problem = Some(format!("{who}: {why}"));
+        }
+    }
+
+    fn differs(&mut self, id: NodeId, theirs: String) {
+        let difference = (self.show_difference)(&self.definitions, &theirs);
+        let peer = self.peer(id);
+        if peer.differs.as_ref() == Some(&theirs) {
+            return;
+        }
+        let sentence = format!(
+            "node {} has other definitions of the groups, so there is no link; give both nodes the same configuration \
+             file:\n{difference}",
+            peer.name
+        );
+        tracing::error!("{sentence}");
+        (peer.problem, peer.differs) = (Some(sentence), Some(theirs));
+    }
+}
+
+impl LinkEvents for Plane {
+    fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+        let way = if info.dialed { "to" } else { "from" };
+        tracing::info!("node {} is connected ({way} {}, session {:016x})", info.name, info.address, session.0);
+        for warning in &info.socket.warnings {
+            tracing::warn!("the connection with node {}: {warning}", info.name);
+        }
+        let core = &mut *self.core.borrow_mut();
+        core.meeting.came_up(peer, info.key);
+        core.links.push(LinkHere { id: link, sender, touched: false });
+        core.input(Input::LinkUp { peer, link, session });
+    }
+
+    fn down(&self, link: LinkId, reason: String) {
+        tracing::info!("a connection ended: {reason}");
+        let core = &mut *self.core.borrow_mut();
+        core.links.retain(|known| known.id != link);
+        core.input(Input::LinkDown { link, reason });
+        self.link_ended.notify_one();
+    }
+
+    fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
+        self.core.borrow_mut().input(Input::Frame { link, header, payload });
+    }
+
+    fn heard(&self, link: LinkId) {
+        self.core.borrow_mut().input(Input::Heard { link });
+    }
+
+    fn sent(&self, link: LinkId, bytes: u64) {
+        self.core.borrow_mut().input(Input::Sent { link, bytes });
+    }
+
+    fn turn_done(&self) {
+        self.turn();
+    }
+
+    fn refused(&self, who: String, why: String) {
+        tracing::warn!("no link with {who}: {why}");
+        self.core.borrow_mut().meeting.refused(&who, &why);
+    }
+
+    fn definitions_differ(&self, peer: NodeId, theirs: String) {
+        self.core.borrow_mut().meeting.differs(peer, theirs);
+    }
+}
+
+impl Plane {
+    /// Ends all links by intent.
+    pub fn hang_up(&self) {
+        for link in &self.core.borrow().links {
+            link.sender.flush();
+            link.sender.close("this node stops");
+        }
+    }
+
+    /// Resolves when no link is up.
+    pub async fn links_are_down(&self) {
+        while !self.core.borrow().links.is_empty() {
+            self.link_ended.notified().await;
+        }
+    }
+}
+
+impl Core {
+    pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        // A link that has ended takes no frames; its end is on its way to the engine.
+        if let Some(link) = self.links.iter_mut().find(|known| known.id == link) {
+            link.sender.push(header, payload);
+            link.touched = true;
+        }
+    }
+
+    pub fn flush_links(&mut self) {
+        for link in self.links.iter_mut().filter(|link| link.touched) {
+            link.touched = false;
+            link.sender.flush();
+        }
+    }
+
+    pub fn close_link(&mut self, link: LinkId, reason: &str) {
+        if let Some(link) = self.links.iter().find(|known| known.id == link) {
+            link.sender.flush();
+            link.sender.close(reason);
+        }
+    }
+}

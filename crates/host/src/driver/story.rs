@@ -1,0 +1,79 @@
+//! What happens, told to people: one line each, louder the more it matters.
+
+use engine::Event;
+use engine::VolumeId;
+use engine::identity::Decision;
+use engine::state::State;
+
+use super::plane::VolumeHere;
+
+/// Logs an event of a group.
+pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
+    match event {
+        Event::State { from, to, why } => tell_state(group, *from, *to, why),
+        Event::Ready { role, incarnation, generation, clean } => {
+            let how = match (incarnation.0, clean) {
+                (1, _) => "its first start",
+                (_, true) => "after a clean stop",
+                (_, false) => "after an unclean stop",
+            };
+            let role = role.word();
+            tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
+        }
+        Event::Decided { decision } => tell_decision(group, decision),
+        Event::SyncBegan { full, compare, dirty_bytes } => {
+            let what = if *full { "full sync" } else { "update sync" };
+            let how = if *compare { ", by comparing hashes" } else { "" };
+            tracing::info!("group {group}: {what} of {dirty_bytes} bytes began{how}");
+        }
+        Event::SyncEnded { sent_bytes } => {
+            tracing::info!("group {group}: the sync has sent its last region, {sent_bytes} bytes in all");
+        }
+        Event::QueueDropped { items, bytes, why } => {
+            tracing::warn!("group {group}: {items} queued writes ({bytes} bytes) became dirty regions: {why}");
+        }
+        Event::LocalWriteFailed { volume, offset } => {
+            let name = name_of(volumes, *volume);
+            tracing::error!("group {group}: a write to volume {name} at byte {offset} failed; its region stays dirty");
+        }
+        Event::Replayed { to, records } if *records > 0 => {
+            tracing::info!(
+                "group {group}: {records} records were replayed from the journal, up to sequence {}",
+                to.seq.0
+            );
+        }
+        Event::Promoted { generation } => {
+            tracing::warn!("group {group}: this node was promoted; its history is generation {generation} now");
+        }
+        Event::Demoted => tracing::warn!("group {group}: this node was demoted to secondary"),
+        Event::Note(text) => tracing::info!("group {group}: {text}"),
+        Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {
+            tracing::trace!("group {group}: {event:?}");
+        }
+    }
+}
+
+fn tell_state(group: &str, from: State, to: State, why: &str) {
+    let colon = if why.is_empty() { "" } else { ": " };
+    let edge = format!("group {group}: {} -> {}{colon}{why}", from.word(), to.word());
+    match to {
+        State::Failed(broken) => tracing::error!("{edge} ({})", broken.words()),
+        State::Holding | State::Paused(_) => tracing::warn!("{edge}"),
+        State::Logging if from != State::Logging => tracing::warn!("{edge}"),
+        _ => tracing::info!("{edge}"),
+    }
+}
+
+fn tell_decision(group: &str, decision: &Decision) {
+    match decision {
+        Decision::Continue(seq) => tracing::info!("group {group}: the peer has everything up to {}: going on", seq.0),
+        Decision::UpdateSync => tracing::info!("group {group}: the peer lacks the dirty regions only"),
+        Decision::NeedsFullSync(why) => tracing::warn!("group {group}: {why}"),
+        Decision::Refuse(why) => tracing::error!("group {group}: nothing is sent: {why}"),
+        Decision::Idle => tracing::warn!("group {group}: both nodes are secondary; promote one"),
+    }
+}
+
+fn name_of(volumes: &[VolumeHere], id: VolumeId) -> &str {
+    volumes.get(usize::from(id.0)).map_or("?", |volume| &volume.export)
+}
