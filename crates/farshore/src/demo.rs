@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Parser;
 
-use crate::api::GroupState;
+use crate::api::{GroupState, Request};
 use interrupt::Interrupt;
 use report::Report;
 use stage::{Pair, Stage};
@@ -122,6 +122,9 @@ fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Durati
     tell.act(&format!("first sync, {disk}"));
     let began = Instant::now();
     let pair = stage.start_pair(latency)?;
+    pair.near.wait_for_link(stage::LINK_PATIENCE)?;
+    // A secondary that was never synced is overwritten on demand only.
+    pair.near.ask(&Request::Sync { group: stage::GROUP.into(), full: true })?;
     pair.near.wait_for(GroupState::Replicating, stage::SYNC_PATIENCE, |status| tell.progress(status))?;
     tell.progress_done();
     tell.line(&format!(

@@ -52,7 +52,11 @@ impl Server {
         let far = daemon("far")?;
         let near = daemon("near")?;
         let control = home.join("near.state/control.sock");
-        let verbs = [&["wait", GROUP, "--for", "replicating", "--timeout", SYNC_PATIENCE][..], &["logging", GROUP][..]];
+        let verbs = [
+            &["sync", GROUP, "--full", "--wait"][..],
+            &["wait", GROUP, "--for", "replicating", "--timeout", SYNC_PATIENCE],
+            &["logging", GROUP],
+        ];
         for verb in verbs {
             let deadline = Instant::now() + START_PATIENCE;
             while !control.exists() && Instant::now() < deadline {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::interrupt::Interrupt;
 use super::stage::GROUP;
 use crate::api::client::Client;
-use crate::api::{ErrorCode, GroupState, GroupStatus, Reply, Request};
+use crate::api::{ErrorCode, GroupState, GroupStatus, LinkState, Reply, Request};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -94,6 +94,25 @@ impl Daemon {
             Reply::Status(mut status) if !status.groups.is_empty() => Ok(status.groups.swap_remove(0)),
             other => Err(anyhow!("daemon {} was asked for its status and said: {other:?}", self.name)),
         }
+    }
+
+    /// Look until the peer is connected.
+    ///
+    /// # Errors
+    /// It is not in time.
+    pub fn wait_for_link(&self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while self.status()?.peers.iter().any(|peer| peer.link != LinkState::Connected) {
+            let late = patience.as_secs();
+            ensure!(
+                Instant::now() < deadline,
+                "daemon {} found no peer within {late} s{}",
+                self.name,
+                self.last_words()
+            );
+            self.interrupt.pause(LOOK_EVERY)?;
+        }
+        Ok(())
     }
 
     /// Look until the group is in `state`; each look is shown to `seen`.

@@ -23,6 +23,8 @@ pub const VOLUMES: u32 = 5;
 pub const VOLUME_BYTES: u64 = 64 << 20;
 /// The queue of AVS, in bytes and in the configuration.
 pub const QUEUE_BYTES: u64 = 8 << 20;
+/// How long the daemons may take to find each other.
+pub const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a sync may take.
 pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 
