@@ -455,6 +455,9 @@ impl Group {
             resync.failures = 0;
         }
         let failures = resync.failures;
+        if !matches!(body, Body::Data(_)) {
+            self.queue.lighten(read.seq, cost(0));
+        }
         if let Some(item) = self.queue.get_mut(read.seq) {
             item.body = body;
         }
