@@ -70,10 +70,17 @@ fn many(from: u64, to: u64) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
     let mut results: Vec<(u64, Verdict, Tally)> = Vec::new();
     std::thread::scope(|scope| {
-        let run = |t: u64| move || (from..to).filter(|s| s % threads == t).map(|s| {
-            let (verdict, tally) = judged(s, false);
-            (s, verdict, tally)
-        }).collect::<Vec<_>>();
+        let run = |t: u64| {
+            move || {
+                (from..to)
+                    .filter(|s| s % threads == t)
+                    .map(|s| {
+                        let (verdict, tally) = judged(s, false);
+                        (s, verdict, tally)
+                    })
+                    .collect::<Vec<_>>()
+            }
+        };
         let workers: Vec<_> = (0..threads).map(|t| scope.spawn(run(t))).collect();
         results = workers.into_iter().filter_map(|w| w.join().ok()).flatten().collect();
     });

@@ -15,10 +15,16 @@ use crate::world::{Event, World};
 pub enum Plan {
     None,
     /// Demote the primary, then promote the other.
-    SwitchDemote { asked: Option<CommandId> },
-    SwitchPromote { asked: Option<CommandId> },
+    SwitchDemote {
+        asked: Option<CommandId>,
+    },
+    SwitchPromote {
+        asked: Option<CommandId>,
+    },
     /// The primary is gone: promote the other by force.
-    FailOver { asked: Option<CommandId> },
+    FailOver {
+        asked: Option<CommandId>,
+    },
 }
 
 pub struct Operator {

@@ -202,8 +202,7 @@ impl World {
 
     pub fn boot(&mut self, node: usize) {
         let groups = (0..self.options.groups).map(|g| self.group_config(node, g)).collect();
-        let config =
-            NodeConfig { node: NodeId(node as u16), groups, link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+        let config = NodeConfig { node: NodeId(node as u16), groups, link_timeout: limits::LINK_TIMEOUT_DEFAULT };
         let mut engine = Box::new(Node::new(config));
         engine.trace(true);
         let entropy = self.rng.next();
@@ -319,7 +318,11 @@ impl World {
             }
             Output::Serve { group, open } => {
                 let serving = &mut self.nodes[node].serving;
-                if open { serving.insert(group) } else { serving.remove(&group) };
+                if open {
+                    serving.insert(group)
+                } else {
+                    serving.remove(&group)
+                };
                 if open {
                     self.primary_opens(node, group);
                 }
