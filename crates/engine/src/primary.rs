@@ -82,7 +82,9 @@ impl WriteOp {
     }
 
     fn new(id: RequestId, volume: VolumeId, offset: u64, length: u64, what: What, fua: bool, since: Mono) -> WriteOp {
-        assert!(length > 0 && length % limits::SECTOR_BYTES == 0 && offset % limits::SECTOR_BYTES == 0);
+        assert!(
+            length > 0 && length.is_multiple_of(limits::SECTOR_BYTES) && offset.is_multiple_of(limits::SECTOR_BYTES)
+        );
         WriteOp {
             id,
             volume,

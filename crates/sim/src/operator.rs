@@ -48,7 +48,7 @@ impl Operator {
             wait_limit: Duration::from_millis(options.wait_limit_ms),
             autosync: true,
             queue_bytes: options.queue_bytes,
-            queue_items: if options.seed % 3 == 0 { 200 } else { 100_000 },
+            queue_items: if options.seed.is_multiple_of(3) { 200 } else { 100_000 },
         };
         let groups = (0..options.groups).map(GroupId);
         Operator {
