@@ -161,7 +161,8 @@ impl World {
         if first || self.rng.percent(30) || self.healing {
             let related = s.identity.generation == p.identity.generation;
             let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
-            let full = !related && !(handed && s.identity.position == p.identity.parent);
+            let covered = related || (handed && s.identity.position == p.identity.parent);
+            let full = !covered;
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);
             }
@@ -221,7 +222,7 @@ impl World {
         if role(self, primary) == Some(Role::Primary) || role(self, other) == Some(Role::Primary) {
             return Plan::None;
         }
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         if self.rng.percent(70) && self.nodes[other].up() {
             let asked = self.command(other, group, Command::Promote { force: false, entropy });
             return Plan::SwitchPromote { asked: Some(asked) };
@@ -239,7 +240,7 @@ impl World {
         if self.nodes[primary].up() || !self.nodes[other].up() {
             return Plan::None;
         }
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
         Plan::FailOver { asked: Some(asked) }
     }
