@@ -216,11 +216,15 @@ pub(crate) struct Group {
     pub last_wall: Wall,
     pub queue: Queue,
     pub stream: Option<Stream>,
+    /// The number before the stream's first.
+    pub stream_began: Seq,
     pub resync: Option<Resync>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
     pub repair_due: bool,
+    /// Stop as soon as the change of role is done.
+    stop_wanted: bool,
     /// Writes waiting for the peer, in write order.
     pub waiting_ack: VecDeque<(Seq, u32)>,
     /// Writes waiting for room in the queue, in order of arrival.
@@ -254,9 +258,11 @@ impl Group {
             last_wall: Wall(0),
             queue: Queue::default(),
             stream: None,
+            stream_began: Seq::NONE,
             resync: None,
             passes: 0,
             repair_due: false,
+            stop_wanted: false,
             waiting_ack: VecDeque::new(),
             blocked: VecDeque::new(),
             reserved_bytes: 0,
@@ -570,19 +576,19 @@ impl Group {
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }
 
-    /// Clean stop begins.
+    /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::Stopping | Phase::Stopped) {
-            return;
+        match self.phase {
+            Phase::Stopping | Phase::Stopped => {}
+            Phase::Starting(_) => self.phase = Phase::Stopped,
+            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
+            Phase::Running => {
+                cx.out.push_back(Output::Serve { group: self.id(), open: false });
+                self.phase = Phase::Stopping;
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), cx.now.mono.plus(Duration::from_secs(2)));
+                self.proceed(cx);
+            }
         }
-        if matches!(self.phase, Phase::Starting(_)) {
-            self.phase = Phase::Stopped;
-            return;
-        }
-        cx.out.push_back(Output::Serve { group: self.id(), open: false });
-        self.phase = Phase::Stopping;
-        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), cx.now.mono.plus(Duration::from_secs(2)));
-        self.proceed(cx);
     }
 
     /// Moves demotion, promotion and stop forward; called after every input.
@@ -591,6 +597,7 @@ impl Group {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
             Phase::Stopping => self.proceed_stop(cx),
+            Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => self.proceed_sync_begin(cx),
             Phase::Starting(_) | Phase::Recording | Phase::Stopped => {}
         }

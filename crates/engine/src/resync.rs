@@ -236,6 +236,7 @@ impl Group {
             _ => Mark::UpdateSyncBegan,
         });
         self.begin_stream(cx);
+        self.stream_began = self.last_seq;
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
         self.counters.syncs += 1;
@@ -261,6 +262,15 @@ impl Group {
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
+        let nothing_dirty = resync.total_bytes == 0;
+        let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
+        if let Some(hello) = self.hello.as_mut() {
+            // It has taken up our history: should this sync end early, the next meeting starts from here.
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
+            theirs.handed_over = false;
+            theirs.inconsistent |= !nothing_dirty;
+        }
     }
 
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
@@ -445,6 +455,9 @@ impl Group {
             resync.failures = 0;
         }
         let failures = resync.failures;
+        if !matches!(body, Body::Data(_)) {
+            self.queue.lighten(read.seq, cost(0));
+        }
         if let Some(item) = self.queue.get_mut(read.seq) {
             item.body = body;
         }

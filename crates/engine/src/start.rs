@@ -409,6 +409,10 @@ impl Group {
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
+        if !matches!(self.phase, Phase::Starting(_)) {
+            // Stopped while starting.
+            return;
+        }
         self.phase = Phase::Running;
         let identity = self.sb.current.identity;
         cx.event(
@@ -427,6 +431,8 @@ impl Group {
         if cx.peer.link.is_some() {
             self.replica.new_session();
             self.say_hello(cx, Kind::GroupHello);
+            // The peer's hello may have come while this node was starting.
+            self.meet_peer(cx);
         }
     }
 }

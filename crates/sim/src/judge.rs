@@ -2,7 +2,7 @@
 //! the disks; of the engine they believe only the order it says it gave to writes, and check that against what clients
 //! could observe.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::state::{Mode, State};
 use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
@@ -28,6 +28,9 @@ pub fn sector_bytes(fill: Fill, volume: VolumeId, sector: u64) -> [u8; SECTOR] {
     }
     bytes
 }
+
+/// A write counts as overlapping if it meets one of so many before it.
+const RECENT: usize = 16;
 
 /// A client's request.
 #[derive(Clone, Debug)]
@@ -104,6 +107,7 @@ pub struct Violation(pub String);
 pub struct Judge {
     groups: BTreeMap<GroupId, GroupJudge>,
     pending: BTreeMap<RequestId, Pending>,
+    recent: VecDeque<(GroupId, VolumeId, u64, u64)>,
     pub writes: u64,
     pub overlaps: u64,
     pub prefix_checks: u64,
@@ -127,11 +131,17 @@ impl Judge {
                 (*id, judge)
             })
             .collect();
-        Judge { groups, pending: BTreeMap::new(), writes: 0, overlaps: 0, prefix_checks: 0 }
+        Judge { groups, pending: BTreeMap::new(), recent: VecDeque::new(), writes: 0, overlaps: 0, prefix_checks: 0 }
     }
 
     pub fn pending_on(&self, node: usize, group: GroupId) -> usize {
         self.pending.values().filter(|p| p.node == node && p.group == group).count()
+    }
+
+    /// A write of the volume issued a moment ago, in flight or just done: first sector and count.
+    pub fn recent(&self, group: GroupId, volume: VolumeId) -> Option<(u64, u64)> {
+        let found = self.recent.iter().rev().find(|r| r.0 == group && r.1 == volume)?;
+        Some((found.2 / SECTOR as u64, found.3 / SECTOR as u64))
     }
 
     pub fn pending(&self) -> usize {
@@ -167,9 +177,15 @@ impl Judge {
                 Asked::Flush { volume, covers: sectors.iter().map(last_acked).collect() }
             }
             Asked::Write { volume, offset, length, .. } => {
-                let busy = self.pending.values().any(|p| p.group == group && overlaps(&p.asked, volume, offset, length));
+                let clash = |r: &&(GroupId, VolumeId, u64, u64)| {
+                    r.0 == group && r.1 == volume && r.2 < offset + length && offset < r.2 + r.3
+                };
                 self.writes += 1;
-                self.overlaps += u64::from(busy);
+                self.overlaps += u64::from(self.recent.iter().find(clash).is_some());
+                self.recent.push_back((group, volume, offset, length));
+                if self.recent.len() > RECENT {
+                    self.recent.pop_front();
+                }
                 asked
             }
         };
@@ -318,11 +334,6 @@ impl Judge {
         }
         Ok(())
     }
-}
-
-fn overlaps(asked: &Asked, volume: VolumeId, offset: u64, length: u64) -> bool {
-    matches!(asked, Asked::Write { volume: v, offset: o, length: l, .. }
-        if *v == volume && *o < offset + length && offset < o + l)
 }
 
 impl Sector {

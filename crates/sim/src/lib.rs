@@ -32,7 +32,10 @@ pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
     world.start_clients();
     let mut until = world.now;
     let enough = |w: &World| {
-        w.judge.writes >= w.options.writes && w.tally.faults >= 6 && w.tally.crashes.iter().all(|c| *c > 0)
+        w.judge.writes >= w.options.writes
+            && w.judge.overlaps * 10 >= w.judge.writes
+            && w.tally.faults >= 6
+            && w.tally.crashes.iter().all(|c| *c > 0)
     };
     while world.verdict.is_ok() && !enough(&world) && until < 3000 * SECOND {
         until += SECOND / 10;

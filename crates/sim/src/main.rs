@@ -1,4 +1,5 @@
-//! `sim SEED` runs one seed and prints a line per transition; `sim FROM..TO` runs many and prints a summary.
+//! `sim SEED` runs one seed and prints a line per transition; `sim FROM..TO` and `sim --seeds COUNT` run many and print
+//! a summary.
 //!
 //! Exit code: 0 all well, 1 a judge objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch was
 //! never taken.
@@ -21,12 +22,13 @@ fn main() -> ExitCode {
             Some((Ok(from), Ok(to))) if from < to => many(from, to),
             _ => usage(),
         },
+        ["--seeds", count] if count.parse::<u64>().is_ok_and(|c| c > 0) => many(0, count.parse().unwrap_or(1)),
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: sim SEED | sim FROM..TO   (a seed is a number; FROM..TO runs FROM up to, not including, TO)");
+    eprintln!("usage: sim SEED | sim FROM..TO | sim --seeds COUNT   (TO is not included)");
     ExitCode::from(3)
 }
 

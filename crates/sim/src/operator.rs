@@ -140,7 +140,7 @@ impl World {
     fn tend(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(1 - primary, group)) else { return };
-        if s.identity.role == Role::Primary && p.identity.role == Role::Primary {
+        if s.identity.role == Role::Primary {
             self.command(1 - primary, group, Command::Demote);
             return;
         }

@@ -26,6 +26,8 @@ pub struct Options {
     pub think_ns: u64,
     /// Percent of writes that aim at one small area.
     pub hot_percent: u64,
+    /// Percent of writes that aim at a write in flight.
+    pub overlap_percent: u64,
     pub faults: Vec<Fault>,
     pub fault_every_ns: u64,
 }
@@ -112,9 +114,10 @@ impl Options {
             modes,
             policy: *rng.pick(&policies),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
-            depth: rng.between(2, 12) as usize,
+            depth: rng.between(4, 16) as usize,
             think_ns: *rng.pick(&[100_000, 1_000_000, 4_000_000]),
             hot_percent: rng.between(20, 70),
+            overlap_percent: rng.between(15, 40),
             faults,
             fault_every_ns: *rng.pick(&[300_000_000, 1_000_000_000, 2_500_000_000]),
         }

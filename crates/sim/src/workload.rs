@@ -48,7 +48,11 @@ impl World {
         let longest = if self.rng.percent(10) { 256 } else { 16 };
         let count = self.rng.between(1, longest);
         let span = if self.rng.percent(options.hot_percent) { sectors / 8 } else { sectors };
-        let first = self.rng.below(span.max(count + 1) - count);
+        let target = self.judge.recent(group, volume).filter(|_| self.rng.percent(options.overlap_percent));
+        let first = match target {
+            Some((at, long)) => (at + self.rng.below(long)).min(sectors - count),
+            None => self.rng.below(span.max(count + 1) - count),
+        };
         let (offset, length) = (first * SECTOR as u64, count * SECTOR as u64);
         let fua = self.rng.percent(5);
         let zero = self.rng.percent(8);

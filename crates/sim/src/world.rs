@@ -509,7 +509,9 @@ impl World {
         if broke_protocol {
             return self.fail(Failure::Correctness(format!("node {node}: {reason}")));
         }
-        self.schedule(0, Event::ConnectionDown { connection: link.0, end: node, reason: "closed here" });
+        // The host closes a moment later; what arrives meanwhile must be fenced.
+        let after = self.rng.below(3_000_000);
+        self.schedule(after, Event::ConnectionDown { connection: link.0, end: node, reason: "closed here" });
         if self.path.passes[node] {
             let after = self.path.delay_ns;
             self.schedule(after, Event::ConnectionDown { connection: link.0, end: 1 - node, reason: "closed by peer" });
