@@ -97,6 +97,10 @@ fn many(from: u64, to: u64) -> ExitCode {
         worst = if worst == 0 { code(verdict) } else { worst.min(code(verdict)) };
     }
     print_tally(&sum, results.len() as u64);
+    if let Some((seed, ..)) = results.iter().find(|(_, v, _)| !matches!(v, Verdict::Well)) {
+        println!("the transitions of seed {seed}:");
+        let _ = judged(*seed, true);
+    }
     let failed = results.iter().filter(|(_, v, _)| !matches!(v, Verdict::Well)).count();
     if worst == 0 && to - from >= SEEDS_FOR_MARKS && !all_marks_hit(&sum.marks) {
         worst = 5;
