@@ -216,6 +216,8 @@ pub(crate) struct Group {
     pub last_wall: Wall,
     pub queue: Queue,
     pub stream: Option<Stream>,
+    /// The number before the stream's first.
+    pub stream_began: Seq,
     pub resync: Option<Resync>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
@@ -256,6 +258,7 @@ impl Group {
             last_wall: Wall(0),
             queue: Queue::default(),
             stream: None,
+            stream_began: Seq::NONE,
             resync: None,
             passes: 0,
             repair_due: false,

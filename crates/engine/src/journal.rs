@@ -247,10 +247,6 @@ impl Ring {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
-    }
-
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -330,7 +326,7 @@ mod tests {
         assert_eq!(ring.place(3999, Seq(3)), Some((0, 2)));
         assert_eq!(ring.place(2000, Seq(4)), None, "the tail may not reach the head");
         ring.trim(ring.head_after(Seq(3)));
-        assert!(ring.is_empty());
+        assert!(ring.live.is_empty());
         assert_eq!(ring.place(4000, Seq(5)), Some((3999, 3)));
     }
 }

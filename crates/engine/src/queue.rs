@@ -128,8 +128,13 @@ impl Queue {
         self.items.front().map(|item| Seq(item.seq.0 - 1))
     }
 
-    pub fn oldest_wall(&self) -> Option<Wall> {
-        self.items.front().map(|item| item.wall)
+    /// The bytes turned out to be fewer than was reserved for them: a region of zeroes needs none.
+    pub fn lighten(&mut self, seq: Seq, cost_bytes: u64) {
+        let Some(item) = self.get_mut(seq) else { return };
+        let saved = item.cost_bytes.saturating_sub(cost_bytes);
+        item.cost_bytes -= saved;
+        self.bytes -= saved;
+        self.unsent_bytes -= saved;
     }
 
     pub fn bytes(&self) -> u64 {

@@ -236,6 +236,7 @@ impl Group {
             _ => Mark::UpdateSyncBegan,
         });
         self.begin_stream(cx);
+        self.stream_began = self.last_seq;
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
         self.counters.syncs += 1;
@@ -261,6 +262,15 @@ impl Group {
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
+        let nothing_dirty = resync.total_bytes == 0;
+        let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
+        if let Some(hello) = self.hello.as_mut() {
+            // It has taken up our history: should this sync end early, the next meeting starts from here.
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
+            theirs.handed_over = false;
+            theirs.inconsistent |= !nothing_dirty;
+        }
     }
 
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
@@ -374,7 +384,7 @@ impl Group {
     pub fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
         let Some(Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
         let mut read = *read;
-        if !self.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+        if self.resync.as_ref().is_none_or(|r| r.pass != read.pass) {
             // The stream ended while the read waited for its range.
             self.slots.take(slot);
             return;
@@ -445,6 +455,9 @@ impl Group {
             resync.failures = 0;
         }
         let failures = resync.failures;
+        if !matches!(body, Body::Data(_)) {
+            self.queue.lighten(read.seq, cost(0));
+        }
         if let Some(item) = self.queue.get_mut(read.seq) {
             item.body = body;
         }
@@ -512,7 +525,7 @@ impl Group {
     /// The sync is over once the peer applied its end.
     pub fn sync_progress(&mut self, cx: &mut Cx) {
         let (Some(resync), Some(stream)) = (self.resync.as_ref(), self.stream.as_mut()) else { return };
-        if !resync.end.is_some_and(|end| end <= stream.applied) {
+        if resync.end.is_none_or(|end| end > stream.applied) {
             return;
         }
         stream.catching_up_since = cx.now.mono;

@@ -59,7 +59,7 @@ struct OpenVolume {
 /// A sentence for every volume and file that cannot be used, in one text.
 pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let here = config.node(node).expect("the node was looked up before");
-    let patience = Patience(Instant::now() + LOCK_PATIENCE);
+    let patience = Patience::new();
     let mut problems = Vec::new();
     let mut taken = BTreeMap::new();
     let mut groups = Vec::new();
@@ -88,10 +88,15 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
 
 /// Until when a file may be held by somebody.
 #[derive(Clone, Copy)]
-struct Patience(Instant);
+pub(super) struct Patience(Instant);
 
 impl Patience {
-    fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    pub fn new() -> Patience {
+        Patience(Instant::now() + LOCK_PATIENCE)
+    }
+
+    /// Opens something that nobody else may hold, or says who does.
+    pub fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
         loop {
             match open() {
                 Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
