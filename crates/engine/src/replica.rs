@@ -298,7 +298,8 @@ impl Group {
             return true;
         }
         let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
-        let aligned = header.offset % limits::SECTOR_BYTES == 0 && header.length % limits::SECTOR_BYTES == 0;
+        let aligned =
+            header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
         let end = header.offset.checked_add(header.length);
         aligned && header.length > 0 && end.is_some_and(|end| end <= volume.config.size_bytes)
     }
