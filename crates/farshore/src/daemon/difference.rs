@@ -27,9 +27,8 @@ fn by_name(text: &str) -> BTreeMap<String, String> {
     let mut groups = BTreeMap::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest[1..].find("\nfarshore-group/").map_or(rest.len(), |at| at + 2);
-        // A text from a peer may cut a character in two here.
-        let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
+        // Past the line's end, so that every round takes at least that.
+        let end = rest.find("\nfarshore-group/").map_or(rest.len(), |at| at + 1);
         let (group, behind) = rest.split_at(end);
         let name = group.lines().nth(1).unwrap_or_default();
         groups.insert(name.to_owned(), group.to_owned());
@@ -56,7 +55,15 @@ mod tests {
 
     #[test]
     fn any_text_of_a_peer_is_survived() {
-        for theirs in ["", "\n", "ä", "ä\nfarshore-group/", "farshore-group/1\n\nfarshore-group/1\n", "\n\n\n"] {
+        for theirs in [
+            "",
+            "\n",
+            "ä",
+            "ä\nfarshore-group/",
+            "farshore-group/1\n\nfarshore-group/1\n",
+            "\n\n\n",
+            "\nfarshore-group/\nfarshore-group/",
+        ] {
             show_difference("farshore-group/1\ngroup a\n", theirs);
         }
     }
