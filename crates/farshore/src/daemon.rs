@@ -35,8 +35,7 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
     // Held until the end: a second daemon on the same state would be a second writer of every volume.
     let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
-    let seals = opened.seals;
-    let setup = open::setup(&config, &node, &overrides, &secret, opened.groups);
+    let (setup, seals) = open::setup(&config, &node, &overrides, &secret, opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
