@@ -129,7 +129,7 @@ fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Durati
     let pair = stage.start_pair(latency)?;
     pair.near.wait_for_link(stage::LINK_PATIENCE)?;
     // A secondary that was never synced is overwritten on demand only.
-    pair.near.ask(&Request::Sync { group: stage::GROUP.into(), full: true })?;
+    pair.near.ask_until_done(&Request::Sync { group: stage::GROUP.into(), full: true }, stage::LINK_PATIENCE)?;
     pair.near.wait_for(GroupState::Replicating, stage::SYNC_PATIENCE, |status| tell.progress(status))?;
     tell.step_done();
     tell.line(&format!(

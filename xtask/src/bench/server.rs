@@ -58,17 +58,26 @@ impl Server {
             &["logging", GROUP],
         ];
         for verb in verbs {
-            let deadline = Instant::now() + START_PATIENCE;
-            while !control.exists() && Instant::now() < deadline {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            let output = Command::new(program).args(verb).arg("--socket").arg(&control).output()?;
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "farshore {} failed: {}{}", verb[0], complaint.trim(), near.last_words());
+            near.tell(program, verb, &control)?;
         }
         far.stop()?;
         near.wait_until_served()?;
         Ok(near)
+    }
+
+    /// Run a command of ours against this daemon, again while the daemon says that it is still starting.
+    fn tell(&self, program: &Path, verb: &[&str], control: &Path) -> Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            let output = Command::new(program).args(verb).arg("--socket").arg(control).output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            let words = self.last_words();
+            ensure!(Instant::now() < deadline, "farshore {} failed: {}{words}", verb[0], complaint.trim());
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// # Errors

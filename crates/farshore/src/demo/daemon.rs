@@ -139,18 +139,19 @@ impl Daemon {
         }
     }
 
-    /// Promote by force, and again while it is refused for reasons that pass (the death of the peer is not known yet).
+    /// Ask for something again while it is refused for reasons that pass: a daemon that is still starting, a peer whose
+    /// death is not known yet.
     ///
     /// # Errors
     /// It is still refused after `patience`.
-    pub fn promote(&self, patience: Duration) -> Result<()> {
+    pub fn ask_until_done(&self, request: &Request, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
-            match self.reply(&Request::Promote { group: GROUP.into(), force: true })? {
+            match self.reply(request)? {
                 Reply::Ok { .. } => return Ok(()),
                 Reply::Error { code: ErrorCode::Refused, .. } if Instant::now() < deadline => {}
-                Reply::Error { message, .. } => bail!("daemon {} cannot be promoted: {message}", self.name),
-                other => bail!("daemon {} was told to promote and said: {other:?}", self.name),
+                Reply::Error { message, .. } => bail!("daemon {} still refuses: {message}", self.name),
+                other => bail!("daemon {} answered with something else: {other:?}", self.name),
             }
             self.interrupt.pause(LOOK_EVERY)?;
         }

@@ -11,7 +11,7 @@ use super::RATE_BITS;
 use super::stage::{GROUP, Pair, SYNC_PATIENCE, Stage, VOLUMES, volume_name};
 use super::tell::Tell;
 use super::writers::{Plan, Writers};
-use crate::api::GroupState;
+use crate::api::{GroupState, Request};
 use crate::config::units::show_size;
 
 /// What an asynchronous primary must still owe its secondary when it is killed.
@@ -85,7 +85,7 @@ pub fn play(pair: Pair, stage: &Stage, tell: &Tell, mode: Mode) -> Result<Failov
     let killed = Instant::now();
     near.kill()?;
     tell.step("promoting the secondary");
-    far.promote(PROMOTE_PATIENCE)?;
+    far.ask_until_done(&Request::Promote { group: GROUP.into(), force: true }, PROMOTE_PATIENCE)?;
     read_first_byte(&far_nbd, stage)?;
     let recovery = killed.elapsed();
     let outcome = writers.abandon()?;
