@@ -114,7 +114,7 @@ impl WriteOp {
     fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
-        (payload + parts * limits::ITEM_OVERHEAD_BYTES, parts)
+        (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
     }
 }
 
