@@ -52,7 +52,8 @@ fn check(what: &str, document: &str, heading: &str, sample: &[u8], fields: &[(&s
         assert_eq!(row.field, *name, "{what}: the field at {}", row.offset);
         assert_eq!(row.offset, end, "{what}: the row before {name:?} ends at {end}");
         end = row.offset + row.size;
-        let found = sample.get(row.offset..end).unwrap_or_else(|| panic!("{what}: {name:?} lies past the sample's end"));
+        let found =
+            sample.get(row.offset..end).unwrap_or_else(|| panic!("{what}: {name:?} lies past the sample's end"));
         let wanted = match holds {
             Holds::Number(number) => number.to_le_bytes()[..row.size.min(8)].to_vec(),
             Holds::Text(text) => text.as_bytes().to_vec(),
@@ -174,13 +175,7 @@ fn ack() -> Ack {
 }
 
 fn hello() -> GroupHello {
-    GroupHello {
-        identity: identity(),
-        granted_bytes: 0xb1,
-        dirty_bytes: 0xb2,
-        failed: true,
-        volume_bytes: vec![0xb3],
-    }
+    GroupHello { identity: identity(), granted_bytes: 0xb1, dirty_bytes: 0xb2, failed: true, volume_bytes: vec![0xb3] }
 }
 
 fn begin() -> SyncBegin {

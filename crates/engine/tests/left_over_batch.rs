@@ -84,7 +84,9 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
     while let Some(output) = node.poll_output() {
         let mut done = |token, result| node.handle(now, Input::Io { token, result: Ok(result) });
         match output {
-            Output::ReadMeta { token, store: Store::Superblock(_), .. } => done(token, IoDone::Meta(superblocks.clone())),
+            Output::ReadMeta { token, store: Store::Superblock(_), .. } => {
+                done(token, IoDone::Meta(superblocks.clone()))
+            }
             Output::ReadMeta { token, offset, length, .. } => {
                 done(token, IoDone::Meta(journal[offset as usize..][..length as usize].to_vec()));
             }

@@ -93,7 +93,9 @@ impl Pair {
     pub fn replicating(plan: &Plan) -> Pair {
         let mut pair = Pair::new(plan);
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-        pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+        // It is refused until the nodes have met.
+        pair.until("the first sync begins", |pair| pair.run(Node::Near, &["sync", GROUP, "--full"]).status.success());
+        pair.wait_for(Node::Near, "replicating");
         pair
     }
 
@@ -197,7 +199,7 @@ impl Pair {
         }
     }
 
-    /// Stops both, the primary first, and says whether their volumes are equal.
+    /// Stops both cleanly, `near` first.
     pub fn stop_both(&mut self) {
         for node in Node::BOTH {
             let status = self.stop(node);
