@@ -140,7 +140,7 @@ fn open_one(
     taken: &mut BTreeMap<Identity, String>,
 ) -> Result<File, String> {
     let file = patience
-        .free(|| open_volume(volume.device(node), VolumeOptions::default()))
+        .free(|| open_volume(volume.device(node), VolumeOptions { buffered: !volume.direct }))
         .map_err(|error| error.to_string())?;
     let path = file.path().display().to_string();
     if let Some(other) = taken.insert(file.identity(), name.to_owned()) {
