@@ -132,6 +132,9 @@ pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);
 /// A region whose local write failed is read again and sent after this.
 pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 
+/// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
+pub const STOP_DRAIN: Duration = Duration::from_secs(2);
+
 /// Paused apply (no space on the secondary) tries again after this.
 pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 

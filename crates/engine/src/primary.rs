@@ -114,7 +114,7 @@ impl WriteOp {
     fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
-        (payload + parts * limits::ITEM_OVERHEAD_BYTES, parts)
+        (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
     }
 }
 
@@ -290,7 +290,8 @@ impl Group {
         let op = self.slots.write(slot).clone();
         let volume = self.volume(op.volume);
         volume.release(slot);
-        let others_unflushed = volume.unflushed_bytes > 0;
+        // What a flush under way covers is not durable before that flush ends.
+        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some();
         let durable = op.fua || op.level == Level::Durable;
         match result {
             Ok(()) => {

@@ -121,6 +121,10 @@ impl Superblock {
 
 /// Chooses between the two slots: `Ok(None)` when the group is new.
 pub fn choose(slots: [Result<Superblock, Rejected>; 2], tag: u64) -> Result<Option<Superblock>, Rejected> {
+    // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
+    if let Some(Err(unknown)) = slots.iter().find(|slot| matches!(slot, Err(Rejected::VersionUnknown(_)))) {
+        return Err(*unknown);
+    }
     let newest = slots.iter().filter_map(|s| s.ok()).max_by_key(|s| s.update);
     if let Some(superblock) = newest {
         return if superblock.tag == tag { Ok(Some(superblock)) } else { Err(Rejected::Foreign) };
@@ -174,5 +178,7 @@ mod tests {
         assert_eq!(choose([Err(Rejected::Blank), Err(Rejected::Damaged)], 42), Ok(None));
         assert_eq!(choose([Err(Rejected::Damaged), Err(Rejected::Damaged)], 42), Err(Rejected::Damaged));
         assert_eq!(choose([Ok(old), Ok(new)], 43), Err(Rejected::Foreign));
+        let later = Rejected::VersionUnknown(2);
+        assert_eq!(choose([Ok(old), Err(later)], 42), Err(later), "never back to what an older program left");
     }
 }
