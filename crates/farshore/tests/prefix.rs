@@ -36,8 +36,14 @@ fn a_killed_secondary_holds_a_prefix_at_every_instant() {
     }
     load.stop();
     println!("(writes held, writes lost) at each instant: {held:?}");
+    let replays = pair.log(Node::Far).matches("were replayed from the journal").count();
+    assert!(
+        replays as u64 > INSTANTS / 2,
+        "only {replays} instants left something to replay:\n{}",
+        pair.log(Node::Far)
+    );
     assert!(held.is_sorted_by_key(|(included, _)| *included), "a later instant holds more: {held:?}");
-    pair.wait_for(Node::Near, "replicating");
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     assert_eq!(run.judge(&pair, Node::Far).lost_writes, 0);

@@ -326,6 +326,15 @@ impl Pair {
         self.done(node, &["wait", GROUP, "--for", state, "--timeout", "90s"]);
     }
 
+    /// Waits until all that was written is on its way to the peer's volumes: confirmed as durable there. Writers must have
+    /// stopped.
+    pub fn wait_for_rest(&mut self, primary: Node) {
+        self.until("nothing waits to be sent or confirmed", |pair| {
+            let status = pair.status(primary);
+            status["state"] == "replicating" && status["queue"]["items"] == 0
+        });
+    }
+
     /// The group as the node shows it.
     pub fn status(&self, node: Node) -> Value {
         let output = self.run(node, &["status", "--json"]);
