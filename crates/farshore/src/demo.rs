@@ -87,7 +87,12 @@ pub fn run(options: &Options) -> Result<Ending> {
     let mut stage = Stage::set(options, Interrupt::listen()?)?;
     let played = play(&mut stage, &tell);
     stage.strike(played.is_err());
-    let report = played?;
+    let report = match played {
+        Err(error) if !error.is::<Interrupted>() => {
+            return Err(error.context(format!("the demo broke off (its logs are kept in {})", stage.logs().display())));
+        }
+        played => played?,
+    };
     if options.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -126,7 +131,7 @@ fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Durati
     // A secondary that was never synced is overwritten on demand only.
     pair.near.ask(&Request::Sync { group: stage::GROUP.into(), full: true })?;
     pair.near.wait_for(GroupState::Replicating, stage::SYNC_PATIENCE, |status| tell.progress(status))?;
-    tell.progress_done();
+    tell.step_done();
     tell.line(&format!(
         "two daemons, {} volumes of {} each, replicating after {:.1} s",
         stage::VOLUMES,

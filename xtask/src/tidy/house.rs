@@ -152,9 +152,14 @@ mod tests {
             known("xtask", &["clap"]),
         ];
         assert_eq!(check_arrows(&sound), []);
-        for (name, dependency) in
-            [("engine", "log"), ("engine", "host"), ("sim", "rand"), ("host", "farshore"), ("xtask", "engine"), ("witness", "engine")]
-        {
+        for (name, dependency) in [
+            ("engine", "log"),
+            ("engine", "host"),
+            ("sim", "rand"),
+            ("host", "farshore"),
+            ("xtask", "engine"),
+            ("witness", "engine"),
+        ] {
             assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
         }
         assert_eq!(check_arrows(&[known("extra", &[])]).len(), 1);

@@ -196,7 +196,7 @@ impl Daemon {
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
         let last = if last.is_empty() { String::new() } else { format!(":\n  {last}") };
-        format!("; its log, {}, ends{}", self.log.display(), if last.is_empty() { " empty" } else { &last })
+        format!("; the log {} ends{}", self.log.display(), if last.is_empty() { " empty" } else { &last })
     }
 }
 

@@ -12,6 +12,7 @@ use super::stage::{GROUP, Pair, SYNC_PATIENCE, Stage, VOLUMES, volume_name};
 use super::tell::Tell;
 use super::writers::{Plan, Writers};
 use crate::api::GroupState;
+use crate::config::units::show_size;
 
 /// What an asynchronous primary must still owe its secondary when it is killed.
 const OWED_BYTES_MIN: u64 = 1 << 20;
@@ -111,7 +112,7 @@ pub fn play(pair: Pair, stage: &Stage, tell: &Tell, mode: Mode) -> Result<Failov
         violation,
     };
     tell.step_done();
-    tell.line(&format!("kill -9 {pid} with {unconfirmed_bytes} bytes unconfirmed"));
+    tell.line(&format!("kill -9 {pid} with {} unconfirmed", show_size(unconfirmed_bytes)));
     tell.failover(&result);
     Ok(result)
 }

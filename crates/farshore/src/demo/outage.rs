@@ -117,7 +117,7 @@ fn watch_resync(pair: &Pair, tell: &Tell) -> Result<u64> {
         }
         tell.progress(status);
     })?;
-    tell.progress_done();
+    tell.step_done();
     Ok(bytes)
 }
 

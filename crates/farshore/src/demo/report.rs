@@ -90,3 +90,97 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn failover(mode: Mode, lost_writes: u64, violation: Option<&str>) -> Failover {
+        Failover {
+            mode,
+            recovery_s: 0.1,
+            lost_writes,
+            lost_bytes: lost_writes * 512,
+            acknowledged_writes: 10,
+            verified: violation.is_none(),
+            unconfirmed_bytes: 1 << 20,
+            violation: violation.map(str::to_owned),
+        }
+    }
+
+    fn report(failovers: Vec<Failover>, longest_write_ms: f64) -> Report {
+        let cut = Cut {
+            outage_s: 6.0,
+            bytes_written: 36 << 20,
+            bytes_resynced: 40 << 20,
+            resync_s: 7.0,
+            longest_write_ms,
+            longest_write_cut_ms: longest_write_ms,
+            longest_write_resync_ms: 1.0,
+            before_p50_ms: 0.2,
+            before_p999_ms: 1.0,
+        };
+        let cell = Cell {
+            size_bytes: 8192,
+            mode: Mode::Sync,
+            disk: "raw",
+            response_ms: 52.0,
+            response_p99_ms: 60.0,
+            paper_ms: 60.0,
+            local_ms: 0.4,
+            rtt_ms: 50.0,
+            writes: 200,
+        };
+        let mut report = Report {
+            schema: "farshore-demo/1",
+            version: "0",
+            link: LinkReport { kind: "wan", rate_bits_per_s: RATE_BITS, rtt_ms: 50.0 },
+            group: GroupReport { volumes: VOLUMES, volume_bytes: VOLUME_BYTES, queue_bytes: QUEUE_BYTES },
+            table4: vec![cell],
+            cut: Some(cut),
+            failover: None,
+            failovers,
+            duration_s: 0.0,
+            broken: Vec::new(),
+            slow: Vec::new(),
+        };
+        report.finish(Duration::from_secs(80));
+        report
+    }
+
+    #[test]
+    fn the_ending_tells_the_truth() {
+        let (lossy, none) = (failover(Mode::Async, 9, None), failover(Mode::Sync, 0, None));
+        assert_eq!(report(vec![lossy.clone(), none.clone()], 20.0).ending(), Ending::AsPromised);
+        assert_eq!(report(vec![lossy.clone(), none.clone()], 1_001.0).ending(), Ending::Slow);
+        for broken in [failover(Mode::Sync, 1, None), failover(Mode::Sync, 0, Some("torn"))] {
+            assert_eq!(report(vec![lossy.clone(), broken], 1_001.0).ending(), Ending::Broken);
+        }
+        assert_eq!(report(vec![failover(Mode::Async, 0, None), none], 20.0).ending(), Ending::Broken);
+    }
+
+    #[test]
+    fn every_key_of_the_object_is_in_the_manual() {
+        let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo.md");
+        let manual = std::fs::read_to_string(manual).expect("docs/demo.md");
+        let report = report(vec![failover(Mode::Async, 9, None), failover(Mode::Sync, 0, None)], 20.0);
+        let object = serde_json::to_value(&report).expect("serialises");
+        assert_eq!(object["failover"]["mode"], "async");
+        let mut waiting = vec![object];
+        while let Some(value) = waiting.pop() {
+            match value {
+                Value::Object(fields) => {
+                    for (key, value) in fields {
+                        let told = [format!("`{key}`"), format!("`{key}[]`")].iter().any(|form| manual.contains(form));
+                        assert!(told, "docs/demo.md does not tell of {key}");
+                        waiting.push(value);
+                    }
+                }
+                Value::Array(values) => waiting.extend(values),
+                _ => {}
+            }
+        }
+    }
+}

@@ -77,7 +77,8 @@ impl Stage {
         Ok(stage)
     }
 
-    fn logs(&self) -> PathBuf {
+    /// What the daemons say; the one thing that outlives a failure.
+    pub fn logs(&self) -> PathBuf {
         self.dir.join("logs")
     }
 

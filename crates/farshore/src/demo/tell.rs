@@ -1,5 +1,6 @@
 //! The story for people: an act has a heading and a few lines; what is going on now is one line that is overwritten.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -13,23 +14,20 @@ use super::table4::Cell;
 use super::{RATE_BITS, RTT};
 use crate::api::GroupStatus;
 use crate::config::units::show_size;
-use crate::show;
+
+/// How often the sign of life moves.
+const TICK: Duration = Duration::from_millis(120);
 
 /// Speaks to standard output, or with `--json` not at all; bars and steps go to standard error, on a terminal only.
 pub struct Tell {
     silent: bool,
-    bar: ProgressBar,
+    /// What is going on now, if something is.
+    now: RefCell<Option<ProgressBar>>,
 }
 
 impl Tell {
     pub fn new(silent: bool) -> Self {
-        let target = match std::io::stderr().is_terminal() {
-            true => ProgressDrawTarget::stderr_with_hz(10),
-            false => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
-        bar.set_style(spinner());
-        Self { silent, bar }
+        Self { silent, now: RefCell::new(None) }
     }
 
     pub fn opening(&self, stage: &Stage) {
@@ -50,27 +48,31 @@ impl Tell {
     }
 
     fn line_plain(&self, text: &str) {
-        if !self.silent {
-            // A reader that went away ends nothing: the exit code still tells.
-            self.bar.suspend(|| {
-                let _ = writeln!(std::io::stdout(), "{text}");
-            });
+        if self.silent {
+            return;
+        }
+        // A reader that went away ends nothing: the exit code still tells.
+        let write = || drop(writeln!(std::io::stdout(), "{text}"));
+        match &*self.now.borrow() {
+            Some(bar) => bar.suspend(write),
+            None => write(),
         }
     }
 
     /// What is going on now.
     pub fn step(&self, text: &str) {
-        self.bar.set_message(text.to_owned());
-        self.bar.enable_steady_tick(Duration::from_millis(120));
-        self.bar.tick();
+        let mut now = self.now.borrow_mut();
+        let bar = now.get_or_insert_with(new_bar);
+        bar.set_style(style("   {spinner} {msg}"));
+        bar.set_message(text.to_owned());
+        bar.tick();
     }
 
+    /// Nothing is going on any more.
     pub fn step_done(&self) {
-        self.bar.disable_steady_tick();
-        self.bar.set_style(spinner());
-        self.bar.set_message(String::new());
-        self.bar.finish_and_clear();
-        self.bar.reset();
+        if let Some(bar) = self.now.take() {
+            bar.finish_and_clear();
+        }
     }
 
     /// How far a sync is.
@@ -79,16 +81,12 @@ impl Tell {
             self.step(status.state.as_str());
             return;
         };
-        if let Ok(style) = ProgressStyle::with_template("   [{bar:40}] {percent:>3} %  {msg}") {
-            self.bar.set_style(style.progress_chars("=> "));
-        }
-        self.bar.set_length(sync.total_bytes.max(1));
-        self.bar.set_position(sync.done_bytes.min(sync.total_bytes));
-        self.bar.set_message(show::sync_line(sync));
-    }
-
-    pub fn progress_done(&self) {
-        self.step_done();
+        let mut now = self.now.borrow_mut();
+        let bar = now.get_or_insert_with(new_bar);
+        bar.set_style(style("   [{bar:40}] {percent:>3} %  {msg}").progress_chars("=> "));
+        bar.set_length(sync.total_bytes.max(1));
+        bar.set_position(sync.done_bytes.min(sync.total_bytes));
+        bar.set_message(format!("{} of {}", show_size(sync.done_bytes), show_size(sync.total_bytes)));
     }
 
     pub fn table4(&self, cells: &[Cell]) {
@@ -120,7 +118,7 @@ impl Tell {
     }
 
     pub fn failover(&self, failover: &Failover) {
-        self.line(&format!("the secondary served {:.2} s after the kill", failover.recovery_s));
+        self.line(&format!("the secondary served {:.0} ms after the kill", failover.recovery_s * 1e3));
         match &failover.violation {
             Some(violation) => self.line(&format!("NO PREFIX: {violation}")),
             None => {
@@ -147,6 +145,16 @@ impl Tell {
     }
 }
 
-fn spinner() -> ProgressStyle {
-    ProgressStyle::with_template("   {spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
+fn new_bar() -> ProgressBar {
+    let target = match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr_with_hz(10),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

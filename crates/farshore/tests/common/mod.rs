@@ -268,7 +268,7 @@ impl Pair {
         }
     }
 
-    /// Stops both, `near` first.
+    /// Stops both cleanly, `near` first.
     pub fn stop_both(&mut self) {
         self.stop_from(Node::Near);
     }
