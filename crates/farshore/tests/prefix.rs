@@ -13,7 +13,7 @@ const INSTANTS: u64 = 20;
 fn a_killed_secondary_holds_a_prefix_at_every_instant() {
     let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Plan::default() });
     let run = Run::on_zeroes(1, VOLUMES);
-    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+    let load = Load::start(&mut pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
     let mut random = Random::new(77);
     let mut held = Vec::new();
     for _ in 0..INSTANTS {

@@ -107,8 +107,9 @@ struct Counts {
 }
 
 impl Load {
-    /// Sets the writers to work; the node must serve its exports.
-    pub fn start(pair: &Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
+    /// Sets the writers to work, once the node serves its exports.
+    pub fn start(pair: &mut Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
+        pair.until("the primary has started", |pair| pair.status(node)["reason"] != "it is starting");
         let (orders, _) = watch::channel(Order::Write);
         let counts = Arc::new(Counts::default());
         let socket = pair.path(node.name()).join("state/nbd.sock");
@@ -144,7 +145,11 @@ impl Load {
     /// Waits until so many more writes were answered.
     pub fn wait_for_more(&self, pair: &mut Pair, more: u64) {
         let goal = self.acknowledged() + more;
-        pair.until("the writers get their answers", |_| self.acknowledged() >= goal);
+        pair.until("the writers get their answers", |pair| {
+            let has_ended = self.threads.iter().any(JoinHandle::is_finished);
+            assert!(!has_ended, "a writer ended:\n{}", Node::BOTH.map(|node| pair.log(node)).join("\n"));
+            self.acknowledged() >= goal
+        });
     }
 
     /// Issues nothing more and waits until nothing is in flight.
