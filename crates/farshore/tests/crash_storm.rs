@@ -22,7 +22,7 @@ fn nodes_fall_while_they_recover() {
         let run = Run::on_content(number as u64, &pair, Node::Near, VOLUMES);
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
-        let mut load = Load::start(&mut pair, Node::Near, &run, plan);
+        let mut load = Load::start(&pair, Node::Near, &run, plan);
         for _ in 0..KILLS {
             load.wait_for_more(&mut pair, random.below(400));
             load = kill_some(&mut pair, random.below(4), load, &run, plan);

@@ -23,7 +23,7 @@ fn no_acknowledged_write_is_lost_by_a_failover() {
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
         // A mode that was set is kept by the node it was set on; this one is the configuration's on both.
         pair.wait_for(primary, "replicating");
-        let load = Load::start(&mut pair, primary, &run, load);
+        let load = Load::start(&pair, primary, &run, load);
         load.wait_for_more(&mut pair, 1 + random.below(500));
         pair.kill(primary);
         load.abandon();

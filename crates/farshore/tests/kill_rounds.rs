@@ -38,7 +38,7 @@ fn both_nodes_are_killed_in_turn_under_load() {
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.done(primary, &["set", GROUP, &format!("mode={mode}")]);
         pair.wait_for(primary, "replicating");
-        let load = Load::start(&mut pair, primary, &run, LoadPlan::crowded(VOLUMES));
+        let load = Load::start(&pair, primary, &run, LoadPlan::crowded(VOLUMES));
         load.wait_for_more(&mut pair, 50 + random.below(600));
         match blow {
             Blow::Secondary => secondary_falls(&mut pair, primary, load),

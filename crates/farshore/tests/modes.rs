@@ -17,7 +17,7 @@ const MODES: [&str; 13] = [
 fn modes_change_under_load() {
     let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Plan::default() });
     let run = Run::on_zeroes(1, VOLUMES);
-    let load = Load::start(&mut pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
     let mut before = "async";
     for mode in MODES {
         pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);

@@ -107,9 +107,8 @@ struct Counts {
 }
 
 impl Load {
-    /// Sets the writers to work, once the node serves its exports.
-    pub fn start(pair: &mut Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
-        pair.until("the primary has started", |pair| pair.status(node)["reason"] != "it is starting");
+    /// Sets the writers to work on a primary's exports.
+    pub fn start(pair: &Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
         let (orders, _) = watch::channel(Order::Write);
         let counts = Arc::new(Counts::default());
         let socket = pair.path(node.name()).join("state/nbd.sock");

@@ -234,7 +234,7 @@ impl Pair {
         self.serve_by(node, command);
     }
 
-    /// Starts the node's daemon by a command of the caller's, and waits until it answers.
+    /// Starts the node's daemon by a command of the caller's, and waits until its group has started.
     pub fn serve_by(&mut self, node: Node, mut command: Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
@@ -246,6 +246,8 @@ impl Pair {
             }
             pair.run(node, &["status"]).status.code().is_some_and(|code| code < 2)
         });
+        // Until then it refuses commands and has no exports.
+        self.until(&format!("{} has started", node.name()), |pair| pair.status(node)["reason"] != "it is starting");
     }
 
     /// Ends the node's daemon at once, as a crash would.
