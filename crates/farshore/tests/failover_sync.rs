@@ -43,6 +43,7 @@ fn no_acknowledged_write_is_lost_by_a_failover() {
 
         pair.serve(heir);
         pair.return_as_secondary(primary);
+        pair.wait_for_rest(heir);
         pair.stop_from(heir);
         pair.assert_equal(VOLUMES);
         primary = heir;

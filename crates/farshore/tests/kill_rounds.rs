@@ -53,6 +53,7 @@ fn both_nodes_are_killed_in_turn_under_load() {
                 primary = primary.other();
             }
         }
+        pair.wait_for_rest(primary);
         pair.stop_from(primary);
         pair.assert_equal(VOLUMES);
         let report = run.judge(&pair, primary);
@@ -69,7 +70,6 @@ fn secondary_falls(pair: &mut Pair, primary: Node, load: Load) {
     pair.wait_for(primary, "replicating");
     load.wait_for_more(pair, 200);
     load.stop();
-    pair.wait_for(primary, "replicating");
 }
 
 fn primary_falls_for_good(pair: &mut Pair, primary: Node, load: Load, run: &Run, mode: &str) {

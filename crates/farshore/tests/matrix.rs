@@ -201,6 +201,7 @@ fn each_command_of_each_client_is_counted() {
     for violation in ["nbd.violations", "nbd.unknown.received"] {
         assert_eq!(pair.counter(Node::Near, violation), 0, "{violation}");
     }
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(&["data"]);
 }

@@ -37,7 +37,7 @@ fn modes_change_under_load() {
         before = mode;
     }
     load.stop();
-    pair.wait_for(Node::Near, "replicating");
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     assert_eq!(run.judge(&pair, Node::Far).lost_writes, 0);
@@ -73,6 +73,7 @@ fn heals(mut pair: Pair) -> Pair {
     pair.relay().restore();
     pair.wait_for(Node::Near, "replicating");
     pair.qemu_io(Node::Near, "log", &["write -f -P 9 8M 64k"]);
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     pair

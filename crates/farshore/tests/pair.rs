@@ -70,6 +70,7 @@ fn crashes_of_either_node_heal_by_themselves() {
             pair.wait_for(Node::Near, "replicating");
         }
     }
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
 }

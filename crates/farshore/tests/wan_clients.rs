@@ -51,7 +51,7 @@ fn in_mode(pair: &Pair, mode: &str) {
 }
 
 fn ends_equal(mut pair: Pair) {
-    pair.wait_for(Node::Near, "replicating");
+    pair.wait_for_rest(Node::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     let content = pair.content(Node::Far, "data");

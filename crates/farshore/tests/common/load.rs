@@ -107,7 +107,7 @@ struct Counts {
 }
 
 impl Load {
-    /// Sets the writers to work; the node must serve its exports.
+    /// Sets the writers to work on a primary's exports.
     pub fn start(pair: &Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
         let (orders, _) = watch::channel(Order::Write);
         let counts = Arc::new(Counts::default());
@@ -144,7 +144,11 @@ impl Load {
     /// Waits until so many more writes were answered.
     pub fn wait_for_more(&self, pair: &mut Pair, more: u64) {
         let goal = self.acknowledged() + more;
-        pair.until("the writers get their answers", |_| self.acknowledged() >= goal);
+        pair.until("the writers get their answers", |pair| {
+            let has_ended = self.threads.iter().any(JoinHandle::is_finished);
+            assert!(!has_ended, "a writer ended:\n{}", Node::BOTH.map(|node| pair.log(node)).join("\n"));
+            self.acknowledged() >= goal
+        });
     }
 
     /// Issues nothing more and waits until nothing is in flight.

@@ -234,7 +234,7 @@ impl Pair {
         self.serve_by(node, command);
     }
 
-    /// Starts the node's daemon by a command of the caller's, and waits until it answers.
+    /// Starts the node's daemon by a command of the caller's, and waits until its group has started.
     pub fn serve_by(&mut self, node: Node, mut command: Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
@@ -246,6 +246,8 @@ impl Pair {
             }
             pair.run(node, &["status"]).status.code().is_some_and(|code| code < 2)
         });
+        // Until then it refuses commands and has no exports.
+        self.until(&format!("{} has started", node.name()), |pair| pair.status(node)["reason"] != "it is starting");
     }
 
     /// Ends the node's daemon at once, as a crash would.
@@ -324,6 +326,15 @@ impl Pair {
 
     pub fn wait_for(&self, node: Node, state: &str) {
         self.done(node, &["wait", GROUP, "--for", state, "--timeout", "90s"]);
+    }
+
+    /// Waits until all that was written is on its way to the peer's volumes: confirmed as durable there. Writers must have
+    /// stopped.
+    pub fn wait_for_rest(&mut self, primary: Node) {
+        self.until("nothing waits to be sent or confirmed", |pair| {
+            let status = pair.status(primary);
+            status["state"] == "replicating" && status["queue"]["items"] == 0
+        });
     }
 
     /// The group as the node shows it.
