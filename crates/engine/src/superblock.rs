@@ -121,6 +121,11 @@ impl Superblock {
 
 /// Chooses between the two slots: `Ok(None)` when the group is new.
 pub fn choose(slots: [Result<Superblock, Rejected>; 2], tag: u64) -> Result<Option<Superblock>, Rejected> {
+    // A newer farshore wrote here last: our own slot beside it is the past, and going on from it would forget what
+    // happened since.
+    if let Some(newer) = slots.iter().find_map(|s| s.err().filter(|e| matches!(e, Rejected::VersionUnknown(_)))) {
+        return Err(newer);
+    }
     let newest = slots.iter().filter_map(|s| s.ok()).max_by_key(|s| s.update);
     if let Some(superblock) = newest {
         return if superblock.tag == tag { Ok(Some(superblock)) } else { Err(Rejected::Foreign) };
@@ -174,5 +179,7 @@ mod tests {
         assert_eq!(choose([Err(Rejected::Blank), Err(Rejected::Damaged)], 42), Ok(None));
         assert_eq!(choose([Err(Rejected::Damaged), Err(Rejected::Damaged)], 42), Err(Rejected::Damaged));
         assert_eq!(choose([Ok(old), Ok(new)], 43), Err(Rejected::Foreign));
+        let newer = Rejected::VersionUnknown(2);
+        assert_eq!(choose([Ok(old), Err(newer)], 42), Err(newer), "an older slot is not gone on from");
     }
 }
