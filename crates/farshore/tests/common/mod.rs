@@ -304,6 +304,14 @@ fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
     one.iter().zip(other).position(|(one, other)| one != other)
 }
 
+/// Where a node's peers dial it.
+pub fn address(pair: &Pair, node: Node) -> String {
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let mut lines = text.lines().skip_while(|line| *line != format!("[nodes.{}]", node.name()));
+    let line = lines.find(|line| line.starts_with("address")).expect("a node has an address");
+    line.split('"').nth(1).expect("in quotes").to_owned()
+}
+
 /// Whether a program is there to be run.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
