@@ -12,6 +12,7 @@ mod mutate;
 mod nbd;
 mod operator;
 mod wire;
+mod witnesses;
 
 pub use mutate::Mutator;
 
@@ -44,6 +45,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "overrides", run: operator::overrides, seeds: operator::overrides_seeds },
     Target { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
     Target { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
+    Target { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
+    Target { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },
 ];
 
 /// Runs the target of this name.

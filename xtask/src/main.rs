@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything around the product that is not the product.
 
+mod bench;
 mod demo;
 mod project;
 mod suite;
@@ -29,6 +30,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// The export's speed beside other NBD servers on the same file (about 20 minutes; see docs/bench.md)
+    Bench(bench::BenchArgs),
     /// A WAN in a box: two network namespaces and a long cable between them
     #[command(subcommand)]
     Wan(wan::cli::WanCommand),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => suite::main(arguments),
         Task::Tidy => check_tidiness(),
         Task::Demo { arguments } => demo::main(&arguments),
+        Task::Bench(arguments) => bench::main(arguments),
         Task::Wan(command) => wan::cli::main(command),
     };
     result.unwrap_or_else(|error| {

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
+use crate::limits;
 use crate::link::PeerView;
 use crate::marks::{Mark, Marks};
 use crate::primary::WriteOp;
@@ -170,7 +171,10 @@ pub(crate) enum Phase {
     },
     /// A new role is being recorded; nothing is accepted meanwhile.
     Recording,
-    Stopping,
+    /// The peer gets until the deadline to have everything; what it lacks then stays marked.
+    Stopping {
+        deadline: Mono,
+    },
     Stopped,
 }
 
@@ -584,13 +588,14 @@ impl Group {
     /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
         match self.phase {
-            Phase::Stopping | Phase::Stopped => {}
+            Phase::Stopping { .. } | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
             Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
-                self.phase = Phase::Stopping;
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), cx.now.mono.plus(Duration::from_secs(2)));
+                let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
+                self.phase = Phase::Stopping { deadline };
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
                 self.proceed(cx);
             }
         }
@@ -601,14 +606,14 @@ impl Group {
         match self.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
-            Phase::Stopping => self.proceed_stop(cx),
+            Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => self.proceed_sync_begin(cx),
             Phase::Starting(_) | Phase::Recording | Phase::Stopped => {}
         }
     }
 
-    fn proceed_stop(&mut self, cx: &mut Cx) {
+    fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
         if self.sb.in_flight || self.slots.get_bitmap() {
             return;
         }
@@ -618,7 +623,7 @@ impl Group {
             return;
         }
         let drained = match self.role() {
-            Role::Primary => self.primary_at_rest(cx),
+            Role::Primary => self.primary_at_rest(cx) && (cx.now.mono >= deadline || !self.peer_is_behind()),
             Role::Secondary => self.replica_at_rest(cx),
         };
         if drained {
@@ -635,6 +640,11 @@ impl Group {
                 waits_for_peer: false,
             });
         }
+    }
+
+    /// The peer is taking writes in order and has not applied the last.
+    fn peer_is_behind(&self) -> bool {
+        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
     }
 
     fn bitmap_done(&mut self, cx: &mut Cx, ok: bool) {
@@ -660,7 +670,7 @@ impl Group {
     }
 
     fn drain_timeout(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::Stopping) && self.role() == Role::Primary {
+        if matches!(self.phase, Phase::Stopping { .. }) && self.role() == Role::Primary {
             self.fail_waiting(cx);
         }
     }

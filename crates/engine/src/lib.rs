@@ -32,9 +32,11 @@ mod roles;
 mod start;
 pub mod state;
 pub mod status;
+mod stream;
 pub mod superblock;
 mod time;
 mod volume;
+mod waits;
 pub mod wire;
 
 use alloc::string::String;

@@ -132,6 +132,9 @@ pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);
 /// A region whose local write failed is read again and sent after this.
 pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 
+/// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
+pub const STOP_DRAIN: Duration = Duration::from_secs(2);
+
 /// Paused apply (no space on the secondary) tries again after this.
 pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -139,9 +142,9 @@ pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 const _: () = assert!(JOURNAL_BYTES_DEFAULT >= 2 * WINDOW_BYTES_DEFAULT);
 const _: () = assert!(JOURNAL_BYTES_MIN >= 2 * WINDOW_BYTES_MIN);
 const _: () = assert!(WINDOW_BYTES_MIN >= 2 * PART_BYTES_MAX);
-const _: () = assert!(PART_BYTES_MAX % REGION_BYTES == 0);
-const _: () = assert!(PROBE_BYTES % REGION_BYTES == 0);
+const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
+const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
-const _: () = assert!(PART_BYTES_MIN % SECTOR_BYTES == 0);
+const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());

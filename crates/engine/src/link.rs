@@ -1,6 +1,7 @@
 //! One session with a peer: is it alive, how fast is it, what may be handed to its socket. Groups share it; a turn is
 //! given to each that has something to send.
 
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::ids::*;
@@ -90,8 +91,8 @@ pub(crate) struct Link {
     pub status: LinkStatus,
     pub since: Mono,
     pub reason: alloc::string::String,
-    /// Whose turn is next.
-    pub turn: usize,
+    /// Groups that may have something to send, in the order of their turns.
+    ready: VecDeque<GroupId>,
 }
 
 impl Link {
@@ -107,7 +108,7 @@ impl Link {
             status: LinkStatus::Connecting,
             since: Mono(0),
             reason: alloc::string::String::new(),
-            turn: 0,
+            ready: VecDeque::new(),
         }
     }
 
@@ -144,6 +145,21 @@ impl Link {
     pub fn echo(&mut self, now: Mono, sent_at: Mono) {
         let sample = now.since(sent_at);
         self.round_trip = if self.round_trip.is_zero() { sample } else { (self.round_trip * 7 + sample) / 8 };
+    }
+
+    /// The group may have something to send: it gets a turn.
+    pub fn offer(&mut self, group: GroupId) {
+        if !self.ready.contains(&group) {
+            self.ready.push_back(group);
+        }
+    }
+
+    /// Whose turn it is, while the link has credit; it is offered again if it sent something.
+    pub fn next_turn(&mut self) -> Option<GroupId> {
+        if self.session.is_none() || !self.has_credit() {
+            return None;
+        }
+        self.ready.pop_front()
     }
 
     /// The engine handed a frame of this size to the host.

@@ -27,6 +27,8 @@ pub struct Node {
     trace: bool,
     /// Groups that handled something since the last drain: acknowledgements, batches and frames are made once per turn.
     touched: Vec<GroupId>,
+    /// A socket took bytes: the link may have credit again.
+    links_moved: bool,
     pub(crate) now: Now,
     stopping: bool,
     stopped: bool,
@@ -49,6 +51,7 @@ impl Node {
             marks: Marks::default(),
             trace: false,
             touched: Vec::new(),
+            links_moved: false,
             now: Now::default(),
             stopping: false,
             stopped: false,
@@ -224,10 +227,7 @@ impl Node {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else { return };
         l.sent(now, bytes);
-        let peer = l.peer;
-        if let Some(id) = self.groups.values().find(|g| g.config.peer == peer).map(Group::id) {
-            self.touched.push(id);
-        }
+        self.links_moved = true;
     }
 
     fn send(&mut self, peer: NodeId, header: Header, payload: SendPayload) {
@@ -276,24 +276,16 @@ impl Node {
 
     /// What is worth doing once per turn: land batches, start resync reads, hand frames to the link, acknowledge.
     fn end_turn(&mut self) {
-        if self.touched.is_empty() {
+        if self.touched.is_empty() && !core::mem::take(&mut self.links_moved) {
             return;
         }
         let mut touched = core::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
-        let mut peers: Vec<NodeId> = Vec::new();
         for id in touched {
             self.in_turn_end(id);
-            if let Some(peer) = self.groups.get(&id).map(|g| g.config.peer)
-                && !peers.contains(&peer)
-            {
-                peers.push(peer);
-            }
         }
-        for peer in peers {
-            self.fill_link(peer);
-        }
+        self.fill_links();
         self.touched.clear();
         if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.phase, Phase::Stopped)) {
             self.stopped = true;
@@ -307,33 +299,33 @@ impl Node {
             g.pump_resync(cx);
             g.send_due_ack(cx);
         });
+        let peer = self.groups.get(&id).map(|g| g.config.peer);
+        if let Some(l) = peer.and_then(|peer| self.links.get_mut(&peer)) {
+            l.offer(id);
+        }
     }
 
-    /// Hands frames to the link while it has credit, a frame of each group in turn.
-    fn fill_link(&mut self, peer: NodeId) {
-        let ids = self.groups_with(peer);
-        let mut idle = 0;
-        while idle < ids.len() {
-            let Some(l) = self.links.get_mut(&peer) else { return };
-            let Some((link, _)) = l.session.filter(|_| l.has_credit()) else { return };
-            let id = ids[l.turn % ids.len()];
-            l.turn = l.turn.wrapping_add(1);
-            let mut frame = None;
-            self.in_group(id, |g, cx| {
-                g.pump_resync(cx);
-                frame = g.next_frame(cx);
-            });
-            let Some((header, payload)) = frame else {
-                idle += 1;
-                continue;
-            };
-            idle = 0;
-            let bytes = payload_bytes(&payload) + HEADER_BYTES as u64;
-            if let Some(l) = self.links.get_mut(&peer) {
-                l.handed(self.now.mono, bytes);
+    /// Hands frames to the links while they have credit, a frame of each group in turn.
+    fn fill_links(&mut self) {
+        let peers: Vec<NodeId> = self.links.keys().copied().collect();
+        for peer in peers {
+            while let Some(id) = self.links.get_mut(&peer).and_then(Link::next_turn) {
+                self.send_frame(peer, id);
             }
-            self.outputs.push_back(Output::Send { link, header, payload });
         }
+    }
+
+    fn send_frame(&mut self, peer: NodeId, id: GroupId) {
+        let mut frame = None;
+        self.in_group(id, |g, cx| {
+            g.pump_resync(cx);
+            frame = g.next_frame(cx);
+        });
+        let (Some((header, payload)), Some(l)) = (frame, self.links.get_mut(&peer)) else { return };
+        let Some((link, _)) = l.session else { return };
+        l.handed(self.now.mono, payload_bytes(&payload) + HEADER_BYTES as u64);
+        l.offer(id);
+        self.outputs.push_back(Output::Send { link, header, payload });
     }
 }
 

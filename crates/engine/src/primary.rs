@@ -8,16 +8,16 @@
 use alloc::vec;
 use core::time::Duration;
 
-use crate::group::{Cx, Group, GroupTimer, Op, Phase, Stream, TimerKey};
+use crate::group::{Cx, Group, GroupTimer, Op};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::queue::{Body, Item, cost};
-use crate::state::{Broken, Mode, Pause, Policy, Protection, State};
+use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
 use crate::volume::{Conflict, FlushWaiter};
-use crate::wire::{Ack, Header, Kind, flags};
+use crate::wire::{Header, Kind, flags};
 use crate::{Buf, Bytes, Event, IoError, Output, SendPayload, Slice, Store};
 
 /// What the writer waits for at the peer.
@@ -46,22 +46,22 @@ enum Local {
 /// One write, trim or write-zeroes.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOp {
-    id: RequestId,
+    pub id: RequestId,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
     what: What,
     fua: bool,
-    since: Mono,
+    pub since: Mono,
     first: Seq,
     last: Seq,
-    level: Level,
+    pub level: Level,
     local: Local,
     failed: Option<IoError>,
     /// Nothing more is expected of the peer.
-    remote_done: bool,
+    pub remote_done: bool,
     /// The writer has its answer (early, under policy `strict`).
-    answered: bool,
+    pub answered: bool,
 }
 
 impl WriteOp {
@@ -82,7 +82,9 @@ impl WriteOp {
     }
 
     fn new(id: RequestId, volume: VolumeId, offset: u64, length: u64, what: What, fua: bool, since: Mono) -> WriteOp {
-        assert!(length > 0 && length % limits::SECTOR_BYTES == 0 && offset % limits::SECTOR_BYTES == 0);
+        assert!(
+            length > 0 && length.is_multiple_of(limits::SECTOR_BYTES) && offset.is_multiple_of(limits::SECTOR_BYTES)
+        );
         WriteOp {
             id,
             volume,
@@ -112,7 +114,7 @@ impl WriteOp {
     fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
-        (payload + parts * limits::ITEM_OVERHEAD_BYTES, parts)
+        (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
     }
 }
 
@@ -327,7 +329,7 @@ impl Group {
     }
 
     /// Answers the writer when here and there is done what its mode asks, and forgets the write.
-    fn finish(&mut self, cx: &mut Cx, slot: u32) {
+    pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
         let broken = matches!(self.state, State::Failed(_));
         let op = self.slots.write(slot);
         if op.local != Local::Done || !(op.remote_done || op.failed.is_some()) {
@@ -427,349 +429,9 @@ impl Group {
         }
     }
 
-    fn clear_bits(&mut self) {
+    pub fn clear_bits(&mut self) {
         let Some(applied) = self.stream.map(|s| s.applied) else { return };
         self.volumes.iter_mut().for_each(|v| v.clear_confirmed(applied));
-    }
-
-    // ---- the stream ------------------------------------------------------------------------------------------------
-
-    /// The next frame of the stream, if the peer's window and the bytes allow it.
-    pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let stream = self.stream.as_mut().filter(|s| s.open)?;
-        let item = self.queue.next_ready()?;
-        let (kind, payload) = match &item.body {
-            Body::Data(slice) => (Kind::Data, SendPayload::Data(slice.clone())),
-            Body::Zero { .. } => (Kind::Zero, SendPayload::None),
-            Body::Void => (Kind::Void, SendPayload::None),
-            Body::Probe(hash) => (Kind::Probe, SendPayload::Control(hash.to_vec())),
-            Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
-            Body::Pending => return None,
-        };
-        let bytes = frame_cost(payload_bytes(&payload));
-        if stream.sent_bytes + bytes > stream.granted_bytes {
-            return None;
-        }
-        stream.sent_bytes += bytes;
-        if kind == Kind::Void {
-            cx.marks.hit(Mark::VoidSent);
-        }
-        let identity = &self.sb.current.identity;
-        let header = Header {
-            flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
-            volume: item.volume,
-            origin: self.node,
-            incarnation: identity.incarnation,
-            generation_tag: identity.generation.tag,
-            seq: item.seq,
-            offset: item.offset,
-            length: item.length,
-            wall: item.wall,
-            ..Header::new(kind, cx.peer.session, self.config.id)
-        };
-        self.queue.advance();
-        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
-        Some((header, payload))
-    }
-
-    /// The peer's three confirmations and its window.
-    pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
-        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
-        let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
-        if !ordered || ack.received > self.last_seq {
-            return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
-        }
-        let forward = ack.received >= stream.received && ack.durable >= stream.durable && ack.applied >= stream.applied;
-        if !forward {
-            return self.protocol_error(cx, "an acknowledgement that goes back");
-        }
-        (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
-        stream.granted_bytes = ack.granted_bytes;
-        self.applied_wall = self.applied_wall.max(ack.applied_wall);
-        if !self.queue.confirm(ack.durable) {
-            return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
-        }
-        self.clear_bits();
-        self.release_acked(cx);
-        self.sync_progress(cx);
-        self.peer_paused(cx, ack.paused);
-        self.catch_up(cx);
-        self.release_blocked(cx);
-    }
-
-    fn release_acked(&mut self, cx: &mut Cx) {
-        let Some(stream) = self.stream else { return };
-        while let Some(&(last, slot)) = self.waiting_ack.front() {
-            let confirmed = match self.slots.write(slot).level {
-                Level::Local => last,
-                Level::Received => stream.received,
-                Level::Durable => stream.durable,
-            };
-            if last > confirmed {
-                return;
-            }
-            self.waiting_ack.pop_front();
-            self.slots.write(slot).remote_done = true;
-            self.finish(cx, slot);
-        }
-    }
-
-    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
-        match (self.state, paused) {
-            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
-                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
-            }
-            (State::Paused(_), false) => {
-                let back =
-                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
-                self.transition(cx, back, "the secondary has space again");
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes up the mode's promise once the backlog is small, and says so once it holds.
-    pub fn catch_up(&mut self, cx: &mut Cx) {
-        if self.state != State::CatchingUp {
-            return;
-        }
-        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
-        if stream.promise_from.is_none() {
-            let due = cx.now.mono.since(stream.catching_up_since) >= limits::CATCH_UP_AFTER;
-            let small = self.queue.bytes() <= limits::CATCH_UP_BYTES;
-            if small || due || self.settings.mode == Mode::Async {
-                stream.promise_from = Some(self.last_seq);
-            } else {
-                return self.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
-            }
-        }
-        if stream.promise_from.is_some_and(|from| from <= stream.durable) {
-            self.transition(cx, State::Replicating, "");
-        }
-    }
-
-    /// A new stream: numbers after `last_seq` travel in order.
-    pub fn begin_stream(&mut self, cx: &Cx) {
-        assert!(self.stream.is_none() && self.queue.is_empty());
-        self.stream = Some(Stream {
-            open: false,
-            granted_bytes: 0,
-            sent_bytes: 0,
-            received: self.last_seq,
-            durable: self.last_seq,
-            applied: self.last_seq,
-            promise_from: None,
-            catching_up_since: cx.now.mono,
-        });
-    }
-
-    /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
-    pub fn end_stream(&mut self, cx: &mut Cx, why: &str) {
-        let (items, bytes) = self.queue.clear();
-        self.stream = None;
-        self.hold_until = None;
-        if self.resync.take().is_some() {
-            cx.marks.hit(Mark::SyncInterrupted);
-        }
-        self.volumes.iter_mut().for_each(|v| v.forget_stream());
-        if items > 0 {
-            cx.event(self.id(), Event::QueueDropped { items, bytes, why: why.into() });
-        }
-    }
-
-    /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
-    pub fn fall_to_logging(&mut self, cx: &mut Cx, why: &str) {
-        if self.stream.is_some() {
-            self.end_stream(cx, why);
-        }
-        self.transition(cx, State::Logging, why);
-        if !self.waiting_ack.is_empty() {
-            cx.marks.hit(Mark::DegradeReleasedWriters);
-        }
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
-            self.slots.write(slot).remote_done = true;
-            self.finish(cx, slot);
-        }
-        self.release_blocked(cx);
-    }
-
-    /// Everyone who waits is told that the outcome is unknown.
-    pub fn fail_waiting(&mut self, cx: &mut Cx) {
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
-            self.fail_write(cx, slot);
-        }
-        while let Some(slot) = self.blocked.pop_front() {
-            if let Some(Op::Write(op)) = self.slots.take(slot) {
-                cx.reply(op.id, Err(IoError::Io));
-            }
-        }
-    }
-
-    fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
-        op.remote_done = true;
-        if !core::mem::replace(&mut op.answered, true) {
-            cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });
-        }
-        self.finish(cx, slot);
-    }
-
-    /// The session with the peer ended while this node is primary.
-    pub fn stream_lost(&mut self, cx: &mut Cx, why: &str) {
-        if self.stream.is_none() {
-            if self.state == State::Logging && matches!(self.phase, Phase::Running) {
-                self.transition(cx, State::Logging, why);
-            }
-            return;
-        }
-        let mid_sync = self.resync.as_ref().is_some_and(|r| !r.repair);
-        self.resync = self.resync.take().filter(|_| mid_sync);
-        let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
-        if matches!(self.state, State::Queuing | State::Holding) {
-            return;
-        }
-        if !ordered || self.has_pending_items() {
-            return self.fall_to_logging(cx, why);
-        }
-        if let Some(stream) = &mut self.stream {
-            stream.open = false;
-        }
-        match (self.settings.mode, self.settings.policy) {
-            (Mode::Async | Mode::Logging, _) => self.transition(cx, State::Queuing, why),
-            (_, Policy::Degrade) => self.fall_to_logging(cx, why),
-            (_, Policy::Hold(window)) => {
-                self.hold_until = Some(cx.now.mono.plus(window));
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), cx.now.mono.plus(window));
-                self.transition(cx, State::Holding, why);
-            }
-            (_, Policy::Strict) => self.transition(cx, State::Holding, why),
-        }
-        self.check_waits(cx);
-    }
-
-    /// A repair read may stand in the middle of the queue; the order cannot be kept past it without its session.
-    fn has_pending_items(&self) -> bool {
-        self.queue.has_pending()
-    }
-
-    pub fn hold_ended(&mut self, cx: &mut Cx) {
-        if self.state == State::Holding && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
-            cx.marks.hit(Mark::HoldEnded);
-            self.fall_to_logging(cx, "the peer window ended");
-        }
-    }
-
-    /// The mode became `async` while writers were held: they are answered, the queue keeps the order.
-    pub fn stop_holding(&mut self, cx: &mut Cx) {
-        self.hold_until = None;
-        self.transition(cx, State::Queuing, "the mode became async while the link was down");
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
-            self.slots.write(slot).remote_done = true;
-            self.finish(cx, slot);
-        }
-    }
-
-    /// The queue goes on where the peer stands.
-    pub fn continue_stream(&mut self, cx: &mut Cx, received: Seq, granted_bytes: u64) {
-        cx.marks.hit(Mark::QueueContinued);
-        self.queue.rewind(received);
-        if self.queue.unsent_bytes() > 0 {
-            cx.marks.hit(Mark::QueueRewound);
-        }
-        if self.state == State::Holding {
-            cx.marks.hit(Mark::HoldSavedByReconnect);
-        }
-        self.hold_until = None;
-        let held = self.state == State::Holding;
-        let stream = self.stream.as_mut().expect("only an existing stream continues");
-        stream.open = true;
-        (stream.granted_bytes, stream.sent_bytes) = (granted_bytes, 0);
-        // A crash of the peer may have lost what it had received but not landed.
-        stream.received = received;
-        stream.catching_up_since = cx.now.mono;
-        if !held {
-            stream.promise_from = None;
-        }
-        self.transition(cx, State::CatchingUp, "the link is back, the queue continues");
-        self.release_acked(cx);
-        self.catch_up(cx);
-    }
-
-    // ---- waiting ---------------------------------------------------------------------------------------------------
-
-    /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
-    pub fn check_waits(&mut self, cx: &mut Cx) {
-        self.check_blocked(cx);
-        self.check_unacked(cx);
-        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() {
-            self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
-        }
-    }
-
-    fn check_blocked(&mut self, cx: &mut Cx) {
-        let Some(&slot) = self.blocked.front() else { return };
-        let since = self.slots.write(slot).since;
-        if self.state == State::Queuing {
-            cx.marks.hit(Mark::QueueFullLinkDown);
-            return self.fall_to_logging(cx, "the queue is full and the link is down");
-        }
-        let silent = cx.peer.silent_for(cx.now.mono);
-        if self.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
-            cx.marks.hit(Mark::QueueFullPeerSilent);
-            return self.give_up_session(cx, "the queue is full and the peer is silent");
-        }
-        self.wait_limit_reached(cx, since);
-    }
-
-    fn check_unacked(&mut self, cx: &mut Cx) {
-        if let Some(&(_, slot)) = self.waiting_ack.front() {
-            let since = self.slots.write(slot).since;
-            self.wait_limit_reached(cx, since);
-        }
-    }
-
-    fn wait_limit_reached(&mut self, cx: &mut Cx, since: Mono) {
-        if cx.now.mono.since(since) < self.settings.wait_limit {
-            return;
-        }
-        cx.marks.hit(Mark::WaitLimitTripped);
-        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
-        match self.settings.policy {
-            Policy::Strict if promises => self.fail_overdue(cx),
-            Policy::Hold(_) if promises && self.state == State::Holding => {}
-            Policy::Hold(window) if promises && cx.now.mono.since(since) < self.settings.wait_limit + window => {}
-            _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
-        }
-    }
-
-    /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
-    fn fail_overdue(&mut self, cx: &mut Cx) {
-        let now = cx.now.mono;
-        let limit = self.settings.wait_limit;
-        while let Some(&(_, slot)) = self.waiting_ack.front() {
-            if now.since(self.slots.write(slot).since) < limit {
-                break;
-            }
-            self.waiting_ack.pop_front();
-            cx.marks.hit(Mark::StrictFailedWrite);
-            self.fail_write(cx, slot);
-        }
-        while let Some(&slot) = self.blocked.front() {
-            if now.since(self.slots.write(slot).since) < limit {
-                break;
-            }
-            self.blocked.pop_front();
-            if let Some(Op::Write(op)) = self.slots.take(slot) {
-                cx.reply(op.id, Err(IoError::Io));
-            }
-        }
-    }
-
-    /// The peer is connected but of no use: fall to logging and let autosync wait a while (rule 17).
-    fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
-        self.no_autosync_before = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
-        self.fall_to_logging(cx, why);
-        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
     // ---- clock and rest --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use crate::Slice;
 use crate::ids::{Seq, VolumeId};
-use crate::limits::ITEM_OVERHEAD_BYTES;
+use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
 use crate::time::Wall;
 
 #[derive(Clone, Debug)]
@@ -33,9 +33,10 @@ pub(crate) struct Item {
     pub cost_bytes: u64,
 }
 
-/// What a write of this payload counts against the limit.
+/// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
+/// blocks.
 pub(crate) fn cost(payload_bytes: u64) -> u64 {
-    payload_bytes + ITEM_OVERHEAD_BYTES
+    payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
 }
 
 #[derive(Debug, Default)]

@@ -56,12 +56,11 @@ impl Record {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
     }
 
-    fn touches(&self, other: &Record) -> bool {
-        self.volume == other.volume
-            && self.length > 0
-            && other.length > 0
-            && self.offset < other.offset + other.length
-            && other.offset < self.offset + self.length
+    /// Whether both reach into one block of the device (rule 3).
+    fn touches(&self, other: &Record, block_bytes: u64) -> bool {
+        let blocks = |r: &Record| (r.offset / block_bytes, (r.offset + r.length).div_ceil(block_bytes));
+        let ((a, a_end), (b, b_end)) = (blocks(self), blocks(other));
+        self.volume == other.volume && self.length > 0 && other.length > 0 && a < b_end && b < a_end
     }
 }
 
@@ -298,7 +297,8 @@ impl Group {
             return true;
         }
         let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
-        let aligned = header.offset % limits::SECTOR_BYTES == 0 && header.length % limits::SECTOR_BYTES == 0;
+        let aligned =
+            header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
         let end = header.offset.checked_add(header.length);
         aligned && header.length > 0 && end.is_some_and(|end| end <= volume.config.size_bytes)
     }
@@ -426,7 +426,8 @@ impl Group {
     pub fn apply(&mut self, cx: &mut Cx) {
         while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
             let Some(record) = self.replica.to_apply.front() else { break };
-            if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record)) {
+            let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
+            if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record, block)) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }

@@ -409,7 +409,7 @@ impl Group {
     pub fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
         let Some(Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
         let mut read = *read;
-        if !self.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+        if self.resync.as_ref().is_none_or(|r| r.pass != read.pass) {
             // The stream ended while the read waited for its range.
             self.slots.take(slot);
             return;
@@ -550,7 +550,7 @@ impl Group {
     /// The sync is over once the peer applied its end.
     pub fn sync_progress(&mut self, cx: &mut Cx) {
         let (Some(resync), Some(stream)) = (self.resync.as_ref(), self.stream.as_mut()) else { return };
-        if !resync.end.is_some_and(|end| end <= stream.applied) {
+        if resync.end.is_none_or(|end| end > stream.applied) {
             return;
         }
         stream.catching_up_since = cx.now.mono;

@@ -37,8 +37,6 @@ pub(crate) struct Replay {
     next: JournalHead,
     /// Not found there: it may have wrapped.
     tried_start: bool,
-    /// The last batch's run: a batch of an older run behind it is a left-over.
-    boot: Incarnation,
     /// Last number replayed or applied before.
     last: Seq,
     batch: Option<Index>,
@@ -68,7 +66,11 @@ impl Group {
                 let entropy = *entropy;
                 match result {
                     Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy),
-                    _ => self.start_failed(cx, Broken::Superblock, "the superblock cannot be read"),
+                    _ => self.start_failed(
+                        cx,
+                        Broken::Superblock,
+                        "the superblock cannot be read; see the kernel log for the disk of the state directory",
+                    ),
                 }
             }
             StartStage::Bitmap => {
@@ -115,9 +117,12 @@ impl Group {
                 );
             }
             Err(superblock::Rejected::Foreign) => {
-                self.start_failed(cx, Broken::Superblock, "the state directory belongs to another cluster or group");
+                self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+                     directory back, or undo a renaming of cluster or group");
             }
-            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged"),
+            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
+                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
+                 other node"),
         }
     }
 
@@ -198,7 +203,6 @@ impl Group {
         self.phase = Phase::Starting(StartStage::Replay(Replay {
             next: self.sb.current.journal,
             tried_start: false,
-            boot: Incarnation(0),
             last: position.seq,
             batch: None,
             payloads: Vec::new(),
@@ -258,17 +262,21 @@ impl Group {
         let replay = self.replay_mut();
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
         let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        // The first one may begin with what was applied before, as a batch is trimmed as a whole.
         let in_order = if replay.records == 0 { first <= replay.last.next() } else { first == replay.last.next() };
+        let adds_something = index.last() > replay.last;
         index.tag == tag
             && index.ring_offset == offset
             && index.ordinal == replay.next.ordinal
-            && index.boot >= replay.boot
-            && index.boot <= identity.incarnation
+            // A start records the head together with its own run, so whatever follows the head is of that run; a batch
+            // of another is a left-over behind an earlier torn tail.
+            && index.boot == identity.incarnation
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
+            && adds_something
     }
 
     fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
@@ -282,7 +290,7 @@ impl Group {
                     return self.start_failed(
                         cx,
                         Broken::Journal,
-                        "the journal holds writes past the end of a volume: a volume shrank",
+                        "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
                     );
                 }
                 replay.payloads.clear();
@@ -348,7 +356,6 @@ impl Group {
                 cost: 0,
             })
             .collect();
-        replay.boot = index.boot;
         replay.last = index.last();
         replay.records += records.len() as u64;
         replay.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };

@@ -93,7 +93,13 @@ impl Node {
     pub fn explain(&self, id: GroupId) -> String {
         self.groups.get(&id).map_or_else(String::new, |g| {
             let link = self.links.get(&g.config.peer);
-            alloc::format!("{:?} stream {:?} resync {:?} replica {:?} link {link:?}", g.phase, g.stream, g.resync, g.replica)
+            alloc::format!(
+                "{:?} stream {:?} resync {:?} replica {:?} link {link:?}",
+                g.phase,
+                g.stream,
+                g.resync,
+                g.replica
+            )
         })
     }
 

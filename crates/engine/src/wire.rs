@@ -389,12 +389,8 @@ impl SyncBegin {
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
-        let begin = SyncBegin {
-            from: r.position()?,
-            parent: r.position()?,
-            nothing_dirty: r.u8()? != 0,
-            attempt: r.u64()?,
-        };
+        let begin =
+            SyncBegin { from: r.position()?, parent: r.position()?, nothing_dirty: r.u8()? != 0, attempt: r.u64()? };
         r.is_empty().then_some(begin)
     }
 }

@@ -15,6 +15,8 @@ mod status;
 mod sync;
 mod wait;
 
+pub use wait::explained;
+
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;

@@ -113,6 +113,8 @@ pub struct Volume {
     pub name: VolumeName,
     /// Backing device or file, per member node.
     pub devices: BTreeMap<NodeName, PathBuf>,
+    /// Use the devices past the page cache (O_DIRECT) where they allow it; `false`: through it.
+    pub direct: bool,
     /// Tests and demos: every write and flush completes at least this long after issue.
     pub model_latency: BTreeMap<NodeName, Duration>,
 }

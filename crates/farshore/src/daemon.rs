@@ -33,10 +33,9 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     // Held until the end: a second daemon on the same state would be a second writer of every volume.
-    let _state = StateDirectory::open(&here.state)?;
+    let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
-    let seals = opened.seals;
-    let setup = open::setup(&config, &node, &overrides, &secret, opened.groups);
+    let (setup, seals) = open::setup(&config, &node, &overrides, &secret, opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

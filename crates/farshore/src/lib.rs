@@ -10,6 +10,7 @@ pub mod args;
 pub mod cmd;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod limits;
 pub mod overrides;
 pub mod show;

@@ -53,11 +53,7 @@ fn class_of(length: usize) -> Option<usize> {
     // One less than the length decides, so that an exact power of two is its own class.
     let doublings = ((length - 1) / ALIGNMENT).ilog2() as usize;
     let middle = 2 * doublings;
-    let class = if length <= class_bytes(middle) {
-        middle
-    } else {
-        middle + 1
-    };
+    let class = if length <= class_bytes(middle) { middle } else { middle + 1 };
     (class < CLASSES).then_some(class)
 }
 
@@ -72,11 +68,7 @@ impl Buffer {
     /// A zeroed buffer that belongs to no pool and counts against no limit: for start-up, tools and tests.
     pub fn detached(length: usize) -> Buffer {
         let capacity = length.next_multiple_of(ALIGNMENT);
-        Buffer {
-            memory: Memory::new(capacity),
-            length,
-            home: None,
-        }
+        Buffer { memory: Memory::new(capacity), length, home: None }
     }
 
     /// Bytes asked for.
@@ -144,10 +136,7 @@ pub struct Pool {
 impl Pool {
     /// `limit_bytes` bounds the memory out at any time, counted by capacity.
     pub fn new(limit_bytes: usize) -> Pool {
-        let idle = Idle {
-            classes: std::array::from_fn(|_| Vec::new()),
-            bytes: 0,
-        };
+        let idle = Idle { classes: std::array::from_fn(|_| Vec::new()), bytes: 0 };
         Pool {
             shared: Arc::new(Shared {
                 limit_bytes,
@@ -173,11 +162,7 @@ impl Pool {
         }
         let reused = class.and_then(|class| self.shared.reuse(class));
         let memory = reused.unwrap_or_else(|| Memory::new(capacity));
-        Some(Buffer {
-            memory,
-            length,
-            home: Some(self.shared.clone()),
-        })
+        Some(Buffer { memory, length, home: Some(self.shared.clone()) })
     }
 
     /// Resolves when buffers have been given back since [`Pool::take`] last refused one.
@@ -219,9 +204,7 @@ impl Shared {
             let after = out.checked_add(capacity)?;
             (after <= self.limit_bytes || out == 0).then_some(after)
         };
-        self.outstanding_bytes
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, grant)
-            .is_ok()
+        self.outstanding_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, grant).is_ok()
     }
 
     fn reuse(&self, class: usize) -> Option<Memory> {
@@ -265,14 +248,10 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    const EMPTY: Memory = Memory {
-        pointer: NonNull::dangling(),
-        capacity: 0,
-    };
+    const EMPTY: Memory = Memory { pointer: NonNull::dangling(), capacity: 0 };
 
     fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGNMENT)
-            .expect("a buffer is smaller than the address space")
+        Layout::from_size_align(capacity, ALIGNMENT).expect("a buffer is smaller than the address space")
     }
 
     /// `capacity` zeroed bytes, a multiple of the alignment.
@@ -285,20 +264,13 @@ impl Memory {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             // SAFETY: a fresh anonymous mapping touches no existing memory; failure is checked below.
-            let address =
-                unsafe { libc::mmap(std::ptr::null_mut(), capacity, protection, flags, -1, 0) };
-            if address == libc::MAP_FAILED {
-                std::ptr::null_mut()
-            } else {
-                address.cast()
-            }
+            let address = unsafe { libc::mmap(std::ptr::null_mut(), capacity, protection, flags, -1, 0) };
+            if address == libc::MAP_FAILED { std::ptr::null_mut() } else { address.cast() }
         } else {
             // SAFETY: the layout has a size above zero.
             unsafe { alloc_zeroed(Memory::layout(capacity)) }
         };
-        let Some(pointer) = NonNull::new(address) else {
-            handle_alloc_error(Memory::layout(capacity))
-        };
+        let Some(pointer) = NonNull::new(address) else { handle_alloc_error(Memory::layout(capacity)) };
         Memory { pointer, capacity }
     }
 }
@@ -330,10 +302,7 @@ mod tests {
                     continue;
                 };
                 assert!(class_bytes(class) >= probe);
-                assert!(
-                    class == 0 || class_bytes(class - 1) < probe,
-                    "{probe} fits a smaller class"
-                );
+                assert!(class == 0 || class_bytes(class - 1) < probe, "{probe} fits a smaller class");
             }
             length += 2048;
         }
@@ -394,9 +363,7 @@ mod tests {
         let pool = Pool::new(1 << 20);
         let shared = Arc::new(pool.take(4096).unwrap());
         let other = shared.clone();
-        std::thread::spawn(move || assert_eq!(other.len(), 4096))
-            .join()
-            .unwrap();
+        std::thread::spawn(move || assert_eq!(other.len(), 4096)).join().unwrap();
         drop(shared);
         assert_eq!(pool.outstanding_bytes(), 0);
     }

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 
 use disk_common::{Random, Rig, on_both, with_engine};
 use host::buffers::{Buffer, Pool};
-use host::disk::{
-    Answer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, Run,
-    is_zero,
-};
+use host::disk::{Answer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, Run, is_zero};
 
 fn filled(length: usize, byte: u8) -> Arc<Buffer> {
     let mut buffer = Buffer::detached(length);
@@ -21,11 +18,7 @@ fn filled(length: usize, byte: u8) -> Arc<Buffer> {
 }
 
 fn write(offset: u64, buffer: &Arc<Buffer>) -> DiskOp {
-    DiskOp::Write {
-        offset,
-        parts: Part::whole(buffer.clone()).into(),
-        dsync: false,
-    }
+    DiskOp::Write { offset, parts: Part::whole(buffer.clone()).into(), dsync: false }
 }
 
 #[test]
@@ -34,24 +27,13 @@ fn written_bytes_come_back_and_reach_the_file() {
         let file = rig.volume(1 << 20);
         for (offset, byte, dsync) in [(0, 1, false), (8192, 2, true)] {
             let parts = Part::whole(filled(8192, byte)).into();
-            rig.done(
-                &file,
-                DiskOp::Write {
-                    offset,
-                    parts,
-                    dsync,
-                },
-            )
-            .await;
+            rig.done(&file, DiskOp::Write { offset, parts, dsync }).await;
         }
         rig.done(&file, DiskOp::Flush).await;
         let read = rig.read(&file, 4096, 8192).await;
         assert_eq!(read.len(), 8192);
         let mut outside = vec![0; 1 << 20];
-        std::fs::File::open(file.path())
-            .unwrap()
-            .read_exact_at(&mut outside, 0)
-            .unwrap();
+        std::fs::File::open(file.path()).unwrap().read_exact_at(&mut outside, 0).unwrap();
         assert_eq!(&read[..], &outside[4096..12288]);
         assert!(outside[..8192].iter().all(|byte| *byte == 1));
         assert!(is_zero(&outside[16384..]));
@@ -65,35 +47,15 @@ fn a_write_of_many_parts_lands_in_order_whatever_their_alignment() {
         let payload = filled(3 << 20, 3);
         let parts = vec![
             Part::Meta(vec![1; 4096]),
-            Part::Shared {
-                buffer: payload.clone(),
-                range: 0..1 << 20,
-            },
+            Part::Shared { buffer: payload.clone(), range: 0..1 << 20 },
             Part::Meta(vec![2; 700]),
-            Part::Shared {
-                buffer: payload.clone(),
-                range: 100..100 + 324,
-            },
-            Part::Shared {
-                buffer: payload,
-                range: 4096..8192,
-            },
+            Part::Shared { buffer: payload.clone(), range: 100..100 + 324 },
+            Part::Shared { buffer: payload, range: 4096..8192 },
             Part::Meta(vec![4; 512]),
         ];
-        let expected: Vec<u8> = parts
-            .iter()
-            .flat_map(|part| part.bytes().to_vec())
-            .collect();
+        let expected: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
         let length = expected.len();
-        rig.done(
-            &file,
-            DiskOp::Write {
-                offset: 512,
-                parts: parts.into(),
-                dsync: true,
-            },
-        )
-        .await;
+        rig.done(&file, DiskOp::Write { offset: 512, parts: parts.into(), dsync: true }).await;
         assert_eq!(&rig.read(&file, 512, length).await[..], &expected[..]);
     });
 }
@@ -102,24 +64,10 @@ fn a_write_of_many_parts_lands_in_order_whatever_their_alignment() {
 fn more_parts_than_one_call_takes_are_continued() {
     on_both(async |rig: &mut Rig| {
         let file = rig.volume(4 << 20);
-        let parts: Vec<Part> = (0..2500u32)
-            .map(|at| Part::whole(filled(512, at as u8)))
-            .collect();
-        rig.done(
-            &file,
-            DiskOp::Write {
-                offset: 0,
-                parts: parts.into(),
-                dsync: false,
-            },
-        )
-        .await;
+        let parts: Vec<Part> = (0..2500u32).map(|at| Part::whole(filled(512, at as u8))).collect();
+        rig.done(&file, DiskOp::Write { offset: 0, parts: parts.into(), dsync: false }).await;
         let read = rig.read(&file, 0, 2500 * 512).await;
-        assert!(
-            read.chunks(512)
-                .enumerate()
-                .all(|(at, block)| block.iter().all(|byte| *byte == at as u8))
-        );
+        assert!(read.chunks(512).enumerate().all(|(at, block)| block.iter().all(|byte| *byte == at as u8)));
     });
 }
 
@@ -132,10 +80,7 @@ fn the_longest_payload_and_the_last_sector_work() {
         rig.done(&file, write(0, &large)).await;
         assert!(rig.read(&file, 0, 32 << 20).await[..] == large[..]);
         rig.done(&file, write(size - 512, &filled(512, 5))).await;
-        assert_eq!(
-            &rig.read(&file, size - 1024, 1024).await[..],
-            &[[0; 512], [5; 512]].concat()[..]
-        );
+        assert_eq!(&rig.read(&file, size - 1024, 1024).await[..], &[[0; 512], [5; 512]].concat()[..]);
     });
 }
 
@@ -143,29 +88,12 @@ fn the_longest_payload_and_the_last_sector_work() {
 fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
     on_both(async |rig: &mut Rig| {
         let file = rig.volume(8192);
-        for (offset, length) in [
-            (8192, 512),
-            (u64::MAX - 511, 512),
-            (7680, 1024),
-            (1, 512),
-            (0, 513),
-        ] {
+        for (offset, length) in [(8192, 512), (u64::MAX - 511, 512), (7680, 1024), (1, 512), (0, 513)] {
             let ops = [
-                DiskOp::Read {
-                    offset,
-                    buffer: Buffer::detached(length),
-                },
+                DiskOp::Read { offset, buffer: Buffer::detached(length) },
                 write(offset, &filled(length, 1)),
-                DiskOp::Zero {
-                    offset,
-                    length: length as u64,
-                    no_hole: false,
-                },
-                DiskOp::BlockStatus {
-                    offset,
-                    length: length as u64,
-                    runs_max: 1,
-                },
+                DiskOp::Zero { offset, length: length as u64, no_hole: false },
+                DiskOp::BlockStatus { offset, length: length as u64, runs_max: 1 },
             ];
             for op in ops {
                 let error = rig.run(&file, op).await.unwrap_err();
@@ -174,15 +102,7 @@ fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
             }
         }
         rig.done(&file, write(8192, &filled(0, 0))).await;
-        rig.done(
-            &file,
-            DiskOp::Zero {
-                offset: 0,
-                length: 0,
-                no_hole: true,
-            },
-        )
-        .await;
+        rig.done(&file, DiskOp::Zero { offset: 0, length: 0, no_hole: true }).await;
         assert!(rig.read(&file, 0, 0).await.is_empty());
         assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 8192);
     });
@@ -198,24 +118,11 @@ fn zeroed_ranges_read_as_zero_and_holes_show_only_where_allowed() {
             rig.done(&file, write(0, &ones)).await;
             rig.done(&file, DiskOp::Flush).await;
             let (offset, length) = (64 << 10, (1 << 20) + 512);
-            rig.done(
-                &file,
-                DiskOp::Zero {
-                    offset,
-                    length,
-                    no_hole,
-                },
-            )
-            .await;
+            rig.done(&file, DiskOp::Zero { offset, length, no_hole }).await;
             let read = rig.read(&file, 0, size as usize).await;
             let (start, end) = (offset as usize, (offset + length) as usize);
             assert!(is_zero(&read[start..end]));
-            assert!(
-                read[..start]
-                    .iter()
-                    .chain(&read[end..])
-                    .all(|byte| *byte == 1)
-            );
+            assert!(read[..start].iter().chain(&read[end..]).all(|byte| *byte == 1));
             let allocated = std::fs::metadata(file.path()).unwrap().blocks() * 512;
             assert_eq!(allocated >= size, no_hole, "{allocated} bytes allocated");
         }
@@ -231,34 +138,12 @@ fn the_longest_zeroing_works_while_reads_go_on() {
         for place in places {
             rig.done(&file, write(place, &filled(512, 1))).await;
         }
-        rig.engine.submit(
-            0,
-            &file,
-            DiskOp::Zero {
-                offset: 0,
-                length,
-                no_hole: false,
-            },
-            Inline::Allowed,
-        );
-        rig.engine.submit(
-            1,
-            &file,
-            DiskOp::Read {
-                offset: length,
-                buffer: Buffer::detached(512),
-            },
-            Inline::Allowed,
-        );
+        rig.engine.submit(0, &file, DiskOp::Zero { offset: 0, length, no_hole: false }, Inline::Allowed);
+        rig.engine.submit(1, &file, DiskOp::Read { offset: length, buffer: Buffer::detached(512) }, Inline::Allowed);
         rig.engine.kick();
         let mut done = Vec::new();
         while done.len() < 2 {
-            done.extend(
-                rig.some_completions()
-                    .await
-                    .into_iter()
-                    .map(|done| done.result.unwrap()),
-            );
+            done.extend(rig.some_completions().await.into_iter().map(|done| done.result.unwrap()));
         }
         for place in places {
             assert_eq!(is_zero(&rig.read(&file, place, 512).await), place < length);
@@ -273,45 +158,18 @@ fn block_status_tells_holes_from_data() {
         rig.done(&file, write(64 << 10, &filled(64 << 10, 1))).await;
         rig.done(&file, write(256 << 10, &filled(4096, 1))).await;
         let status = async |rig: &mut Rig, offset, length, runs_max| match rig
-            .run(
-                &file,
-                DiskOp::BlockStatus {
-                    offset,
-                    length,
-                    runs_max,
-                },
-            )
+            .run(&file, DiskOp::BlockStatus { offset, length, runs_max })
             .await
         {
             Ok(Answer::Runs(runs)) => runs,
             other => panic!("{other:?}"),
         };
-        let run = |kib: u64, hole| Run {
-            length: kib << 10,
-            hole,
-        };
-        let all = vec![
-            run(64, true),
-            run(64, false),
-            run(128, true),
-            run(4, false),
-            run(764, true),
-        ];
+        let run = |kib: u64, hole| Run { length: kib << 10, hole };
+        let all = vec![run(64, true), run(64, false), run(128, true), run(4, false), run(764, true)];
         assert_eq!(status(rig, 0, 1 << 20, 100).await, all);
         assert_eq!(status(rig, 0, 1 << 20, 2).await, all[..2]);
-        assert_eq!(
-            status(rig, 96 << 10, 64 << 10, 100).await,
-            [run(32, false), run(32, true)]
-        );
-        rig.done(
-            &file,
-            DiskOp::Zero {
-                offset: 64 << 10,
-                length: 64 << 10,
-                no_hole: false,
-            },
-        )
-        .await;
+        assert_eq!(status(rig, 96 << 10, 64 << 10, 100).await, [run(32, false), run(32, true)]);
+        rig.done(&file, DiskOp::Zero { offset: 64 << 10, length: 64 << 10, no_hole: false }).await;
         assert_eq!(status(rig, 0, 1 << 20, 1).await, [run(256, true)]);
     });
 }
@@ -336,10 +194,7 @@ fn random_requests_agree_with_a_model() {
             let op = match random.below(8) {
                 0..3 => {
                     busy.expected.insert(token, model[range].to_vec());
-                    DiskOp::Read {
-                        offset,
-                        buffer: rig.pool.take(length as usize).unwrap(),
-                    }
+                    DiskOp::Read { offset, buffer: rig.pool.take(length as usize).unwrap() }
                 }
                 3..6 => {
                     let byte = random.below(256) as u8;
@@ -348,22 +203,11 @@ fn random_requests_agree_with_a_model() {
                 }
                 6 => {
                     model[range].fill(0);
-                    DiskOp::Zero {
-                        offset,
-                        length,
-                        no_hole: random.below(2) == 0,
-                    }
+                    DiskOp::Zero { offset, length, no_hole: random.below(2) == 0 }
                 }
                 _ => DiskOp::Flush,
             };
-            busy.ranges.insert(
-                token,
-                if matches!(op, DiskOp::Flush) {
-                    (0, 0)
-                } else {
-                    (offset, offset + length)
-                },
-            );
+            busy.ranges.insert(token, if matches!(op, DiskOp::Flush) { (0, 0) } else { (offset, offset + length) });
             rig.engine.submit(token, &file, op, Inline::Allowed);
             if random.below(3) == 0 {
                 rig.engine.kick();
@@ -380,19 +224,11 @@ fn random_requests_agree_with_a_model() {
 fn random_write(random: &mut Random, offset: u64, length: usize, byte: u8) -> DiskOp {
     let parts = if random.below(2) == 0 {
         let cut = random.below(length as u64) as usize;
-        Parts::Many(
-            [cut, length - cut]
-                .map(|bytes| Part::Meta(vec![byte; bytes]))
-                .into(),
-        )
+        Parts::Many([cut, length - cut].map(|bytes| Part::Meta(vec![byte; bytes])).into())
     } else {
         Parts::One(Part::whole(filled(length, byte)))
     };
-    DiskOp::Write {
-        offset,
-        parts,
-        dsync: random.below(4) == 0,
-    }
+    DiskOp::Write { offset, parts, dsync: random.below(4) == 0 }
 }
 
 #[derive(Default)]
@@ -405,17 +241,13 @@ struct Busy {
 
 impl Busy {
     fn overlaps(&self, offset: u64, length: u64) -> bool {
-        self.ranges
-            .values()
-            .any(|(start, end)| *start < offset + length && offset < *end)
+        self.ranges.values().any(|(start, end)| *start < offset + length && offset < *end)
     }
 
     async fn settle(&mut self, rig: &mut Rig) {
         rig.engine.kick();
         for completion in rig.some_completions().await {
-            self.ranges
-                .remove(&completion.token)
-                .expect("each request completes once");
+            self.ranges.remove(&completion.token).expect("each request completes once");
             if let Answer::Data(buffer) = completion.result.unwrap() {
                 assert!(buffer[..] == self.expected.remove(&completion.token).unwrap()[..]);
             }
@@ -428,12 +260,7 @@ fn more_requests_than_the_ring_is_deep_all_complete() {
     on_both(async |rig: &mut Rig| {
         let file = rig.volume(4 << 20);
         for token in 0..1000 {
-            rig.engine.submit(
-                token,
-                &file,
-                write(token * 4096, &filled(4096, token as u8)),
-                Inline::Allowed,
-            );
+            rig.engine.submit(token, &file, write(token * 4096, &filled(4096, token as u8)), Inline::Allowed);
         }
         rig.engine.kick();
         let mut tokens: Vec<u64> = Vec::new();
@@ -446,11 +273,7 @@ fn more_requests_than_the_ring_is_deep_all_complete() {
         tokens.sort();
         assert!(tokens.into_iter().eq(0..1000));
         let read = rig.read(&file, 0, 1000 * 4096).await;
-        assert!(
-            read.chunks(4096)
-                .enumerate()
-                .all(|(at, page)| page.iter().all(|byte| *byte == at as u8))
-        );
+        assert!(read.chunks(4096).enumerate().all(|(at, page)| page.iter().all(|byte| *byte == at as u8)));
     });
 }
 
@@ -463,16 +286,8 @@ fn a_modelled_disk_completes_writes_late_without_blocking() {
         for op in [
             write(0, &filled(4096, 1)),
             DiskOp::Flush,
-            DiskOp::Zero {
-                offset: 0,
-                length: 4096,
-                no_hole: false,
-            },
-            DiskOp::Write {
-                offset: 0,
-                parts: Part::Meta(vec![7; 512]).into(),
-                dsync: true,
-            },
+            DiskOp::Zero { offset: 0, length: 4096, no_hole: false },
+            DiskOp::Write { offset: 0, parts: Part::Meta(vec![7; 512]).into(), dsync: true },
         ] {
             let issued = Instant::now();
             rig.done(&file, op).await;
@@ -480,32 +295,15 @@ fn a_modelled_disk_completes_writes_late_without_blocking() {
         }
         // The thread goes on: a read passes the writes that are held back.
         for token in 0..10 {
-            rig.engine.submit(
-                token,
-                &file,
-                write(token * 4096, &filled(4096, 2)),
-                Inline::Allowed,
-            );
+            rig.engine.submit(token, &file, write(token * 4096, &filled(4096, 2)), Inline::Allowed);
         }
-        rig.engine.submit(
-            10,
-            &file,
-            DiskOp::Read {
-                offset: 65536,
-                buffer: Buffer::detached(512),
-            },
-            Inline::Allowed,
-        );
+        rig.engine.submit(10, &file, DiskOp::Read { offset: 65536, buffer: Buffer::detached(512) }, Inline::Allowed);
         rig.engine.kick();
         let mut out = Vec::new();
         while out.len() < 11 {
             out.extend(rig.some_completions().await);
         }
-        assert!(
-            out.iter()
-                .filter(|done| done.token < 10)
-                .all(|done| done.elapsed >= latency)
-        );
+        assert!(out.iter().filter(|done| done.token < 10).all(|done| done.elapsed >= latency));
         file.model_latency(Duration::ZERO);
         rig.done(&file, write(0, &filled(4096, 3))).await;
         assert_eq!(rig.read(&file, 0, 512).await[0], 3);
@@ -516,22 +314,8 @@ fn a_modelled_disk_completes_writes_late_without_blocking() {
 fn a_truncated_file_is_named() {
     on_both(async |rig: &mut Rig| {
         let file = rig.volume(1 << 20);
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(file.path())
-            .unwrap()
-            .set_len(4096)
-            .unwrap();
-        let error = rig
-            .run(
-                &file,
-                DiskOp::Read {
-                    offset: 0,
-                    buffer: Buffer::detached(8192),
-                },
-            )
-            .await
-            .unwrap_err();
+        std::fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(4096).unwrap();
+        let error = rig.run(&file, DiskOp::Read { offset: 0, buffer: Buffer::detached(8192) }).await.unwrap_err();
         assert_eq!((error.kind, error.op), (ErrorKind::Truncated, OpName::Read));
     });
 }
@@ -542,15 +326,7 @@ fn an_engine_dropped_with_requests_in_flight_lets_go_of_their_memory() {
         let file = rig.volume(16 << 20);
         for token in 0..64 {
             let buffer = rig.pool.take(128 << 10).unwrap();
-            rig.engine.submit(
-                token,
-                &file,
-                DiskOp::Read {
-                    offset: token * (128 << 10),
-                    buffer,
-                },
-                Inline::Forbidden,
-            );
+            rig.engine.submit(token, &file, DiskOp::Read { offset: token * (128 << 10), buffer }, Inline::Forbidden);
         }
         rig.engine.kick();
         rig.engine = FileEngine::new(rig.engine.kind()).unwrap();
@@ -568,12 +344,7 @@ fn waiting_does_not_need_the_engine_and_every_completion_wakes() {
             let readiness = rig.engine.readiness();
             let waiting = tokio::task::spawn_local(async move { readiness.wait().await });
             tokio::task::yield_now().await;
-            rig.engine.submit(
-                round,
-                &file,
-                write(0, &filled(4096, round as u8)),
-                Inline::Allowed,
-            );
+            rig.engine.submit(round, &file, write(0, &filled(4096, round as u8)), Inline::Allowed);
             rig.engine.kick();
             waiting.await.unwrap();
             assert_eq!(rig.some_completions().await[0].token, round);
@@ -584,15 +355,8 @@ fn waiting_does_not_need_the_engine_and_every_completion_wakes() {
 #[test]
 fn auto_takes_the_ring_where_it_works() {
     let works = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).is_ok();
-    let expected = if works {
-        EngineKind::Uring
-    } else {
-        EngineKind::Pool
-    };
-    with_engine(EngineKind::Auto, async |rig: &mut Rig| {
-        assert_eq!(rig.engine.kind(), expected)
-    })
-    .unwrap();
+    let expected = if works { EngineKind::Uring } else { EngineKind::Pool };
+    with_engine(EngineKind::Auto, async |rig: &mut Rig| assert_eq!(rig.engine.kind(), expected)).unwrap();
 }
 
 #[test]
@@ -605,16 +369,8 @@ fn memory_and_files_may_be_shared_between_threads() {
 
 /// Forbids some of io_uring's system calls to the calling thread and those it starts, as container runtimes do.
 fn forbid_io_uring(calls: [u32; 3]) {
-    let statement = |code: u32, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    };
-    let equals = |k: u32, jt: u8| libc::sock_filter {
-        jt,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
-    };
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let equals = |k: u32, jt: u8| libc::sock_filter { jt, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k) };
     let mut program = [
         // The system call's number is the first word of what the filter sees.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
@@ -622,22 +378,13 @@ fn forbid_io_uring(calls: [u32; 3]) {
         equals(calls[1], 2),
         equals(calls[2], 1),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
-        ),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
     ];
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: both calls change only this thread's own privileges; the program is complete and outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
-            0
-        );
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
     }
 }
 
@@ -645,16 +392,9 @@ fn forbid_io_uring(calls: [u32; 3]) {
 fn where_io_uring_is_forbidden_the_workers_take_over() {
     let (setup, enter, register) = (425, 426, 427);
     // All of it, as usual; and each alone, where setting a ring up may still work.
-    for calls in [
-        [setup, enter, register],
-        [setup; 3],
-        [enter; 3],
-        [register; 3],
-    ] {
+    for calls in [[setup, enter, register], [setup; 3], [enter; 3], [register; 3]] {
         // A filter binds one thread and its children: the other tests keep their ring.
-        std::thread::spawn(move || works_without_ring(calls))
-            .join()
-            .unwrap();
+        std::thread::spawn(move || works_without_ring(calls)).join().unwrap();
     }
 }
 
@@ -666,12 +406,7 @@ fn works_without_ring(forbidden: [u32; 3]) {
         assert_eq!(rig.engine.kind(), EngineKind::Pool);
         let file = rig.volume(1 << 20);
         for offset in (0..1 << 20).step_by(64 << 10) {
-            rig.engine.submit(
-                offset,
-                &file,
-                write(offset, &filled(64 << 10, 7)),
-                Inline::Allowed,
-            );
+            rig.engine.submit(offset, &file, write(offset, &filled(64 << 10, 7)), Inline::Allowed);
         }
         rig.engine.kick();
         let mut done = 0;
@@ -682,12 +417,7 @@ fn works_without_ring(forbidden: [u32; 3]) {
             }
         }
         rig.done(&file, DiskOp::Flush).await;
-        assert!(
-            rig.read(&file, 0, 1 << 20)
-                .await
-                .iter()
-                .all(|byte| *byte == 7)
-        );
+        assert!(rig.read(&file, 0, 1 << 20).await.iter().all(|byte| *byte == 7));
     })
     .unwrap();
 }

@@ -50,19 +50,8 @@ fn a_file_shows_every_write_and_replacement() {
     assert!(matches!(changed(&path, &before), Changed::Replaced { .. }));
 
     let before = take(&path);
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(2 << 20)
-        .unwrap();
-    assert_eq!(
-        changed(&path, &before),
-        Changed::Size {
-            was_bytes: 1 << 20,
-            is_bytes: 2 << 20
-        }
-    );
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+    assert_eq!(changed(&path, &before), Changed::Size { was_bytes: 1 << 20, is_bytes: 2 << 20 });
 }
 
 #[test]
@@ -80,26 +69,12 @@ fn our_own_direct_writes_are_seen_and_leave_a_stable_fingerprint() {
         let empty = Fingerprint::take(&file, SEED).unwrap();
         for offset in [0, 2 << 20] {
             let parts = Part::Meta(vec![9; 4096]).into();
-            rig.done(
-                &file,
-                DiskOp::Write {
-                    offset,
-                    parts,
-                    dsync: false,
-                },
-            )
-            .await;
+            rig.done(&file, DiskOp::Write { offset, parts, dsync: false }).await;
             rig.done(&file, DiskOp::Flush).await;
         }
         let after = Fingerprint::take(&file, SEED).unwrap();
-        assert!(matches!(
-            compare(&empty, &after),
-            Err(Changed::Written { .. })
-        ));
-        assert_ne!(
-            empty.to_string().split("content").last(),
-            after.to_string().split("content").last()
-        );
+        assert!(matches!(compare(&empty, &after), Err(Changed::Written { .. })));
+        assert_ne!(empty.to_string().split("content").last(), after.to_string().split("content").last());
         drop(file);
         assert_eq!(compare(&after, &take(&device.path)), Ok(()));
     });
@@ -117,32 +92,14 @@ fn a_device_shows_a_mount_and_a_write() {
     run("mkfs.ext4", &["-q", device.path.to_str().unwrap()]).unwrap();
     let before = take(&device.path);
     assert_eq!(compare(&before, &take(&device.path)), Ok(()));
-    drop(Mount::new(
-        &directory.path().join("mount"),
-        &[device.path.to_str().unwrap()],
-    ));
-    assert!(matches!(
-        changed(&device.path, &before),
-        Changed::Written { .. }
-    ));
+    drop(Mount::new(&directory.path().join("mount"), &[device.path.to_str().unwrap()]));
+    assert!(matches!(changed(&device.path, &before), Changed::Written { .. }));
 
     let before = take(&device.path);
-    let raw = std::fs::File::options()
-        .write(true)
-        .open(&device.path)
-        .unwrap();
+    let raw = std::fs::File::options().write(true).open(&device.path).unwrap();
     raw.write_all_at(&[0x5a; 512], (16 << 20) - 512).unwrap();
     raw.sync_all().unwrap();
-    assert!(matches!(
-        changed(&device.path, &before),
-        Changed::Written { .. }
-    ));
-    let content = |fingerprint: &Fingerprint| {
-        fingerprint
-            .to_string()
-            .split("content")
-            .last()
-            .map(str::to_string)
-    };
+    assert!(matches!(changed(&device.path, &before), Changed::Written { .. }));
+    let content = |fingerprint: &Fingerprint| fingerprint.to_string().split("content").last().map(str::to_string);
     assert_ne!(content(&before), content(&take(&device.path)));
 }

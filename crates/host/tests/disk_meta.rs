@@ -21,8 +21,7 @@ fn a_state_directory_is_made_private_and_belongs_to_one() {
     assert!(matches!(error, OpenError::Locked { .. }));
     let sentence = error.to_string();
     assert!(
-        sentence.contains(path.to_str().unwrap())
-            && sentence.contains(&std::process::id().to_string()),
+        sentence.contains(path.to_str().unwrap()) && sentence.contains(&std::process::id().to_string()),
         "{sentence}"
     );
     drop(state);
@@ -34,10 +33,7 @@ fn unfit_state_directories_are_refused() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    assert!(matches!(
-        StateDirectory::open(&file),
-        Err(OpenError::WrongKind { .. })
-    ));
+    assert!(matches!(StateDirectory::open(&file), Err(OpenError::WrongKind { .. })));
     let open = directory.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
@@ -52,27 +48,17 @@ fn full_and_read_only_state_directories_are_told() {
         return;
     }
     let directory = tempfile::tempdir_in(scratch()).unwrap();
-    let mount = Mount::new(
-        &directory.path().join("tiny"),
-        &["-t", "tmpfs", "-o", "size=64k,mode=700", "none"],
-    );
+    let mount = Mount::new(&directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=64k,mode=700", "none"]);
     let journal = mount.point.join("journal");
     let error = create_or_open_meta(&journal, 1 << 20).unwrap_err();
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
-    assert_eq!(
-        std::fs::read_dir(&mount.point).unwrap().count(),
-        0,
-        "a half-made file stays behind"
-    );
+    assert_eq!(std::fs::read_dir(&mount.point).unwrap().count(), 0, "a half-made file stays behind");
     let filler = vec![1; 64 << 10];
     std::fs::write(mount.point.join("filler"), &filler).unwrap();
     let error = StateDirectory::open(&mount.point).unwrap_err();
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
     mount.remount("ro");
-    for error in [
-        StateDirectory::open(&mount.point).unwrap_err(),
-        create_or_open_meta(&journal, 512).unwrap_err(),
-    ] {
+    for error in [StateDirectory::open(&mount.point).unwrap_err(), create_or_open_meta(&journal, 512).unwrap_err()] {
         assert!(matches!(error, OpenError::ReadOnly(_)), "{error}");
     }
 }
@@ -90,48 +76,19 @@ fn a_state_file_is_made_whole_and_keeps_its_content() {
         assert_eq!(facts.mode() & 0o777, 0o600);
         assert!(facts.blocks() * 512 >= size, "not allocated");
         // Written, not merely reserved: reserved space would still show as a hole.
-        assert_eq!(
-            block_status(&file, 0, size, 9).unwrap(),
-            [Run {
-                length: size,
-                hole: false
-            }]
-        );
+        assert_eq!(block_status(&file, 0, size, 9).unwrap(), [Run { length: size, hole: false }]);
         assert!(is_zero(&rig.read(&file, 0, size as usize).await));
         let parts = vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])].into();
-        rig.done(
-            &file,
-            DiskOp::Write {
-                offset: 1024,
-                parts,
-                dsync: true,
-            },
-        )
-        .await;
-        assert!(matches!(
-            create_or_open_meta(&path, size),
-            Err(OpenError::Locked { .. })
-        ));
+        rig.done(&file, DiskOp::Write { offset: 1024, parts, dsync: true }).await;
+        assert!(matches!(create_or_open_meta(&path, size), Err(OpenError::Locked { .. })));
         drop(file);
         let meta = create_or_open_meta(&path, size).unwrap();
         assert!(!meta.created);
         let file = std::sync::Arc::new(meta.file);
-        assert_eq!(
-            rig.read(&file, 1024, 1024).await[..],
-            [[1; 512], [2; 512]].concat()[..]
-        );
+        assert_eq!(rig.read(&file, 1024, 1024).await[..], [[1; 512], [2; 512]].concat()[..]);
         drop(file);
         let error = create_or_open_meta(&path, 4096).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                OpenError::WrongSize {
-                    expected_bytes: 4096,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::WrongSize { expected_bytes: 4096, .. }), "{error}");
     });
 }
 
@@ -152,21 +109,12 @@ fn what_is_no_state_file_is_refused() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
     let at = |name: &str| directory.path().join(name);
     assert!(matches!(open_meta(&at("none")), Err(OpenError::Missing(_))));
-    assert!(matches!(
-        open_meta(directory.path()),
-        Err(OpenError::WrongKind { .. })
-    ));
+    assert!(matches!(open_meta(directory.path()), Err(OpenError::WrongKind { .. })));
     std::fs::write(at("target"), [0; 512]).unwrap();
     std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
-    assert!(matches!(
-        open_meta(&at("link")),
-        Err(OpenError::WrongKind { .. })
-    ));
+    assert!(matches!(open_meta(&at("link")), Err(OpenError::WrongKind { .. })));
     std::fs::write(at("odd"), [0; 100]).unwrap();
-    assert!(matches!(
-        open_meta(&at("odd")),
-        Err(OpenError::OddSize { .. })
-    ));
+    assert!(matches!(open_meta(&at("odd")), Err(OpenError::OddSize { .. })));
     let missing = create_or_open_meta(&at("none/journal"), 512).unwrap_err();
     assert!(matches!(missing, OpenError::Missing(_)), "{missing}");
 }

@@ -19,19 +19,12 @@ fn open(path: &Path) -> Result<File, OpenError> {
 /// Opens what must be refused; the sentence must name the path.
 fn refusal(path: &Path) -> OpenError {
     let error = open(path).unwrap_err();
-    assert!(
-        error.to_string().contains(path.to_str().unwrap()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     error
 }
 
 fn write(offset: u64, length: usize, byte: u8) -> DiskOp {
-    DiskOp::Write {
-        offset,
-        parts: Part::Meta(vec![byte; length]).into(),
-        dsync: false,
-    }
+    DiskOp::Write { offset, parts: Part::Meta(vec![byte; length]).into(), dsync: false }
 }
 
 #[test]
@@ -40,37 +33,15 @@ fn what_is_no_volume_is_refused() {
     let at = |name: &str| directory.path().join(name);
     assert!(matches!(refusal(&at("none")), OpenError::Missing(_)));
     assert!(matches!(refusal(&at("none/below")), OpenError::Missing(_)));
-    assert!(matches!(
-        refusal(directory.path()),
-        OpenError::WrongKind {
-            what: "a directory",
-            ..
-        }
-    ));
-    assert!(matches!(
-        refusal(Path::new("/dev/null")),
-        OpenError::WrongKind {
-            what: "a character device",
-            ..
-        }
-    ));
+    assert!(matches!(refusal(directory.path()), OpenError::WrongKind { what: "a directory", .. }));
+    assert!(matches!(refusal(Path::new("/dev/null")), OpenError::WrongKind { what: "a character device", .. }));
     run("mkfifo", &[at("pipe").to_str().unwrap()]).unwrap();
-    assert!(matches!(
-        refusal(&at("pipe")),
-        OpenError::WrongKind { what: "a pipe", .. }
-    ));
+    assert!(matches!(refusal(&at("pipe")), OpenError::WrongKind { what: "a pipe", .. }));
     sparse(&at("empty"), 0);
     assert!(matches!(refusal(&at("empty")), OpenError::Empty(_)));
     sparse(&at("odd"), 1000);
     let odd = refusal(&at("odd"));
-    assert!(matches!(
-        odd,
-        OpenError::OddSize {
-            size_bytes: 1000,
-            block_bytes: 512,
-            ..
-        }
-    ));
+    assert!(matches!(odd, OpenError::OddSize { size_bytes: 1000, block_bytes: 512, .. }));
     assert!(odd.to_string().contains("1024"), "{odd}");
 }
 
@@ -83,14 +54,7 @@ fn a_file_is_described_and_known_under_any_name() {
     std::os::unix::fs::symlink(at("one"), at("symbolic")).unwrap();
     std::fs::hard_link(at("one"), at("hard")).unwrap();
     let file = open(&at("one")).unwrap();
-    assert_eq!(
-        (
-            file.size_bytes(),
-            file.logical_block(),
-            file.physical_block()
-        ),
-        (1536, 512, 4096)
-    );
+    assert_eq!((file.size_bytes(), file.logical_block(), file.physical_block()), (1536, 512, 4096));
     assert!(!file.is_block_device());
     for name in ["one", "symbolic", "hard"] {
         assert_eq!(identity(&at(name)).unwrap(), file.identity());
@@ -116,18 +80,8 @@ fn a_file_is_locked_against_others_in_both_ways_and_freed() {
     run("flock", &["--nonblock", path.to_str().unwrap(), "true"]).unwrap();
     open(&path).unwrap();
     // An emulator knows only locks on ranges.
-    let emulator = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
-    let range = libc::flock {
-        l_type: libc::F_RDLCK as i16,
-        l_whence: 0,
-        l_start: 100,
-        l_len: 1,
-        l_pid: 0,
-    };
+    let emulator = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let range = libc::flock { l_type: libc::F_RDLCK as i16, l_whence: 0, l_start: 100, l_len: 1, l_pid: 0 };
     // SAFETY: the descriptor is open and the structure complete; the call only reads it.
     let taken = unsafe { libc::fcntl(emulator.as_raw_fd(), libc::F_OFD_SETLK, &range) };
     assert_eq!(taken, 0);
@@ -146,14 +100,8 @@ fn the_backing_file_of_a_loop_device_is_refused() {
     sparse(&path, 1 << 20);
     let device = LoopDevice::new(&path, &[]);
     let error = refusal(&path);
-    assert!(
-        matches!(&error, OpenError::LoopBacking { device: found, .. } if *found == device.path),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("mounted or used elsewhere"),
-        "{error}"
-    );
+    assert!(matches!(&error, OpenError::LoopBacking { device: found, .. } if *found == device.path), "{error}");
+    assert!(error.to_string().contains("mounted or used elsewhere"), "{error}");
     device.detach();
     open(&path).unwrap();
 }
@@ -179,54 +127,21 @@ fn a_block_device_is_held_exclusively_and_works() {
             rig.done(&file, write(u64::from(sector), block, 2)).await;
             rig.done(&file, DiskOp::Flush).await;
             let read = rig.read(&file, 0, 4 * block).await;
-            let expected: Vec<u8> = [1, 2, 1, 1]
-                .into_iter()
-                .flat_map(|byte| vec![byte; block])
-                .collect();
+            let expected: Vec<u8> = [1, 2, 1, 1].into_iter().flat_map(|byte| vec![byte; block]).collect();
             assert_eq!(read[..], expected[..]);
             let half = u64::from(sector / 2);
-            assert_eq!(
-                rig.run(&file, write(half, block, 1))
-                    .await
-                    .unwrap_err()
-                    .kind,
-                ErrorKind::Invalid
-            );
+            assert_eq!(rig.run(&file, write(half, block, 1)).await.unwrap_err().kind, ErrorKind::Invalid);
             for no_hole in [false, true] {
                 rig.done(&file, write(0, 1 << 20, 3)).await;
                 let (offset, length) = (u64::from(sector), (512 << 10) + u64::from(sector));
-                rig.done(
-                    &file,
-                    DiskOp::Zero {
-                        offset,
-                        length,
-                        no_hole,
-                    },
-                )
-                .await;
+                rig.done(&file, DiskOp::Zero { offset, length, no_hole }).await;
                 let read = rig.read(&file, 0, 1 << 20).await;
                 let end = (offset + length) as usize;
                 assert!(is_zero(&read[block..end]));
-                assert!(
-                    read[..block]
-                        .iter()
-                        .chain(&read[end..])
-                        .all(|byte| *byte == 3)
-                );
+                assert!(read[..block].iter().chain(&read[end..]).all(|byte| *byte == 3));
             }
-            let status = rig
-                .run(
-                    &file,
-                    DiskOp::BlockStatus {
-                        offset: 0,
-                        length: 8 << 20,
-                        runs_max: 9,
-                    },
-                )
-                .await;
-            assert!(
-                matches!(status, Ok(Answer::Runs(runs)) if runs == [Run { length: 8 << 20, hole: false }])
-            );
+            let status = rig.run(&file, DiskOp::BlockStatus { offset: 0, length: 8 << 20, runs_max: 9 }).await;
+            assert!(matches!(status, Ok(Answer::Runs(runs)) if runs == [Run { length: 8 << 20, hole: false }]));
         });
     }
 }
@@ -258,26 +173,14 @@ fn a_mounted_device_is_refused_with_its_mount_point() {
     sparse(&backing, 16 << 20);
     let device = LoopDevice::new(&backing, &[]);
     run("mkfs.ext4", &["-q", device.path.to_str().unwrap()]).unwrap();
-    let mount = Mount::new(
-        &directory.path().join("a mount"),
-        &[device.path.to_str().unwrap()],
-    );
+    let mount = Mount::new(&directory.path().join("a mount"), &[device.path.to_str().unwrap()]);
     let error = refusal(&device.path);
-    assert!(
-        matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()),
-        "{error}"
-    );
+    assert!(matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()), "{error}");
     drop(mount);
     let held = open(&device.path).unwrap();
     // While it is ours the kernel refuses to mount it.
     let point = directory.path().join("a mount");
-    assert!(
-        run(
-            "mount",
-            &[device.path.to_str().unwrap(), point.to_str().unwrap()]
-        )
-        .is_err()
-    );
+    assert!(run("mount", &[device.path.to_str().unwrap(), point.to_str().unwrap()]).is_err());
     drop(held);
 }
 
@@ -291,13 +194,8 @@ fn a_disk_with_a_mounted_partition_is_refused() {
     sparse(&backing, 32 << 20);
     let device = LoopDevice::new(&backing, &["--partscan"]);
     // Told to the kernel directly: not every kernel can read partition tables.
-    run(
-        "addpart",
-        &[device.path.to_str().unwrap(), "1", "2048", "32768"],
-    )
-    .unwrap();
-    let number =
-        std::fs::read_to_string(format!("/sys/block/{0}/{0}p1/dev", device.name())).unwrap();
+    run("addpart", &[device.path.to_str().unwrap(), "1", "2048", "32768"]).unwrap();
+    let number = std::fs::read_to_string(format!("/sys/block/{0}/{0}p1/dev", device.name())).unwrap();
     let (major, minor) = number.trim().split_once(':').unwrap();
     let partition = directory.path().join("partition");
     let partition = partition.to_str().unwrap();
@@ -305,10 +203,7 @@ fn a_disk_with_a_mounted_partition_is_refused() {
     run("mkfs.ext4", &["-q", partition]).unwrap();
     let mount = Mount::new(&directory.path().join("mount"), &[partition]);
     let error = refusal(&device.path);
-    assert!(
-        matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()),
-        "{error}"
-    );
+    assert!(matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()), "{error}");
 }
 
 #[test]
@@ -320,15 +215,8 @@ fn a_file_on_large_sectors_takes_small_requests_too() {
         let backing = rig.directory.path().join("backing");
         sparse(&backing, 32 << 20);
         let device = LoopDevice::new(&backing, &["--sector-size", "4096"]);
-        run(
-            "mkfs.ext4",
-            &["-q", "-b", "4096", device.path.to_str().unwrap()],
-        )
-        .unwrap();
-        let mount = Mount::new(
-            &rig.directory.path().join("mount"),
-            &[device.path.to_str().unwrap()],
-        );
+        run("mkfs.ext4", &["-q", "-b", "4096", device.path.to_str().unwrap()]).unwrap();
+        let mount = Mount::new(&rig.directory.path().join("mount"), &[device.path.to_str().unwrap()]);
         let path = mount.point.join("volume");
         sparse(&path, (1 << 20) + 512);
         let file = Arc::new(open(&path).unwrap());
@@ -338,26 +226,13 @@ fn a_file_on_large_sectors_takes_small_requests_too() {
         rig.done(&file, write(512, 512, 2)).await;
         rig.done(&file, write(4096, 4096, 3)).await;
         rig.done(&file, write(1 << 20, 512, 4)).await;
-        rig.done(
-            &file,
-            DiskOp::Zero {
-                offset: 1024,
-                length: 512,
-                no_hole: false,
-            },
-        )
-        .await;
+        rig.done(&file, DiskOp::Zero { offset: 1024, length: 512, no_hole: false }).await;
         rig.done(&file, DiskOp::Flush).await;
         let read = rig.read(&file, 0, 8192).await;
-        let expected: Vec<u8> = [(1, 512), (2, 512), (0, 512), (1, 2560), (3, 4096)]
-            .iter()
-            .flat_map(|(byte, n)| vec![*byte; *n])
-            .collect();
+        let expected: Vec<u8> =
+            [(1, 512), (2, 512), (0, 512), (1, 2560), (3, 4096)].iter().flat_map(|(byte, n)| vec![*byte; *n]).collect();
         assert_eq!(read[..], expected[..]);
-        assert_eq!(
-            rig.read(&file, (1 << 20) - 512, 1024).await[..],
-            [[0; 512], [4; 512]].concat()[..]
-        );
+        assert_eq!(rig.read(&file, (1 << 20) - 512, 1024).await[..], [[0; 512], [4; 512]].concat()[..]);
     });
 }
 
@@ -367,19 +242,12 @@ fn full_file_systems_and_failing_devices_are_told_apart() {
         return;
     }
     on_both(async |rig: &mut Rig| {
-        let mount = Mount::new(
-            &rig.directory.path().join("tiny"),
-            &["-t", "tmpfs", "-o", "size=1m", "none"],
-        );
+        let mount = Mount::new(&rig.directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=1m", "none"]);
         let path = mount.point.join("volume");
         sparse(&path, 8 << 20);
         let file = Arc::new(open(&path).unwrap());
         let error = rig.run(&file, write(0, 4 << 20, 1)).await.unwrap_err();
-        assert_eq!(
-            (error.kind, error.errno),
-            (ErrorKind::NoSpace, libc::ENOSPC),
-            "{error}"
-        );
+        assert_eq!((error.kind, error.errno), (ErrorKind::NoSpace, libc::ENOSPC), "{error}");
         drop(file);
         // A device that has lost the ground below it: its writes fail, as they do on a dying disk.
         let backing = mount.point.join("backing");
@@ -387,25 +255,11 @@ fn full_file_systems_and_failing_devices_are_told_apart() {
         let device = LoopDevice::new(&backing, &[]);
         let file = Arc::new(open(&device.path).unwrap());
         let error = rig.run(&file, write(0, 4 << 20, 1)).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::Io | ErrorKind::NoSpace),
-            "{error}"
-        );
+        assert!(matches!(error.kind, ErrorKind::Io | ErrorKind::NoSpace), "{error}");
         let sentence = error.to_string();
-        assert!(
-            sentence.starts_with(&format!("write failed on {}", device.path.display())),
-            "{sentence}"
-        );
+        assert!(sentence.starts_with(&format!("write failed on {}", device.path.display())), "{sentence}");
         // What failed once does not poison the next request.
-        let answer = rig
-            .run(
-                &file,
-                DiskOp::Read {
-                    offset: 4 << 20,
-                    buffer: Buffer::detached(4096),
-                },
-            )
-            .await;
+        let answer = rig.run(&file, DiskOp::Read { offset: 4 << 20, buffer: Buffer::detached(4096) }).await;
         assert!(matches!(answer, Ok(Answer::Data(_))));
     });
 }

@@ -28,7 +28,7 @@ pub struct Disk {
 
 impl Disk {
     pub fn new(content: Vec<u8>) -> Disk {
-        assert!(content.len() % SECTOR == 0);
+        assert!(content.len().is_multiple_of(SECTOR));
         Disk { view: content.clone(), durable: content, volatile: BTreeMap::new(), completions: 0, writes: 0 }
     }
 
@@ -38,7 +38,10 @@ impl Disk {
 
     /// A write is under way: a power loss from now on may leave any of its sectors.
     pub fn begin_write(&mut self, offset: u64, data: &[u8]) -> u64 {
-        assert!(offset as usize % SECTOR == 0 && data.len() % SECTOR == 0, "writes are whole sectors");
+        assert!(
+            (offset as usize).is_multiple_of(SECTOR) && data.len().is_multiple_of(SECTOR),
+            "writes are whole sectors"
+        );
         assert!(offset as usize + data.len() <= self.durable.len(), "a write past the end of the disk");
         self.writes += 1;
         for (i, chunk) in data.chunks(SECTOR).enumerate() {

@@ -35,9 +35,18 @@ const RECENT: usize = 16;
 /// A client's request.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    Write { volume: VolumeId, offset: u64, length: u64, fill: Fill, fua: bool },
+    Write {
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        fill: Fill,
+        fua: bool,
+    },
     /// `covers`: per sector the newest write acknowledged before the flush was asked for.
-    Flush { volume: VolumeId, covers: Vec<Option<u64>> },
+    Flush {
+        volume: VolumeId,
+        covers: Vec<Option<u64>>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -253,7 +262,10 @@ impl Judge {
         }
         // Rule 4: issued after an acknowledgement means a higher number.
         if first <= p.issued_after_acked {
-            return Err(Violation(format!("number {} is not above {}, acknowledged before", first.0, p.issued_after_acked.0)));
+            return Err(Violation(format!(
+                "number {} is not above {}, acknowledged before",
+                first.0, p.issued_after_acked.0
+            )));
         }
         run.last = last;
         run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill });
@@ -292,7 +304,10 @@ impl Judge {
             wild: BTreeSet::new(),
         };
         if g.runs.insert(key, run).is_some() {
-            return Err(Violation(format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation)));
+            return Err(Violation(format!(
+                "incarnation {} of generation {} was taken twice",
+                at.incarnation.0, at.generation
+            )));
         }
         g.current = Some((node, key));
         g.state = State::Logging;
@@ -308,7 +323,8 @@ impl Judge {
         let Some(run) = g.runs.get(&key) else {
             return Err(Violation(format!("the secondary claims a run that never was: {at:?}")));
         };
-        let newest_promise = g.runs.iter().filter(|(k, r)| k.0 == key.0 && r.promised > Seq::NONE).max_by_key(|(k, _)| k.1);
+        let newest_promise =
+            g.runs.iter().filter(|(k, r)| k.0 == key.0 && r.promised > Seq::NONE).max_by_key(|(k, _)| k.1);
         if let Some((promised_key, promised_run)) = newest_promise {
             let kept = (key.1, at.seq) >= (promised_key.1, promised_run.promised);
             if !kept {
@@ -386,7 +402,8 @@ impl GroupJudge {
                 if known && !wild && !before_ok && !version_ok {
                     return Err(Violation(format!(
                         "the primary's volume {volume} sector {index} lost what an acknowledged flush covered: it may hold {:?}, it holds {:?}",
-                        sector.versions, u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
+                        sector.versions,
+                        u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
                     )));
                 }
             }
@@ -421,7 +438,10 @@ impl Run {
                 let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
                 return Err(Violation(format!(
                     "the secondary is not the prefix up to {}: volume {} sector {sector} holds write {}, not {}",
-                    at.seq.0, volume.0, word(found), word(wanted)
+                    at.seq.0,
+                    volume.0,
+                    word(found),
+                    word(wanted)
                 )));
             }
         }

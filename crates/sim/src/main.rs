@@ -70,10 +70,17 @@ fn many(from: u64, to: u64) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
     let mut results: Vec<(u64, Verdict, Tally)> = Vec::new();
     std::thread::scope(|scope| {
-        let run = |t: u64| move || (from..to).filter(|s| s % threads == t).map(|s| {
-            let (verdict, tally) = judged(s, false);
-            (s, verdict, tally)
-        }).collect::<Vec<_>>();
+        let run = |t: u64| {
+            move || {
+                (from..to)
+                    .filter(|s| s % threads == t)
+                    .map(|s| {
+                        let (verdict, tally) = judged(s, false);
+                        (s, verdict, tally)
+                    })
+                    .collect::<Vec<_>>()
+            }
+        };
         let workers: Vec<_> = (0..threads).map(|t| scope.spawn(run(t))).collect();
         results = workers.into_iter().filter_map(|w| w.join().ok()).flatten().collect();
     });
@@ -90,6 +97,10 @@ fn many(from: u64, to: u64) -> ExitCode {
         worst = if worst == 0 { code(verdict) } else { worst.min(code(verdict)) };
     }
     print_tally(&sum, results.len() as u64);
+    if let Some((seed, ..)) = results.iter().find(|(_, v, _)| !matches!(v, Verdict::Well)) {
+        println!("the transitions of seed {seed}:");
+        let _ = judged(*seed, true);
+    }
     let failed = results.iter().filter(|(_, v, _)| !matches!(v, Verdict::Well)).count();
     if worst == 0 && to - from >= SEEDS_FOR_MARKS && !all_marks_hit(&sum.marks) {
         worst = 5;

@@ -15,10 +15,16 @@ use crate::world::{Event, World};
 pub enum Plan {
     None,
     /// Demote the primary, then promote the other.
-    SwitchDemote { asked: Option<CommandId> },
-    SwitchPromote { asked: Option<CommandId> },
+    SwitchDemote {
+        asked: Option<CommandId>,
+    },
+    SwitchPromote {
+        asked: Option<CommandId>,
+    },
     /// The primary is gone: promote the other by force.
-    FailOver { asked: Option<CommandId> },
+    FailOver {
+        asked: Option<CommandId>,
+    },
 }
 
 pub struct Operator {
@@ -46,7 +52,7 @@ impl Operator {
             wait_limit: Duration::from_millis(options.wait_limit_ms),
             autosync: true,
             queue_bytes: options.queue_bytes,
-            queue_items: if options.seed % 3 == 0 { 200 } else { 100_000 },
+            queue_items: if options.seed.is_multiple_of(3) { 200 } else { 100_000 },
         };
         let groups = (0..options.groups).map(GroupId);
         Operator {
@@ -165,7 +171,8 @@ impl World {
         if first || self.rng.percent(30) || self.healing {
             let related = s.identity.generation == p.identity.generation;
             let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
-            let full = !related && !(handed && s.identity.position == p.identity.parent);
+            let covered = related || (handed && s.identity.position == p.identity.parent);
+            let full = !covered;
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);
             }
@@ -225,7 +232,7 @@ impl World {
         if role(self, primary) == Some(Role::Primary) || role(self, other) == Some(Role::Primary) {
             return Plan::None;
         }
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         if self.rng.percent(70) && self.nodes[other].up() {
             let asked = self.command(other, group, Command::Promote { force: false, entropy });
             return Plan::SwitchPromote { asked: Some(asked) };
@@ -243,7 +250,7 @@ impl World {
         if self.nodes[primary].up() || !self.nodes[other].up() {
             return Plan::None;
         }
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
         Plan::FailOver { asked: Some(asked) }
     }

@@ -7,12 +7,12 @@ impl Rng {
         // A seed of zero would stay zero.
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
         (0..4).for_each(|_| {
-            rng.next();
+            rng.draw();
         });
         rng
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,7 +21,7 @@ impl Rng {
 
     /// In `0..bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound.max(1)
+        (self.draw() >> 11) % bound.max(1)
     }
 
     pub fn between(&mut self, low: u64, high: u64) -> u64 {

@@ -134,17 +134,7 @@ impl World {
                 let mode = *self.rng.pick(&engine::state::Mode::ALL);
                 self.set_mode(group, mode);
             }
-            Fault::Switchover if calm => {
-                self.operator.plans.insert(group, Plan::SwitchDemote { asked: None });
-            }
-            Fault::Failover if calm => {
-                let power = self.rng.percent(50);
-                self.crash(primary, power, 4 * SECOND + down);
-                if power && self.rng.percent(50) {
-                    self.crash(secondary, true, SECOND / 10);
-                }
-                self.operator.plans.insert(group, Plan::FailOver { asked: None });
-            }
+            Fault::Switchover | Fault::Failover if calm => self.change_primary(group, fault),
             Fault::Switchover | Fault::Failover => {}
             Fault::OperatorLogging => {
                 self.command(primary, group, engine::Command::Logging);
@@ -153,6 +143,21 @@ impl World {
                 self.command(primary, group, engine::Command::Sync { full: true });
             }
         }
+    }
+
+    fn change_primary(&mut self, group: GroupId, fault: Fault) {
+        let primary = self.operator.authority(group);
+        if fault == Fault::Switchover {
+            self.operator.plans.insert(group, Plan::SwitchDemote { asked: None });
+            return;
+        }
+        let power = self.rng.percent(50);
+        let down = self.rng.between(4 * SECOND, 7 * SECOND);
+        self.crash(primary, power, down);
+        if power && self.rng.percent(50) {
+            self.crash(1 - primary, true, SECOND / 10);
+        }
+        self.operator.plans.insert(group, Plan::FailOver { asked: None });
     }
 
     fn cut(&mut self, passes: [bool; 2]) {

@@ -208,11 +208,10 @@ impl World {
 
     pub fn boot(&mut self, node: usize) {
         let groups = (0..self.options.groups).map(|g| self.group_config(node, g)).collect();
-        let config =
-            NodeConfig { node: NodeId(node as u16), groups, link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+        let config = NodeConfig { node: NodeId(node as u16), groups, link_timeout: limits::LINK_TIMEOUT_DEFAULT };
         let mut engine = Box::new(Node::new(config));
         engine.trace(true);
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         let sim = &mut self.nodes[node];
         sim.engine = Some(engine);
         sim.boot += 1;
@@ -326,7 +325,11 @@ impl World {
             }
             Output::Serve { group, open } => {
                 let serving = &mut self.nodes[node].serving;
-                if open { serving.insert(group) } else { serving.remove(&group) };
+                if open {
+                    serving.insert(group)
+                } else {
+                    serving.remove(&group)
+                };
                 if open {
                     self.primary_opens(node, group);
                 }
@@ -485,7 +488,7 @@ impl World {
     pub fn connect(&mut self) {
         let id = self.next_connection;
         self.next_connection += 1;
-        let session = self.rng.next();
+        let session = self.rng.draw();
         self.connections.insert(id, Connection::new(id, session));
         let delay = self.path.delay_ns;
         self.schedule(2 * delay, Event::ConnectionUp { connection: id, end: 1 });

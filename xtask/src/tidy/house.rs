@@ -12,12 +12,14 @@ enum May<'a> {
     OfOurs(&'a [&'a str]),
 }
 
-/// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships.
+/// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships; `witness` judges and
+/// therefore shares nothing.
 const ARROWS: &[(&str, May)] = &[
     ("engine", May::Only(&["crc32c"])),
     ("sim", May::Only(&["engine"])),
     ("host", May::OfOurs(&["engine"])),
-    ("farshore", May::OfOurs(&["engine", "host"])),
+    ("witness", May::Only(&[])),
+    ("farshore", May::OfOurs(&["engine", "host", "witness"])),
     ("xtask", May::OfOurs(&[])),
 ];
 
@@ -150,9 +152,14 @@ mod tests {
             known("xtask", &["clap"]),
         ];
         assert_eq!(check_arrows(&sound), []);
-        for (name, dependency) in
-            [("engine", "log"), ("engine", "host"), ("sim", "rand"), ("host", "farshore"), ("xtask", "engine")]
-        {
+        for (name, dependency) in [
+            ("engine", "log"),
+            ("engine", "host"),
+            ("sim", "rand"),
+            ("host", "farshore"),
+            ("xtask", "engine"),
+            ("witness", "engine"),
+        ] {
             assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
         }
         assert_eq!(check_arrows(&[known("extra", &[])]).len(), 1);

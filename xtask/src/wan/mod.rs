@@ -18,7 +18,7 @@ mod netns;
 mod packet;
 mod pipe;
 mod ring;
-mod sys;
+pub mod sys;
 mod units;
 
 use anyhow::{Result, ensure};

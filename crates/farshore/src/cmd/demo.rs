@@ -1,9 +1,42 @@
-//! `demo`.
+//! `demo`: plays [`crate::demo`] and says by its exit code how it ended.
 
-use super::{Failure, Outcome};
+use clap::Parser;
 
-/// # Errors
-/// Always: this build has no demo yet.
-pub fn run(_arguments: &[String]) -> Outcome {
-    Err(Failure::from("demo is not built yet in this version"))
+use super::{Exit, Failure, Outcome};
+use crate::demo::{self, Ending, Interrupted, Options};
+
+/// What shells report of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+pub fn run(arguments: &[String]) -> Outcome {
+    let words = std::iter::once("farshore demo").chain(arguments.iter().map(String::as_str));
+    let options = match Options::try_parse_from(words) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Done }.into());
+        }
+    };
+    match demo::run(&options) {
+        Ok(Ending::AsPromised) => Ok(Exit::Done.into()),
+        Ok(Ending::Slow) => Ok(Exit::Warning.into()),
+        Ok(Ending::Broken) => Ok(Exit::Failed.into()),
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("farshore: {error}");
+            Ok(INTERRUPTED.into())
+        }
+        Err(error) => Err(Failure::from(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
 }

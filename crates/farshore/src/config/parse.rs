@@ -38,7 +38,7 @@ const GROUP_KEYS: [&str; 11] = [
 ];
 const QUEUE_KEYS: [&str; 2] = ["memory", "items"];
 /// Keys of a volume beside node names, so a node may not be called so.
-const VOLUME_KEYS: [&str; 1] = ["model_latency"];
+const VOLUME_KEYS: [&str; 2] = ["direct", "model_latency"];
 
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -307,7 +307,8 @@ fn read_volume<'t>(
             }
         }
     }
-    Volume { name, devices, model_latency }
+    let direct = sheet.flag(section, "direct").unwrap_or(true);
+    Volume { name, devices, direct, model_latency }
 }
 
 fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {

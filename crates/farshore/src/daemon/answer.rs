@@ -92,7 +92,9 @@ impl Desk {
             .keys()
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
             .collect();
-        Ok(Reply::Ok { message: format!("{name}: {}", told.join(", ")), warnings })
+        let peer = group.peer_of(&self.node).map_or_else(|| "the peer".to_string(), |peer| peer.to_string());
+        let message = format!("{name}: {} (on this node; {peer} keeps its own, set it there too)", told.join(", "));
+        Ok(Reply::Ok { message, warnings })
     }
 
     fn find(&self, name: &str) -> Result<(GroupId, &Group), Reply> {

@@ -27,10 +27,9 @@ fn by_name(text: &str) -> BTreeMap<String, String> {
     let mut groups = BTreeMap::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest[1..].find("\nfarshore-group/").map_or(rest.len(), |at| at + 2);
-        // A text from a peer may cut a character in two here.
-        let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
-        let (group, behind) = rest.split_at(end);
+        // A head at the very start is this group's own.
+        let next = rest.match_indices("\nfarshore-group/").map(|(at, _)| at + 1).find(|at| *at > 1);
+        let (group, behind) = rest.split_at(next.unwrap_or(rest.len()));
         let name = group.lines().nth(1).unwrap_or_default();
         groups.insert(name.to_owned(), group.to_owned());
         rest = behind;

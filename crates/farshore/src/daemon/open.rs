@@ -35,11 +35,11 @@ const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// All of a node's groups, open.
 pub(super) struct Opened {
-    pub groups: Vec<OpenGroup>,
-    pub seals: Seals,
+    groups: Vec<OpenGroup>,
+    seals: Seals,
 }
 
-pub(super) struct OpenGroup {
+struct OpenGroup {
     id: GroupId,
     config: Group,
     volumes: Vec<OpenVolume>,
@@ -59,7 +59,7 @@ struct OpenVolume {
 /// A sentence for every volume and file that cannot be used, in one text.
 pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let here = config.node(node).expect("the node was looked up before");
-    let patience = Patience(Instant::now() + LOCK_PATIENCE);
+    let patience = Patience::new();
     let mut problems = Vec::new();
     let mut taken = BTreeMap::new();
     let mut groups = Vec::new();
@@ -81,17 +81,20 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
         }
     }
     fail(&problems)?;
-    // From here on the volumes change: what was sealed holds no longer, also after a crash.
-    opened.seals.break_all()?;
     Ok(opened)
 }
 
 /// Until when a file may be held by somebody.
 #[derive(Clone, Copy)]
-struct Patience(Instant);
+pub(super) struct Patience(Instant);
 
 impl Patience {
-    fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    pub fn new() -> Patience {
+        Patience(Instant::now() + LOCK_PATIENCE)
+    }
+
+    /// Opens something that nobody else may hold, or says who does.
+    pub fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
         loop {
             match open() {
                 Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
@@ -137,7 +140,7 @@ fn open_one(
     taken: &mut BTreeMap<Identity, String>,
 ) -> Result<File, String> {
     let file = patience
-        .free(|| open_volume(volume.device(node), VolumeOptions::default()))
+        .free(|| open_volume(volume.device(node), VolumeOptions { buffered: !volume.direct }))
         .map_err(|error| error.to_string())?;
     let path = file.path().display().to_string();
     if let Some(other) = taken.insert(file.identity(), name.to_owned()) {
@@ -200,14 +203,14 @@ fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-/// What the data thread is given.
+/// What the data thread is given, and the seals to be set when it is at rest.
 pub(super) fn setup(
     config: &Config,
     node: &NodeName,
     overrides: &Overrides,
     secret: &Secret,
-    groups: Vec<OpenGroup>,
-) -> Setup {
+    Opened { groups, seals }: Opened,
+) -> (Setup, Arc<Seals>) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
     let queues: u64 = groups.iter().map(|group| settings(&group.config).queue_memory_bytes).sum();
@@ -220,7 +223,9 @@ pub(super) fn setup(
     }
     let link = link_setup(config, here, secret);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
-    Setup {
+    let seals = Arc::new(seals);
+    let sealed = seals.clone();
+    let setup = Setup {
         node: NodeConfig { node: node_id(config, node), groups: engine_groups, link_timeout: config.link.timeout },
         groups: setups,
         link,
@@ -230,10 +235,13 @@ pub(super) fn setup(
             FileEngine::Uring => EngineKind::Uring,
             FileEngine::Pool => EngineKind::Pool,
         },
+        // From then on the volumes change: what was sealed holds no longer, also after a crash.
+        before_writing: Box::new(move || sealed.break_all().map_err(|error| format!("{error:#}"))),
         front_bytes: bytes(FRONT_FACTOR.saturating_mul(queues).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // Doubled, because a buffer may be up to a half larger than what lies in it.
         arriving_bytes: bytes(windows.saturating_mul(2).saturating_add(largest_frames)),
-    }
+    };
+    (setup, seals)
 }
 
 fn bytes(count: u64) -> usize {

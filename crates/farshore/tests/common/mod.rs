@@ -4,13 +4,18 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub mod load;
+pub mod wan;
+
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use farshore::demo::relay::{Relay, RelayOptions};
 use serde_json::Value;
 
 /// However loaded the machine is, what takes longer has failed.
@@ -36,6 +41,13 @@ impl Node {
             Node::Far => "far",
         }
     }
+
+    pub fn other(self) -> Node {
+        match self {
+            Node::Near => Node::Far,
+            Node::Far => Node::Near,
+        }
+    }
 }
 
 /// What a pair is made of; `near` starts as primary.
@@ -59,6 +71,7 @@ impl Default for Plan<'_> {
 pub struct Pair {
     directory: tempfile::TempDir,
     daemons: [Option<Daemon>; 2],
+    relay: Option<Relay>,
 }
 
 struct Daemon(Child);
@@ -74,7 +87,7 @@ impl Drop for Daemon {
 impl Pair {
     pub fn new(plan: &Plan) -> Pair {
         let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
-        let pair = Pair { directory, daemons: [None, None] };
+        let pair = Pair { directory, daemons: [None, None], relay: None };
         let mut secret = fs::OpenOptions::new();
         let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
         std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
@@ -92,9 +105,23 @@ impl Pair {
     /// A pair whose nodes run and whose first sync is done.
     pub fn replicating(plan: &Plan) -> Pair {
         let mut pair = Pair::new(plan);
-        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-        pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+        pair.first_sync();
         pair
+    }
+
+    /// Serves both nodes and makes the first copy.
+    pub fn first_sync(&mut self) {
+        Node::BOTH.into_iter().for_each(|node| self.serve(node));
+        self.sync_fully(Node::Near);
+    }
+
+    /// A full sync to its end, from the node that is primary.
+    pub fn sync_fully(&mut self, primary: Node) {
+        self.until("the nodes have met", |pair| {
+            let (code, said) = pair.told(primary, &["sync", GROUP, "--full", "--wait"]);
+            assert!(code == 0 || said.contains("not connected"), "{said}\n{}", pair.log(primary));
+            code == 0
+        });
     }
 
     fn config_text(&self, plan: &Plan) -> String {
@@ -128,6 +155,40 @@ impl Pair {
         self.path("farshore.toml")
     }
 
+    /// What the node is served with.
+    fn config_of(&self, node: Node) -> PathBuf {
+        if self.relay.is_some() && node == Node::Far { self.path("relayed.toml") } else { self.config() }
+    }
+
+    /// Where the configuration says a node is.
+    fn address(&self, node: Node) -> SocketAddr {
+        let text = fs::read_to_string(self.config()).expect("the configuration is there");
+        let table: toml::Table = text.parse().expect("the configuration is TOML");
+        table["nodes"][node.name()]["address"].as_str().and_then(|address| address.parse().ok()).expect("an address")
+    }
+
+    /// The configuration with another address of a node, in a file of its own.
+    fn config_with_address(&self, name: &str, node: Node, address: SocketAddr) -> PathBuf {
+        let text = fs::read_to_string(self.config()).expect("the configuration is there");
+        let text = text.replace(&format!("\"{}\"", self.address(node)), &format!("\"{address}\""));
+        fs::write(self.path(name), text).expect("the configuration is written");
+        self.path(name)
+    }
+
+    /// Puts a line between the nodes that can be cut; before either is served. `far` is the one that dials.
+    pub fn lay_relay(&mut self) {
+        let target = self.address(Node::Near);
+        let listen = SocketAddr::new(target.ip(), 0);
+        let rtt = Duration::from_millis(2);
+        let relay = Relay::start(RelayOptions { listen, target, rtt, rate_bits: 1_000_000_000 }).expect("a relay");
+        self.config_with_address("relayed.toml", Node::Near, relay.address());
+        self.relay = Some(relay);
+    }
+
+    pub fn relay(&self) -> &Relay {
+        self.relay.as_ref().expect("a relay was laid")
+    }
+
     /// Changes the configuration's text, for both nodes.
     pub fn edit_config(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.config()).expect("the configuration is there");
@@ -158,15 +219,25 @@ impl Pair {
 
     /// Starts the node's daemon and waits until it answers.
     pub fn serve(&mut self, node: Node) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
+        self.serve_by(node, command);
+    }
+
+    /// Starts the node's daemon where it cannot reach its peer, nor its peer it: nobody listens where it dials.
+    pub fn serve_alone(&mut self, node: Node) {
+        assert_eq!(node, Node::Far, "the one that listens would be found by its peer");
+        let nowhere = SocketAddr::new(self.address(Node::Near).ip(), 1);
+        let config = self.config_with_address("alone.toml", Node::Near, nowhere);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(config);
+        self.serve_by(node, command);
+    }
+
+    /// Starts the node's daemon by a command of the caller's, and waits until it answers.
+    pub fn serve_by(&mut self, node: Node, mut command: Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_farshore"))
-            .args(["serve", "--node", node.name(), "--config"])
-            .arg(self.config())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the daemon starts");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
         self.daemons[node as usize] = Some(Daemon(child));
         self.until(&format!("{} answers", node.name()), |pair| {
             let daemon = pair.daemons[node as usize].as_mut().expect("started above");
@@ -197,12 +268,35 @@ impl Pair {
         }
     }
 
-    /// Stops both, the primary first, and says whether their volumes are equal.
+    /// Stops both cleanly, `near` first.
     pub fn stop_both(&mut self) {
-        for node in Node::BOTH {
+        self.stop_from(Node::Near);
+    }
+
+    /// Stops both, the primary first: then nothing is left to be sent.
+    pub fn stop_from(&mut self, primary: Node) {
+        for node in [primary, primary.other()] {
             let status = self.stop(node);
             assert!(status.success(), "{} stopped with {status}:\n{}", node.name(), self.log(node));
         }
+    }
+
+    /// Makes a node primary whose peer is gone.
+    pub fn promote_by_force(&self, node: Node) {
+        let (code, said) = self.told(node, &["promote", GROUP, "--force"]);
+        assert_eq!(code, 1, "a forced promotion warns: {said}\n{}", self.log(node));
+    }
+
+    /// Starts a former primary again, whose peer was promoted meanwhile, and makes it the secondary.
+    pub fn return_as_secondary(&mut self, node: Node) {
+        self.serve(node);
+        self.until("both nodes see the fork", |pair| {
+            let reasons = Node::BOTH.map(|node| pair.status(node)["reason"].to_string());
+            reasons.iter().all(|reason| reason.contains("both nodes are primary"))
+        });
+        let (code, said) = self.told(node, &["demote", GROUP]);
+        assert!(code < 2, "{said}\n{}", self.log(node));
+        self.sync_fully(node.other());
     }
 
     // --- Commands ---
@@ -282,6 +376,14 @@ impl Pair {
         (output.status.success() && !said.contains("failed"), said)
     }
 
+    /// Runs qemu-io commands while the test goes on.
+    pub fn start_qemu_io(&self, node: Node, volume: &str, commands: &[&str]) -> Background {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", "raw"]).args(commands.iter().flat_map(|words| ["-c", words]));
+        command.arg(self.uri(node, volume));
+        Background::start(command)
+    }
+
     /// The volume's bytes on a node that does not run.
     pub fn content(&self, node: Node, volume: &str) -> Vec<u8> {
         assert!(self.daemons[node as usize].is_none(), "a volume is looked at when its daemon rests");
@@ -312,8 +414,78 @@ pub fn address(pair: &Pair, node: Node) -> String {
     line.split('"').nth(1).expect("in quotes").to_owned()
 }
 
+/// A program that runs beside the test and ends with it at the latest.
+pub struct Background(Option<Child>);
+
+impl Background {
+    pub fn start(mut command: Command) -> Background {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command.spawn().unwrap_or_else(|error| panic!("{program} does not start: {error}"));
+        Background(Some(child))
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.0.as_mut().expect("it is not finished").try_wait().expect("a child can be asked").is_some()
+    }
+
+    /// Waits for its end; whether it succeeded, and what it said.
+    pub fn finish(mut self, pair: &mut Pair) -> (bool, String) {
+        pair.until("a client ends", |_| self.has_ended());
+        let child = self.0.take().expect("it is finished once");
+        let output = child.wait_with_output().expect("a child's output can be read");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success() && !said.contains("failed"), said)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Whether a program is there to be run.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file())
+}
+
+/// The same numbers in every run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 0 to `limit` - 1.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Whether a test must be left out because something is not there: said aloud, and to `cargo xtask test`.
+pub fn must_skip(test: &str, needed: &[(&str, bool)]) -> bool {
+    let missing: Vec<&str> = needed.iter().filter(|(_, is_there)| !is_there).map(|(what, _)| *what).collect();
+    if missing.is_empty() {
+        return false;
+    }
+    let line = format!("{test}: it needs {}", missing.join(", "));
+    eprintln!("SKIPPED {line}");
+    if let Some(path) = std::env::var_os("FARSHORE_TEST_SKIPS") {
+        let mut list = fs::File::options().append(true).create(true).open(path).expect("the list of skips");
+        std::io::Write::write_all(&mut list, format!("{line}\n").as_bytes()).expect("the list of skips takes a line");
+    }
+    true
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }

@@ -60,18 +60,9 @@ pub struct File {
 
 impl File {
     pub(super) fn new(opened: Opened) -> File {
-        assert!(
-            opened
-                .size_bytes
-                .is_multiple_of(u64::from(opened.logical_block))
-        );
+        assert!(opened.size_bytes.is_multiple_of(u64::from(opened.logical_block)));
         let (reads, writes) = (Pace::new(), Pace::new());
-        File {
-            opened,
-            latency_ns: AtomicU64::new(0),
-            reads,
-            writes,
-        }
+        File { opened, latency_ns: AtomicU64::new(0), reads, writes }
     }
 
     pub fn path(&self) -> &Arc<Path> {
@@ -119,9 +110,7 @@ impl File {
     /// Is the range inside the file and on block boundaries?
     pub(super) fn admits(&self, offset: u64, length: u64) -> bool {
         let block = u64::from(self.opened.logical_block);
-        let inside = offset
-            .checked_add(length)
-            .is_some_and(|end| end <= self.opened.size_bytes);
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.opened.size_bytes);
         inside && offset.is_multiple_of(block) && length.is_multiple_of(block)
     }
 
@@ -154,12 +143,7 @@ impl AsFd for File {
 
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "File({}, {} bytes)",
-            self.opened.path.display(),
-            self.opened.size_bytes
-        )
+        write!(formatter, "File({}, {} bytes)", self.opened.path.display(), self.opened.size_bytes)
     }
 }
 
@@ -176,16 +160,12 @@ impl Pace {
     const SAMPLE_NS_MAX: u64 = 2_000_000;
 
     fn new() -> Pace {
-        Pace {
-            average_ns: AtomicU64::new(Pace::UNKNOWN),
-        }
+        Pace { average_ns: AtomicU64::new(Pace::UNKNOWN) }
     }
 
     // Relaxed throughout: only the file's data thread writes, and a stale reading costs one slower request.
     pub fn sample(&self, elapsed: Duration) {
-        let sample = u64::try_from(elapsed.as_nanos())
-            .unwrap_or(u64::MAX)
-            .min(Pace::SAMPLE_NS_MAX);
+        let sample = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).min(Pace::SAMPLE_NS_MAX);
         let average = match self.average_ns.load(Ordering::Relaxed) {
             Pace::UNKNOWN => sample,
             average => average - average / 8 + sample / 8,

@@ -49,11 +49,7 @@ pub struct Fingerprint {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Facts {
-    File {
-        inode: u64,
-        modified: Time,
-        changed: Time,
-    },
+    File { inode: u64, modified: Time, changed: Time },
     Device(DeviceFacts),
 }
 
@@ -85,9 +81,7 @@ pub enum Changed {
     Replaced { was: u64, is: u64 },
     #[error("it was written (its modification time moved by {moved_ms} ms)")]
     Modified { moved_ms: i128 },
-    #[error(
-        "its times, owner, mode or links were changed (its change time moved by {moved_ms} ms)"
-    )]
+    #[error("its times, owner, mode or links were changed (its change time moved by {moved_ms} ms)")]
     Touched { moved_ms: i128 },
     #[error("another device has taken its place (\"{was}\", now \"{is}\")")]
     Device { was: String, is: String },
@@ -104,9 +98,7 @@ pub enum Damaged {
     Length,
     #[error("the stored bytes are not a fingerprint")]
     Magic,
-    #[error(
-        "the stored fingerprint has version {0}, which this program does not know; it knows {VERSION}"
-    )]
+    #[error("the stored fingerprint has version {0}, which this program does not know; it knows {VERSION}")]
     Version(u16),
     #[error("the stored fingerprint is damaged: its checksum does not match")]
     Checksum,
@@ -131,33 +123,18 @@ impl Fingerprint {
                     .map_err(|errno| DiskError::new(OpName::Fingerprint, file.path(), errno))?;
                 Facts::File {
                     inode: stat.st_ino,
-                    modified: Time {
-                        seconds: stat.st_mtime as i64,
-                        nanoseconds: stat.st_mtime_nsec as u32,
-                    },
-                    changed: Time {
-                        seconds: stat.st_ctime as i64,
-                        nanoseconds: stat.st_ctime_nsec as u32,
-                    },
+                    modified: Time { seconds: stat.st_mtime as i64, nanoseconds: stat.st_mtime_nsec as u32 },
+                    changed: Time { seconds: stat.st_ctime as i64, nanoseconds: stat.st_ctime_nsec as u32 },
                 }
             }
             Identity::Device { major, minor } => {
                 let content = sample(file, seed)?;
                 // After the reads: they write nothing, and a writer during them is caught by the count.
                 let sectors_written = sectors_written(major, minor);
-                Facts::Device(DeviceFacts {
-                    boot: boot(),
-                    sectors_written,
-                    content,
-                    name: device_name(major, minor),
-                })
+                Facts::Device(DeviceFacts { boot: boot(), sectors_written, content, name: device_name(major, minor) })
             }
         };
-        Ok(Fingerprint {
-            seed,
-            size_bytes,
-            facts,
-        })
+        Ok(Fingerprint { seed, size_bytes, facts })
     }
 
     /// What drew the sampled places.
@@ -173,11 +150,7 @@ impl Fingerprint {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let kind = match &self.facts {
-            Facts::File {
-                inode,
-                modified,
-                changed,
-            } => {
+            Facts::File { inode, modified, changed } => {
                 body.extend(inode.to_le_bytes());
                 for time in [modified, changed] {
                     body.extend(time.seconds.to_le_bytes());
@@ -220,9 +193,7 @@ impl Fingerprint {
         if u32::from_le_bytes(reader.take()?) as usize != bytes.len() {
             return Err(Damaged::Length);
         }
-        let (content, checksum) = bytes
-            .split_last_chunk::<CHECKSUM_BYTES>()
-            .ok_or(Damaged::Length)?;
+        let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Damaged::Length)?;
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
             return Err(Damaged::Checksum);
         }
@@ -243,11 +214,7 @@ impl Fingerprint {
             _ => return Err(Damaged::Value),
         };
         if reader.0.len() == CHECKSUM_BYTES {
-            Ok(Fingerprint {
-                seed,
-                size_bytes,
-                facts,
-            })
+            Ok(Fingerprint { seed, size_bytes, facts })
         } else {
             Err(Damaged::Length)
         }
@@ -259,47 +226,26 @@ impl Fingerprint {
 /// # Errors
 /// The first difference found, the most telling first.
 pub fn compare(old: &Fingerprint, new: &Fingerprint) -> Result<(), Changed> {
-    assert_eq!(
-        old.seed, new.seed,
-        "fingerprints taken at different places cannot be compared"
-    );
+    assert_eq!(old.seed, new.seed, "fingerprints taken at different places cannot be compared");
     if old.kind() != new.kind() {
-        return Err(Changed::Kind {
-            was: old.kind(),
-            is: new.kind(),
-        });
+        return Err(Changed::Kind { was: old.kind(), is: new.kind() });
     }
     if old.size_bytes != new.size_bytes {
-        return Err(Changed::Size {
-            was_bytes: old.size_bytes,
-            is_bytes: new.size_bytes,
-        });
+        return Err(Changed::Size { was_bytes: old.size_bytes, is_bytes: new.size_bytes });
     }
     match (&old.facts, &new.facts) {
         (
-            Facts::File {
-                inode: was,
-                modified,
-                changed,
-            },
-            Facts::File {
-                inode: is,
-                modified: modified_now,
-                changed: changed_now,
-            },
+            Facts::File { inode: was, modified, changed },
+            Facts::File { inode: is, modified: modified_now, changed: changed_now },
         ) => {
             if was != is {
                 return Err(Changed::Replaced { was: *was, is: *is });
             }
             if modified != modified_now {
-                return Err(Changed::Modified {
-                    moved_ms: modified_now.since_ms(*modified),
-                });
+                return Err(Changed::Modified { moved_ms: modified_now.since_ms(*modified) });
             }
             if changed != changed_now {
-                return Err(Changed::Touched {
-                    moved_ms: changed_now.since_ms(*changed),
-                });
+                return Err(Changed::Touched { moved_ms: changed_now.since_ms(*changed) });
             }
             Ok(())
         }
@@ -311,17 +257,11 @@ pub fn compare(old: &Fingerprint, new: &Fingerprint) -> Result<(), Changed> {
 fn compare_devices(was: &DeviceFacts, is: &DeviceFacts) -> Result<(), Changed> {
     // A kernel or driver update may name a device better than before: only two names contradict each other.
     if !was.name.is_empty() && !is.name.is_empty() && was.name != is.name {
-        return Err(Changed::Device {
-            was: was.name.clone(),
-            is: is.name.clone(),
-        });
+        return Err(Changed::Device { was: was.name.clone(), is: is.name.clone() });
     }
     let same_boot = was.boot == is.boot && was.boot != 0;
     if same_boot && was.sectors_written != is.sectors_written {
-        return Err(Changed::Written {
-            was: was.sectors_written,
-            is: is.sectors_written,
-        });
+        return Err(Changed::Written { was: was.sectors_written, is: is.sectors_written });
     }
     if was.content != is.content {
         return Err(Changed::Content);
@@ -340,8 +280,7 @@ impl Fingerprint {
 
 impl Time {
     fn since_ms(self, earlier: Time) -> i128 {
-        let milliseconds =
-            |time: Time| i128::from(time.seconds) * 1000 + i128::from(time.nanoseconds / 1_000_000);
+        let milliseconds = |time: Time| i128::from(time.seconds) * 1000 + i128::from(time.nanoseconds / 1_000_000);
         milliseconds(self) - milliseconds(earlier)
     }
 }
@@ -358,14 +297,7 @@ impl Reader<'_> {
     fn time(&mut self) -> Result<Time, Damaged> {
         let seconds = i64::from_le_bytes(self.take()?);
         let nanoseconds = u32::from_le_bytes(self.take()?);
-        if nanoseconds < 1_000_000_000 {
-            Ok(Time {
-                seconds,
-                nanoseconds,
-            })
-        } else {
-            Err(Damaged::Value)
-        }
+        if nanoseconds < 1_000_000_000 { Ok(Time { seconds, nanoseconds }) } else { Err(Damaged::Value) }
     }
 
     fn name(&mut self) -> Result<String, Damaged> {
@@ -404,9 +336,7 @@ fn sample_offsets(size_bytes: u64, seed: u64) -> Vec<u64> {
     if blocks == 0 {
         return Vec::new();
     }
-    let mut offsets: Vec<u64> = (1..=SAMPLES)
-        .map(|number| mix(seed, number) % blocks * SAMPLE_BYTES)
-        .collect();
+    let mut offsets: Vec<u64> = (1..=SAMPLES).map(|number| mix(seed, number) % blocks * SAMPLE_BYTES).collect();
     offsets.sort_unstable();
     offsets.dedup();
     offsets
@@ -427,11 +357,7 @@ fn read_exactly(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), DiskE
         let (fd, _) = file.route(position, (buffer.len() - done) as u64);
         match rustix::io::pread(fd, &mut buffer[done..], position) {
             Ok(0) => {
-                return Err(DiskError::of_kind(
-                    ErrorKind::Truncated,
-                    OpName::Fingerprint,
-                    file.path(),
-                ));
+                return Err(DiskError::of_kind(ErrorKind::Truncated, OpName::Fingerprint, file.path()));
             }
             Ok(bytes) => done += bytes,
             Err(Errno::INTR) => {}
@@ -450,12 +376,8 @@ fn boot() -> u128 {
 fn sectors_written(major: u32, minor: u32) -> u64 {
     const WRITTEN: usize = 6;
     const DISCARDED: usize = 13;
-    let text =
-        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).unwrap_or_default();
-    let counts: Vec<u64> = text
-        .split_whitespace()
-        .map(|word| word.parse().unwrap_or(0))
-        .collect();
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).unwrap_or_default();
+    let counts: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
     let count = |at: usize| counts.get(at).copied().unwrap_or(0);
     count(WRITTEN).wrapping_add(count(DISCARDED))
 }
@@ -465,9 +387,7 @@ fn device_name(major: u32, minor: u32) -> String {
     let device = std::path::PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let text = |path: &str| {
         let text = std::fs::read_to_string(device.join(path)).ok()?;
-        let text = text
-            .trim_matches(|character: char| character.is_whitespace() || character == '\0')
-            .to_string();
+        let text = text.trim_matches(|character: char| character.is_whitespace() || character == '\0').to_string();
         (!text.is_empty()).then_some(text)
     };
     let whole = [
@@ -488,10 +408,7 @@ fn device_name(major: u32, minor: u32) -> String {
         name.push_str(" from sector ");
         name.push_str(&start);
     }
-    let cut = (0..=NAME_BYTES_MAX.min(name.len()))
-        .rev()
-        .find(|at| name.is_char_boundary(*at))
-        .unwrap_or(0);
+    let cut = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     name.truncate(cut);
     name
 }
@@ -500,22 +417,12 @@ impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} of {} bytes, ", self.kind(), self.size_bytes)?;
         match &self.facts {
-            Facts::File {
-                inode, modified, ..
-            } => {
-                write!(
-                    formatter,
-                    "inode {inode}, modified {}.{:09}",
-                    modified.seconds, modified.nanoseconds
-                )
+            Facts::File { inode, modified, .. } => {
+                write!(formatter, "inode {inode}, modified {}.{:09}", modified.seconds, modified.nanoseconds)
             }
             Facts::Device(device) => {
                 let hash = blake3::Hash::from_bytes(device.content).to_hex();
-                write!(
-                    formatter,
-                    "\"{}\", {} sectors written, content {hash}",
-                    device.name, device.sectors_written
-                )
+                write!(formatter, "\"{}\", {} sectors written, content {hash}", device.name, device.sectors_written)
             }
         }
     }
@@ -526,44 +433,19 @@ mod tests {
     use super::*;
 
     fn device() -> Fingerprint {
-        let device = DeviceFacts {
-            boot: 5,
-            sectors_written: 6,
-            content: [7; 32],
-            name: "disk é".into(),
-        };
-        Fingerprint {
-            seed: 1,
-            size_bytes: 2,
-            facts: Facts::Device(device),
-        }
+        let device = DeviceFacts { boot: 5, sectors_written: 6, content: [7; 32], name: "disk é".into() };
+        Fingerprint { seed: 1, size_bytes: 2, facts: Facts::Device(device) }
     }
 
     fn file() -> Fingerprint {
-        let modified = Time {
-            seconds: -4,
-            nanoseconds: 5,
-        };
-        let changed = Time {
-            seconds: 6,
-            nanoseconds: 999_999_999,
-        };
-        Fingerprint {
-            seed: u64::MAX,
-            size_bytes: 2,
-            facts: Facts::File {
-                inode: 3,
-                modified,
-                changed,
-            },
-        }
+        let modified = Time { seconds: -4, nanoseconds: 5 };
+        let changed = Time { seconds: 6, nanoseconds: 999_999_999 };
+        Fingerprint { seed: u64::MAX, size_bytes: 2, facts: Facts::File { inode: 3, modified, changed } }
     }
 
     fn with_device(change: impl FnOnce(&mut DeviceFacts)) -> Fingerprint {
         let mut fingerprint = device();
-        let Facts::Device(facts) = &mut fingerprint.facts else {
-            unreachable!()
-        };
+        let Facts::Device(facts) = &mut fingerprint.facts else { unreachable!() };
         change(facts);
         fingerprint
     }
@@ -594,10 +476,7 @@ mod tests {
         assert_eq!(bytes[12..16], 68u32.to_le_bytes());
         assert_eq!(bytes[16..24], u64::MAX.to_le_bytes());
         assert_eq!(bytes[32..40], 3u64.to_le_bytes());
-        assert_eq!(
-            device().to_bytes().len(),
-            32 + 16 + 8 + 32 + 2 + "disk é".len() + 4
-        );
+        assert_eq!(device().to_bytes().len(), 32 + 16 + 8 + 32 + 2 + "disk é".len() + 4);
         assert_eq!(Fingerprint::from_bytes(&[0; 68]), Err(Damaged::Magic));
     }
 
@@ -610,83 +489,38 @@ mod tests {
             bytes[end..].copy_from_slice(&checksum.to_le_bytes());
             Fingerprint::from_bytes(&bytes)
         };
-        assert_eq!(
-            resealed(file().to_bytes(), 8, &[9, 0]),
-            Err(Damaged::Version(9))
-        );
-        assert_eq!(
-            resealed(file().to_bytes(), 10, &[3, 0]),
-            Err(Damaged::Value)
-        );
-        assert_eq!(
-            resealed(file().to_bytes(), 48, &1_000_000_000u32.to_le_bytes()),
-            Err(Damaged::Value)
-        );
-        assert_eq!(
-            resealed(device().to_bytes(), 88, &[255, 255]),
-            Err(Damaged::Value)
-        );
-        assert_eq!(
-            resealed(device().to_bytes(), 88, &[0, 1]),
-            Err(Damaged::Length)
-        );
-        assert_eq!(
-            resealed(device().to_bytes(), 90, &[0xff]),
-            Err(Damaged::Value)
-        );
+        assert_eq!(resealed(file().to_bytes(), 8, &[9, 0]), Err(Damaged::Version(9)));
+        assert_eq!(resealed(file().to_bytes(), 10, &[3, 0]), Err(Damaged::Value));
+        assert_eq!(resealed(file().to_bytes(), 48, &1_000_000_000u32.to_le_bytes()), Err(Damaged::Value));
+        assert_eq!(resealed(device().to_bytes(), 88, &[255, 255]), Err(Damaged::Value));
+        assert_eq!(resealed(device().to_bytes(), 88, &[0, 1]), Err(Damaged::Length));
+        assert_eq!(resealed(device().to_bytes(), 90, &[0xff]), Err(Damaged::Value));
     }
 
     #[test]
     fn comparison_names_the_difference() {
         assert_eq!(compare(&device(), &device()), Ok(()));
         assert_eq!(compare(&file(), &file()), Ok(()));
-        let resized = Fingerprint {
-            size_bytes: 9,
-            ..device()
-        };
-        assert_eq!(
-            compare(&device(), &resized),
-            Err(Changed::Size {
-                was_bytes: 2,
-                is_bytes: 9
-            })
-        );
+        let resized = Fingerprint { size_bytes: 9, ..device() };
+        assert_eq!(compare(&device(), &resized), Err(Changed::Size { was_bytes: 2, is_bytes: 9 }));
         let renamed = with_device(|facts| facts.name = "other".into());
-        assert!(
-            compare(&device(), &renamed)
-                .unwrap_err()
-                .to_string()
-                .contains("\"other\"")
-        );
-        assert_eq!(
-            compare(&device(), &with_device(|facts| facts.name.clear())),
-            Ok(())
-        );
+        assert!(compare(&device(), &renamed).unwrap_err().to_string().contains("\"other\""));
+        assert_eq!(compare(&device(), &with_device(|facts| facts.name.clear())), Ok(()));
         let written = with_device(|facts| facts.sectors_written = 7);
-        assert_eq!(
-            compare(&device(), &written),
-            Err(Changed::Written { was: 6, is: 7 })
-        );
+        assert_eq!(compare(&device(), &written), Err(Changed::Written { was: 6, is: 7 }));
         let rebooted = |facts: &mut DeviceFacts| (facts.boot, facts.sectors_written) = (9, 0);
         assert_eq!(compare(&device(), &with_device(rebooted)), Ok(()));
         let content = with_device(|facts| facts.content[0] = 0);
         assert_eq!(compare(&device(), &content), Err(Changed::Content));
         let as_file = Fingerprint { seed: 1, ..file() };
-        assert!(matches!(
-            compare(&device(), &as_file),
-            Err(Changed::Kind { .. })
-        ));
+        assert!(matches!(compare(&device(), &as_file), Err(Changed::Kind { .. })));
     }
 
     #[test]
     fn samples_lie_inside_and_depend_on_the_seed() {
         for size in [512, 4096, 4608, 1 << 20, 1 << 44] {
             let offsets = sample_offsets(size, 42);
-            assert!(
-                offsets
-                    .iter()
-                    .all(|offset| offset + SAMPLE_BYTES <= size && offset % SAMPLE_BYTES == 0)
-            );
+            assert!(offsets.iter().all(|offset| offset + SAMPLE_BYTES <= size && offset % SAMPLE_BYTES == 0));
         }
         assert!(sample_offsets(1 << 44, 1) != sample_offsets(1 << 44, 2));
         assert!(sample_offsets(1 << 44, 1).len() > 1000);

@@ -18,16 +18,10 @@ pub(super) fn identity_of(path: &Path) -> rustix::io::Result<Identity> {
 
 pub(super) fn identity_from(stat: &rustix::fs::Stat) -> Identity {
     if rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice {
-        let (major, minor) = (
-            rustix::fs::major(stat.st_rdev),
-            rustix::fs::minor(stat.st_rdev),
-        );
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
         Identity::Device { major, minor }
     } else {
-        Identity::File {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        }
+        Identity::File { device: stat.st_dev, inode: stat.st_ino }
     }
 }
 
@@ -59,11 +53,7 @@ impl Mount {
         let number = parse_number(left.next()?)?;
         let point = unescape(left.nth(1)?);
         let source = unescape(right.split(' ').nth(1)?);
-        Some(Mount {
-            number,
-            point,
-            source,
-        })
+        Some(Mount { number, point, source })
     }
 }
 
@@ -72,13 +62,8 @@ fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
-            .filter(|_| first == b'\\')
-        {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| first == b'\\') {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &tail[3..];
@@ -112,20 +97,14 @@ fn family(start: Number) -> BTreeSet<Number> {
         let directory = sysfs(number);
         let partitions = entries(&directory).filter(|entry| entry.join("partition").exists());
         let holders = entries(&directory.join("holders"));
-        let above = partitions
-            .chain(holders)
-            .filter_map(|entry| fs::read_to_string(entry.join("dev")).ok());
+        let above = partitions.chain(holders).filter_map(|entry| fs::read_to_string(entry.join("dev")).ok());
         open.extend(above.filter_map(|text| parse_number(&text)));
     }
     family
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// A name for whoever keeps a device from being opened exclusively.
@@ -157,8 +136,7 @@ pub(super) fn loop_device_of(file: Identity) -> Option<PathBuf> {
     entries(Path::new("/sys/block")).find_map(|device| {
         let backing = fs::read_to_string(device.join("loop/backing_file")).ok()?;
         let backing = backing.trim_end_matches('\n');
-        (identity_of(Path::new(backing)).ok()? == file)
-            .then(|| Path::new("/dev").join(device.file_name()?).into())?
+        (identity_of(Path::new(backing)).ok()? == file).then(|| Path::new("/dev").join(device.file_name()?).into())?
     })
 }
 
@@ -178,17 +156,10 @@ pub(super) fn locked_by(file: Identity) -> Option<u32> {
     let Identity::File { device, inode } = file else {
         return None;
     };
-    let wanted = format!(
-        "{:02x}:{:02x}:{inode}",
-        rustix::fs::major(device),
-        rustix::fs::minor(device)
-    );
+    let wanted = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
-        let words: Vec<&str> = line
-            .split_whitespace()
-            .filter(|word| *word != "->")
-            .collect();
+        let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "->").collect();
         (*words.get(5)? == wanted).then(|| words.get(4)?.parse().ok())?
     })
 }
@@ -199,7 +170,8 @@ mod tests {
 
     #[test]
     fn mount_lines_are_read_with_blanks_and_optional_fields() {
-        let line = r"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime master:1 shared:2 - ext3 /dev/my\040disk rw,errors=continue";
+        let line =
+            r"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime master:1 shared:2 - ext3 /dev/my\040disk rw,errors=continue";
         let mount = Mount::parse(line).unwrap();
         assert_eq!(mount.number, (98, 0));
         assert_eq!(mount.point, r"/mnt/a b\c");

@@ -44,28 +44,17 @@ impl StateDirectory {
         let failed = |step| move |error| OpenError::at(path, step, errno_of(&error));
         match fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(path)
-                    .map_err(failed("creating it"))?;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("creating it"))?;
                 sync_directory(path.parent().unwrap_or(Path::new("/")))?;
             }
             Err(error) => return Err(failed("looking at it")(error)),
             Ok(facts) if !facts.is_dir() => {
                 let what = "not a directory, as the state directory must be";
-                return Err(OpenError::WrongKind {
-                    path: path.into(),
-                    what,
-                });
+                return Err(OpenError::WrongKind { path: path.into(), what });
             }
             Ok(facts) if facts.mode() & 0o022 != 0 => {
                 let mode = facts.mode() & 0o7777;
-                return Err(OpenError::OpenToOthers {
-                    path: path.into(),
-                    mode,
-                    advice: 0o700,
-                });
+                return Err(OpenError::OpenToOthers { path: path.into(), mode, advice: 0o700 });
             }
             Ok(_) => {}
         }
@@ -73,8 +62,7 @@ impl StateDirectory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let held = rustix::fs::open(&lock_path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| OpenError::at(&lock_path, "creating it", errno))?;
-        let stat = rustix::fs::fstat(&held)
-            .map_err(|errno| OpenError::at(&lock_path, "looking at it", errno))?;
+        let stat = rustix::fs::fstat(&held).map_err(|errno| OpenError::at(&lock_path, "looking at it", errno))?;
         lock(&held, path, holders::identity_from(&stat))?;
         // Written and flushed: shows now, not in the middle of work, that the directory is full or broken.
         let owner = format!("{}\n", std::process::id());
@@ -83,10 +71,7 @@ impl StateDirectory {
             .and_then(|()| rustix::fs::fsync(&held));
         written.map_err(|errno| OpenError::at(&lock_path, "writing it", errno))?;
         sync_directory(path)?;
-        Ok(StateDirectory {
-            path: path.into(),
-            lock: held,
-        })
+        Ok(StateDirectory { path: path.into(), lock: held })
     }
 
     pub fn path(&self) -> &Path {
@@ -107,9 +92,7 @@ impl Drop for StateDirectory {
 /// # Errors
 /// No space, no permission, a file of another size or locked by another program; a half-made file is removed.
 pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
-    let created = !path
-        .try_exists()
-        .map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
+    let created = !path.try_exists().map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
     if created {
         create_meta(path, size_bytes)?;
     }
@@ -132,37 +115,18 @@ pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, Ope
 pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::LOOP => OpenError::WrongKind {
-            path: path.into(),
-            what: "a symbolic link, as no state file may be",
-        },
-        Errno::ISDIR => OpenError::WrongKind {
-            path: path.into(),
-            what: "a directory",
-        },
+        Errno::LOOP => OpenError::WrongKind { path: path.into(), what: "a symbolic link, as no state file may be" },
+        Errno::ISDIR => OpenError::WrongKind { path: path.into(), what: "a directory" },
         errno => OpenError::at(path, "opening it", errno),
     })?;
-    let stat =
-        rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(OpenError::WrongKind {
-            path: path.into(),
-            what: "not a regular file",
-        });
+        return Err(OpenError::WrongKind { path: path.into(), what: "not a regular file" });
     }
-    let identity @ Identity::File { .. } = holders::identity_from(&stat) else {
-        unreachable!("a regular file")
-    };
+    let identity @ Identity::File { .. } = holders::identity_from(&stat) else { unreachable!("a regular file") };
     lock(&fd, path, identity)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-    finish(
-        fd,
-        path,
-        identity,
-        size_bytes,
-        (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES),
-        VolumeOptions::default(),
-    )
+    finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())
 }
 
 fn create_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
@@ -218,11 +182,7 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errn
 
 /// Makes names in a directory durable.
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
-    let path = if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    };
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
         .and_then(rustix::fs::fsync)

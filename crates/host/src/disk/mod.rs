@@ -65,9 +65,7 @@ pub enum EngineError {
          \"auto\" or \"pool\", or allow it (kernel.io_uring_disabled = 0, seccomp profile)"
     )]
     NoRing(std::io::Error),
-    #[error(
-        "the data thread cannot watch its descriptors ({0}); raise the limit of open files (ulimit -n)"
-    )]
+    #[error("the data thread cannot watch its descriptors ({0}); raise the limit of open files (ulimit -n)")]
     NoSignals(std::io::Error),
 }
 
@@ -102,16 +100,10 @@ impl FileEngine {
             EngineKind::Pool => None,
             EngineKind::Uring => Some(Ring::open().map_err(EngineError::NoRing)?),
             EngineKind::Auto => Ring::open()
-                .inspect_err(|error| {
-                    tracing::info!("io_uring is not available ({error}): using worker threads")
-                })
+                .inspect_err(|error| tracing::info!("io_uring is not available ({error}): using worker threads"))
                 .ok(),
         };
-        let watch = ring
-            .as_ref()
-            .map(Ring::watch_fd)
-            .transpose()
-            .map_err(EngineError::NoSignals)?;
+        let watch = ring.as_ref().map(Ring::watch_fd).transpose().map_err(EngineError::NoSignals)?;
         let signals = Signals::new(watch).map_err(EngineError::NoSignals)?;
         let bell = signals.worker_bell().map_err(EngineError::NoSignals)?;
         Ok(FileEngine {
@@ -132,20 +124,12 @@ impl FileEngine {
 
     /// What is live: `Uring` or `Pool`.
     pub fn kind(&self) -> EngineKind {
-        if self.ring.is_some() {
-            EngineKind::Uring
-        } else {
-            EngineKind::Pool
-        }
+        if self.ring.is_some() { EngineKind::Uring } else { EngineKind::Pool }
     }
 
     /// Requests submitted and not yet told as completed.
     pub fn pending(&self) -> usize {
-        self.gathered.len()
-            + self.at_ring
-            + self.at_workers
-            + self.delayed.len()
-            + self.finished.len()
+        self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
     }
 
     /// Gathers a request. `token` comes back with its completion; any failure comes as a completion too.
@@ -153,18 +137,10 @@ impl FileEngine {
         match Work::prepare(token, file, op, inline, &self.bounce) {
             Ok(mut work) if work.is_empty() => {
                 let result = Ok(work.answer_empty());
-                self.finished.push(Completion {
-                    token,
-                    result,
-                    elapsed: Duration::ZERO,
-                });
+                self.finished.push(Completion { token, result, elapsed: Duration::ZERO });
             }
             Ok(work) => self.gathered.push(work),
-            Err(error) => self.finished.push(Completion {
-                token,
-                result: Err(error),
-                elapsed: Duration::ZERO,
-            }),
+            Err(error) => self.finished.push(Completion { token, result: Err(error), elapsed: Duration::ZERO }),
         }
     }
 
@@ -181,9 +157,7 @@ impl FileEngine {
             self.run_inline(work);
         }
         let pool_only = self.ring.is_none();
-        let to_workers = self
-            .gathered
-            .extract_if(.., |work| pool_only || work.needs_worker());
+        let to_workers = self.gathered.extract_if(.., |work| pool_only || work.needs_worker());
         let mut to_workers = to_workers.peekable();
         if to_workers.peek().is_some() {
             self.at_workers += self.workers.submit(to_workers);
@@ -215,9 +189,7 @@ impl FileEngine {
         self.submit_ring();
         if !collected.is_empty() || !self.delayed.is_empty() {
             let now = Instant::now();
-            collected
-                .drain(..)
-                .for_each(|(work, result)| self.finish(work, result, now));
+            collected.drain(..).for_each(|(work, result)| self.finish(work, result, now));
             self.release_delayed(now);
         }
         self.collected = collected;
@@ -258,11 +230,7 @@ impl FileEngine {
         let due = work.due().unwrap_or(now).max(now);
         let elapsed = due - work.issued;
         work.sample(elapsed);
-        let completion = Completion {
-            token: work.token,
-            result,
-            elapsed,
-        };
+        let completion = Completion { token: work.token, result, elapsed };
         if due > now {
             self.delayed_count += 1;
             self.delayed.insert((due, self.delayed_count), completion);

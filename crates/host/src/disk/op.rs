@@ -18,35 +18,20 @@ pub enum DiskOp {
     /// Fills the whole buffer and gives it back in [`Answer::Data`].
     Read { offset: u64, buffer: Buffer },
     /// `dsync`: complete only when the bytes are durable.
-    Write {
-        offset: u64,
-        parts: Parts,
-        dsync: bool,
-    },
+    Write { offset: u64, parts: Parts, dsync: bool },
     /// Makes all completed writes durable (fdatasync).
     Flush,
     /// Afterwards the range reads as zero. `no_hole` keeps its space allocated. Durable after a `Flush`.
-    Zero {
-        offset: u64,
-        length: u64,
-        no_hole: bool,
-    },
+    Zero { offset: u64, length: u64, no_hole: bool },
     /// Which parts of the range hold data; at most `runs_max` runs, so the answer may cover less than asked.
-    BlockStatus {
-        offset: u64,
-        length: u64,
-        runs_max: usize,
-    },
+    BlockStatus { offset: u64, length: u64, runs_max: usize },
 }
 
 /// A run of the bytes of one write.
 #[derive(Debug)]
 pub enum Part {
     /// Payload shared with the queue and the link: written from where it lies.
-    Shared {
-        buffer: Arc<Buffer>,
-        range: Range<usize>,
-    },
+    Shared { buffer: Arc<Buffer>, range: Range<usize> },
     /// Aligned memory that nobody else needs.
     Owned(Buffer),
     /// Small bytes of any alignment (index blocks, superblock, bitmap), copied to aligned memory where O_DIRECT asks.
@@ -196,21 +181,11 @@ impl DiskError {
             Errno::OPNOTSUPP | Errno::NOSYS => ErrorKind::NotSupported,
             _ => ErrorKind::Io,
         };
-        DiskError {
-            kind,
-            errno: errno.raw_os_error(),
-            op,
-            path: path.clone(),
-        }
+        DiskError { kind, errno: errno.raw_os_error(), op, path: path.clone() }
     }
 
     pub(super) fn of_kind(kind: ErrorKind, op: OpName, path: &Arc<Path>) -> DiskError {
-        DiskError {
-            kind,
-            errno: 0,
-            op,
-            path: path.clone(),
-        }
+        DiskError { kind, errno: 0, op, path: path.clone() }
     }
 }
 
@@ -221,9 +196,7 @@ fn describe(kind: ErrorKind, errno: i32) -> String {
         ErrorKind::ReadOnly => "make it writable again, and see the kernel log for why it is not",
         ErrorKind::Truncated => "it is shorter than when it was opened; restore its size",
         ErrorKind::Invalid => "the request lies outside it or is not aligned to its block size",
-        ErrorKind::NoMemory => {
-            "the kernel is out of memory; give the machine more or lower memory.limit"
-        }
+        ErrorKind::NoMemory => "the kernel is out of memory; give the machine more or lower memory.limit",
         ErrorKind::NotSupported => "its file system or driver cannot do this",
     };
     match errno {

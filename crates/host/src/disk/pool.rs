@@ -42,23 +42,10 @@ struct State {
 
 impl Workers {
     pub fn new(threads_max: usize, bell: OwnedFd) -> Workers {
-        let state = State {
-            queue: VecDeque::new(),
-            done: Vec::new(),
-            handles: Vec::new(),
-            idle: 0,
-            threads: 0,
-            stop: false,
-        };
-        let shared = Shared {
-            state: Mutex::new(state),
-            wake: Condvar::new(),
-            bell,
-        };
-        Workers {
-            shared: Arc::new(shared),
-            threads_max: threads_max.max(1),
-        }
+        let state =
+            State { queue: VecDeque::new(), done: Vec::new(), handles: Vec::new(), idle: 0, threads: 0, stop: false };
+        let shared = Shared { state: Mutex::new(state), wake: Condvar::new(), bell };
+        Workers { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
     /// Hands over a batch and says how many it was. Work comes back through `collect`, after the bell.
@@ -101,10 +88,7 @@ impl Workers {
                 true
             }
             Err(error) => {
-                tracing::warn!(
-                    "no further disk worker could be started: {error}; going on with {}",
-                    state.threads
-                );
+                tracing::warn!("no further disk worker could be started: {error}; going on with {}", state.threads);
                 false
             }
         }
@@ -152,10 +136,7 @@ impl Shared {
             if borrowed || state.stop {
                 break;
             }
-            let (guard, timeout) = self
-                .wake
-                .wait_timeout(state, IDLE_TIME)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, timeout) = self.wake.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             if timeout.timed_out() && state.queue.is_empty() {
                 break;

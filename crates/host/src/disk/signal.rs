@@ -62,17 +62,8 @@ impl Signals {
     pub fn wake_after(&self, delay: Duration) {
         // Zero would disarm the timer.
         let delay = delay.max(Duration::from_nanos(1));
-        let it_value = Timespec {
-            tv_sec: delay.as_secs() as i64,
-            tv_nsec: i64::from(delay.subsec_nanos()),
-        };
-        let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value,
-        };
+        let it_value = Timespec { tv_sec: delay.as_secs() as i64, tv_nsec: i64::from(delay.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         rustix::time::timerfd_settime(&self.timer.get_ref().0, TimerfdTimerFlags::empty(), &once)
             .expect("a timer of our own takes a valid time");
     }

@@ -11,27 +11,15 @@ use super::op::{DiskError, ErrorKind, OpName, Run};
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a range outside the file or off its block boundaries, else what the kernel says.
-pub fn block_status(
-    file: &File,
-    offset: u64,
-    length: u64,
-    runs_max: usize,
-) -> Result<Vec<Run>, DiskError> {
+pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> Result<Vec<Run>, DiskError> {
     if !file.admits(offset, length) {
-        return Err(DiskError::of_kind(
-            ErrorKind::Invalid,
-            OpName::BlockStatus,
-            file.path(),
-        ));
+        return Err(DiskError::of_kind(ErrorKind::Invalid, OpName::BlockStatus, file.path()));
     }
     if length == 0 {
         return Ok(Vec::new());
     }
     if file.is_block_device() {
-        return Ok(vec![Run {
-            length,
-            hole: false,
-        }]);
+        return Ok(vec![Run { length, hole: false }]);
     }
     let failed = |errno| DiskError::new(OpName::BlockStatus, file.path(), errno);
     let block = u64::from(file.logical_block());
@@ -40,28 +28,16 @@ pub fn block_status(
     let mut at = offset;
     while at < end && runs.len() < runs_max.max(1) {
         // A block that holds any data counts as data.
-        let data = seek(file, SeekFrom::Data(at))
-            .map_err(failed)?
-            .unwrap_or(end)
-            / block
-            * block;
+        let data = seek(file, SeekFrom::Data(at)).map_err(failed)?.unwrap_or(end) / block * block;
         if data > at {
             let stop = data.min(end);
-            runs.push(Run {
-                length: stop - at,
-                hole: true,
-            });
+            runs.push(Run { length: stop - at, hole: true });
             at = stop;
         } else {
-            let hole = seek(file, SeekFrom::Hole(at))
-                .map_err(failed)?
-                .unwrap_or(end);
+            let hole = seek(file, SeekFrom::Hole(at)).map_err(failed)?.unwrap_or(end);
             // Someone else may punch between the two questions: never stand still.
             let stop = hole.next_multiple_of(block).max(at + block).min(end);
-            runs.push(Run {
-                length: stop - at,
-                hole: false,
-            });
+            runs.push(Run { length: stop - at, hole: false });
             at = stop;
         }
     }

@@ -42,22 +42,14 @@ impl Ring {
     pub fn open() -> io::Result<Ring> {
         // Completions are picked up when this thread enters the kernel anyway, without interrupting it. Kernels before
         // 6.0 do not know these flags and work without.
-        let tuned = IoUring::builder()
-            .setup_coop_taskrun()
-            .setup_single_issuer()
-            .build(DEPTH);
+        let tuned = IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(DEPTH);
         let mut ring = match tuned {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(DEPTH)?,
             other => other?,
         };
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed = [
-            opcode::Read::CODE,
-            opcode::Write::CODE,
-            opcode::Writev::CODE,
-            opcode::Fsync::CODE,
-        ];
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Writev::CODE, opcode::Fsync::CODE];
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -65,22 +57,14 @@ impl Ring {
             ));
         }
         // SAFETY: a no-op refers to no memory.
-        unsafe { ring.submission().push(&opcode::Nop::new().build()) }
-            .expect("a new ring has room");
+        unsafe { ring.submission().push(&opcode::Nop::new().build()) }.expect("a new ring has room");
         ring.submit_and_wait(1)?;
         let proof = ring.completion().next();
         if proof.is_none_or(|entry| entry.result() != 0) {
-            return Err(io::Error::other(
-                "io_uring accepted a request and did not carry it out",
-            ));
+            return Err(io::Error::other("io_uring accepted a request and did not carry it out"));
         }
         let slots = (0..DEPTH).map(|_| Slot::default()).collect();
-        Ok(Ring {
-            ring,
-            slots,
-            free: (0..DEPTH).rev().collect(),
-            waiting: VecDeque::new(),
-        })
+        Ok(Ring { ring, slots, free: (0..DEPTH).rev().collect(), waiting: VecDeque::new() })
     }
 
     /// A descriptor that turns readable with completions, for the thread's reactor.
@@ -106,8 +90,7 @@ impl Ring {
             let entry = slot.fill(work).user_data(u64::from(index));
             // SAFETY: all memory named by the entry belongs to the slot's request, which stays in place and unshared
             // with writers until its completion is reaped; `drop` waits for that too.
-            unsafe { self.ring.submission().push(&entry) }
-                .expect("there are no more slots than entries");
+            unsafe { self.ring.submission().push(&entry) }.expect("there are no more slots than entries");
         }
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
@@ -127,10 +110,7 @@ impl Ring {
     pub fn reap(&mut self, out: &mut Vec<Done>) {
         for entry in self.ring.completion() {
             let index = entry.user_data();
-            let mut work = self.slots[index as usize]
-                .work
-                .take()
-                .expect("a completion belongs to a filled slot");
+            let mut work = self.slots[index as usize].work.take().expect("a completion belongs to a filled slot");
             self.free.push(index as u32);
             let result = match entry.result() {
                 code if code < 0 => Err(Errno::from_raw_os_error(-code)),
@@ -155,9 +135,7 @@ impl Drop for Ring {
         while self.in_kernel() > 0 {
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
-                    tracing::error!(
-                        "io_uring cannot be drained: {error}; its memory is left to the kernel"
-                    );
+                    tracing::error!("io_uring cannot be drained: {error}; its memory is left to the kernel");
                     std::mem::forget(std::mem::take(&mut self.slots));
                     return;
                 }
@@ -173,26 +151,14 @@ impl Slot {
         let work = self.work.insert(work);
         let file = &work.file;
         match &mut work.task {
-            Task::Read {
-                offset,
-                buffer,
-                done,
-            } => {
+            Task::Read { offset, buffer, done } => {
                 let position = *offset + *done as u64;
                 let rest = &mut buffer[*done..];
                 let (fd, _) = file.route(position, rest.len() as u64);
                 let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                opcode::Read::new(Fd(fd.as_raw_fd()), rest.as_mut_ptr(), length)
-                    .offset(position)
-                    .build()
+                opcode::Read::new(Fd(fd.as_raw_fd()), rest.as_mut_ptr(), length).offset(position).build()
             }
-            Task::Write {
-                offset,
-                parts,
-                total,
-                done,
-                dsync,
-            } => {
+            Task::Write { offset, parts, total, done, dsync } => {
                 let position = *offset + *done as u64;
                 let (fd, _) = file.route(position, (*total - *done) as u64);
                 let fd = Fd(fd.as_raw_fd());
@@ -200,26 +166,17 @@ impl Slot {
                 if let Parts::One(part) = parts {
                     let rest = &part.bytes()[*done..];
                     let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                    return opcode::Write::new(fd, rest.as_ptr(), length)
-                        .offset(position)
-                        .rw_flags(flags)
-                        .build();
+                    return opcode::Write::new(fd, rest.as_ptr(), length).offset(position).rw_flags(flags).build();
                 }
                 self.slices.clear();
-                self.slices
-                    .extend(rest(parts, *done).map(|bytes| libc::iovec {
-                        iov_base: bytes.as_ptr().cast_mut().cast(),
-                        iov_len: bytes.len(),
-                    }));
+                self.slices.extend(
+                    rest(parts, *done)
+                        .map(|bytes| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }),
+                );
                 let count = self.slices.len() as u32;
-                opcode::Writev::new(fd, self.slices.as_ptr(), count)
-                    .offset(position)
-                    .rw_flags(flags)
-                    .build()
+                opcode::Writev::new(fd, self.slices.as_ptr(), count).offset(position).rw_flags(flags).build()
             }
-            Task::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd()))
-                .flags(FsyncFlags::DATASYNC)
-                .build(),
+            Task::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd())).flags(FsyncFlags::DATASYNC).build(),
             Task::Zero { .. } | Task::BlockStatus { .. } => {
                 unreachable!("long work goes to a worker")
             }

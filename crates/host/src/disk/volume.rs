@@ -53,32 +53,15 @@ pub enum OpenError {
     Empty(PathBuf),
     #[error("{} has {size_bytes} bytes, which is no multiple of {block_bytes}; grow it to {} bytes (truncate -s)",
         .path.display(), .size_bytes.next_multiple_of(u64::from(*block_bytes)))]
-    OddSize {
-        path: PathBuf,
-        size_bytes: u64,
-        block_bytes: u32,
-    },
+    OddSize { path: PathBuf, size_bytes: u64, block_bytes: u32 },
     #[error("{} has {size_bytes} bytes where {expected_bytes} are expected; {advice}", .path.display())]
-    WrongSize {
-        path: PathBuf,
-        size_bytes: u64,
-        expected_bytes: u64,
-        advice: &'static str,
-    },
+    WrongSize { path: PathBuf, size_bytes: u64, expected_bytes: u64, advice: &'static str },
     #[error("there is no room for {}: {errno}; free space on its file system", .path.display())]
     NoSpace { path: PathBuf, errno: Errno },
     #[error("{} is open to others (mode {mode:04o}); run chmod {advice:04o} on it", .path.display())]
-    OpenToOthers {
-        path: PathBuf,
-        mode: u32,
-        advice: u32,
-    },
+    OpenToOthers { path: PathBuf, mode: u32, advice: u32 },
     #[error("{} cannot be used: {step} failed: {errno}; see the kernel log", .path.display())]
-    System {
-        path: PathBuf,
-        step: &'static str,
-        errno: Errno,
-    },
+    System { path: PathBuf, step: &'static str, errno: Errno },
 }
 
 impl OpenError {
@@ -89,10 +72,7 @@ impl OpenError {
             Errno::NOENT | Errno::NOTDIR => OpenError::Missing(path),
             Errno::ROFS => OpenError::ReadOnly(path),
             Errno::ACCESS | Errno::PERM => OpenError::Denied { path, errno },
-            Errno::TXTBSY => OpenError::InUse {
-                path,
-                by: "a running program or the swap".into(),
-            },
+            Errno::TXTBSY => OpenError::InUse { path, by: "a running program or the swap".into() },
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => OpenError::NoSpace { path, errno },
             errno => OpenError::System { path, step, errno },
         }
@@ -104,8 +84,7 @@ impl OpenError {
 /// # Errors
 /// See [`OpenError`]; nothing is changed on the volume in any case.
 pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenError> {
-    let stat =
-        rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let stat = rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     let identity = holders::identity_from(&stat);
     check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
     check_free(path, identity)?;
@@ -114,22 +93,16 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
         Identity::File { .. } => OFlags::empty(),
     };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | exclusive;
-    let fd =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
-            (Identity::Device { major, minor }, Errno::BUSY) => OpenError::InUse {
-                path: path.into(),
-                by: holders::claimed_by(major, minor),
-            },
-            _ => OpenError::at(path, "opening it", errno),
-        })?;
-    let stat =
-        rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
+        (Identity::Device { major, minor }, Errno::BUSY) => {
+            OpenError::InUse { path: path.into(), by: holders::claimed_by(major, minor) }
+        }
+        _ => OpenError::at(path, "opening it", errno),
+    })?;
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if holders::identity_from(&stat) != identity {
         let by = "somebody who replaced it in this very moment".into();
-        return Err(OpenError::InUse {
-            path: path.into(),
-            by,
-        });
+        return Err(OpenError::InUse { path: path.into(), by });
     }
     match identity {
         Identity::File { .. } => {
@@ -142,9 +115,7 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
             let failed = |errno| OpenError::at(path, "asking for its size", errno);
             let size_bytes = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
             let logical = rustix::fs::ioctl_blksszget(&fd).map_err(failed)?;
-            let physical = rustix::fs::ioctl_blkpbszget(&fd)
-                .map_err(failed)?
-                .max(logical);
+            let physical = rustix::fs::ioctl_blkpbszget(&fd).map_err(failed)?.max(logical);
             finish(fd, path, identity, size_bytes, (logical, physical), options)
         }
     }
@@ -167,20 +138,14 @@ fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
         FileType::Socket => "a socket",
         _ => "neither file nor device",
     };
-    Err(OpenError::WrongKind {
-        path: path.into(),
-        what,
-    })
+    Err(OpenError::WrongKind { path: path.into(), what })
 }
 
 /// Refuses what is visibly used by others, with the user's name.
 fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
     let path = path.to_path_buf();
     if holders::is_swap(identity) {
-        return Err(OpenError::InUse {
-            path,
-            by: "the swap (swapoff ends that)".into(),
-        });
+        return Err(OpenError::InUse { path, by: "the swap (swapoff ends that)".into() });
     }
     match identity {
         Identity::Device { major, minor } => {
@@ -204,12 +169,8 @@ fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
 /// only that one.
 pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), OpenError> {
     let locked = || {
-        let holder = holders::locked_by(identity)
-            .map_or("another program".into(), |pid| format!("process {pid}"));
-        OpenError::Locked {
-            path: path.into(),
-            holder,
-        }
+        let holder = holders::locked_by(identity).map_or("another program".into(), |pid| format!("process {pid}"));
+        OpenError::Locked { path: path.into(), holder }
     };
     match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -265,45 +226,23 @@ pub(super) fn finish(
         return Err(OpenError::Empty(path.into()));
     }
     if !size_bytes.is_multiple_of(u64::from(logical_block)) {
-        return Err(OpenError::OddSize {
-            path: path.into(),
-            size_bytes,
-            block_bytes: logical_block,
-        });
+        return Err(OpenError::OddSize { path: path.into(), size_bytes, block_bytes: logical_block });
     }
-    let direct = if options.buffered {
-        None
-    } else {
-        go_direct(&fd, path, logical_block)?
-    };
+    let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
     let mut buffered = None;
     if direct.is_some_and(|rules| rules.offset > u64::from(logical_block)) {
         // Both ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
         let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let second = rustix::fs::open(again, flags, Mode::empty());
-        buffered =
-            Some(second.map_err(|errno| OpenError::at(path, "opening it a second time", errno))?);
+        buffered = Some(second.map_err(|errno| OpenError::at(path, "opening it a second time", errno))?);
     }
     let path = path.into();
-    Ok(File::new(Opened {
-        fd,
-        direct,
-        buffered,
-        path,
-        size_bytes,
-        logical_block,
-        physical_block,
-        identity,
-    }))
+    Ok(File::new(Opened { fd, direct, buffered, path, size_bytes, logical_block, physical_block, identity }))
 }
 
 /// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.
-fn go_direct(
-    fd: &OwnedFd,
-    path: &Path,
-    logical_block: u32,
-) -> Result<Option<DirectRules>, OpenError> {
+fn go_direct(fd: &OwnedFd, path: &Path, logical_block: u32) -> Result<Option<DirectRules>, OpenError> {
     let failed = |errno| OpenError::at(path, "a first read", errno);
     let flags = rustix::fs::fcntl_getfl(fd).map_err(failed)?;
     if rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).is_err() {
@@ -326,28 +265,12 @@ fn direct_candidates(fd: &OwnedFd, logical_block: u32) -> Vec<DirectRules> {
     if let Ok(facts) = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0
     {
-        let (memory, offset) = (
-            facts.stx_dio_mem_align as usize,
-            u64::from(facts.stx_dio_offset_align),
-        );
+        let (memory, offset) = (facts.stx_dio_mem_align as usize, u64::from(facts.stx_dio_offset_align));
         let usable = memory > 0 && offset > 0 && memory <= ALIGNMENT;
         // Coarser memory alignment than asked costs nothing: payload is always block aligned.
-        return if usable {
-            vec![DirectRules {
-                memory: memory.max(512),
-                offset: offset.max(block),
-            }]
-        } else {
-            vec![]
-        };
+        return if usable { vec![DirectRules { memory: memory.max(512), offset: offset.max(block) }] } else { vec![] };
     }
-    [512, ALIGNMENT]
-        .into_iter()
-        .map(|step| DirectRules {
-            memory: step,
-            offset: block.max(step as u64),
-        })
-        .collect()
+    [512, ALIGNMENT].into_iter().map(|step| DirectRules { memory: step, offset: block.max(step as u64) }).collect()
 }
 
 /// Reads the first block into memory that is aligned exactly as the rules allow.

@@ -35,29 +35,11 @@ pub(super) struct Work {
 }
 
 pub(super) enum Task {
-    Read {
-        offset: u64,
-        buffer: Buffer,
-        done: usize,
-    },
-    Write {
-        offset: u64,
-        parts: Parts,
-        total: usize,
-        done: usize,
-        dsync: bool,
-    },
+    Read { offset: u64, buffer: Buffer, done: usize },
+    Write { offset: u64, parts: Parts, total: usize, done: usize, dsync: bool },
     Flush,
-    Zero {
-        offset: u64,
-        length: u64,
-        method: zero::Method,
-    },
-    BlockStatus {
-        offset: u64,
-        length: u64,
-        runs_max: usize,
-    },
+    Zero { offset: u64, length: u64, method: zero::Method },
+    BlockStatus { offset: u64, length: u64, runs_max: usize },
 }
 
 /// What a step left.
@@ -69,75 +51,29 @@ pub(super) enum Step {
 
 impl Work {
     /// Checks the request and brings its memory into the form the file needs. `bounce` lends aligned memory.
-    pub fn prepare(
-        token: u64,
-        file: &Arc<File>,
-        op: DiskOp,
-        inline: Inline,
-        bounce: &Pool,
-    ) -> Result<Work, DiskError> {
+    pub fn prepare(token: u64, file: &Arc<File>, op: DiskOp, inline: Inline, bounce: &Pool) -> Result<Work, DiskError> {
         let task = match op {
-            DiskOp::Read { offset, buffer } => Task::Read {
-                offset,
-                buffer,
-                done: 0,
-            },
-            DiskOp::Write {
-                offset,
-                parts,
-                dsync,
-            } => {
+            DiskOp::Read { offset, buffer } => Task::Read { offset, buffer, done: 0 },
+            DiskOp::Write { offset, parts, dsync } => {
                 let total = parts.length();
                 let parts = match file.route(offset, total as u64) {
                     (_, Some(rules)) => align(parts, rules, bounce),
                     (_, None) => parts,
                 };
-                Task::Write {
-                    offset,
-                    parts,
-                    total,
-                    done: 0,
-                    dsync,
-                }
+                Task::Write { offset, parts, total, done: 0, dsync }
             }
             DiskOp::Flush => Task::Flush,
-            DiskOp::Zero {
-                offset,
-                length,
-                no_hole,
-            } => Task::Zero {
-                offset,
-                length,
-                method: zero::Method::first(no_hole),
-            },
-            DiskOp::BlockStatus {
-                offset,
-                length,
-                runs_max,
-            } => Task::BlockStatus {
-                offset,
-                length,
-                runs_max,
-            },
+            DiskOp::Zero { offset, length, no_hole } => {
+                Task::Zero { offset, length, method: zero::Method::first(no_hole) }
+            }
+            DiskOp::BlockStatus { offset, length, runs_max } => Task::BlockStatus { offset, length, runs_max },
         };
         let (offset, length) = task.range();
         if !file.admits(offset, length) {
-            return Err(DiskError::of_kind(
-                ErrorKind::Invalid,
-                task.name(),
-                file.path(),
-            ));
+            return Err(DiskError::of_kind(ErrorKind::Invalid, task.name(), file.path()));
         }
         let (file, issued) = (file.clone(), Instant::now());
-        Ok(Work {
-            token,
-            file,
-            task,
-            inline,
-            lone: false,
-            issued,
-            retries: 0,
-        })
+        Ok(Work { token, file, task, inline, lone: false, issued, retries: 0 })
     }
 
     /// Nothing to do at all: a transfer of no bytes.
@@ -148,9 +84,7 @@ impl Work {
     /// The answer to an empty request.
     pub fn answer_empty(&mut self) -> Answer {
         match &mut self.task {
-            Task::Read { buffer, .. } => {
-                Answer::Data(std::mem::replace(buffer, Buffer::detached(0)))
-            }
+            Task::Read { buffer, .. } => Answer::Data(std::mem::replace(buffer, Buffer::detached(0))),
             Task::BlockStatus { .. } => Answer::Runs(Vec::new()),
             _ => Answer::Done,
         }
@@ -174,10 +108,7 @@ impl Work {
 
     /// The earliest moment its completion may be told.
     pub fn due(&self) -> Option<Instant> {
-        let delayed = matches!(
-            self.task,
-            Task::Write { .. } | Task::Flush | Task::Zero { .. }
-        );
+        let delayed = matches!(self.task, Task::Write { .. } | Task::Flush | Task::Zero { .. });
         let latency = self.file.modelled_latency();
         (delayed && !latency.is_zero()).then(|| self.issued + latency)
     }
@@ -200,47 +131,21 @@ impl Work {
     /// Performs the next system call and takes in its result.
     pub fn step_blocking(&mut self) -> Step {
         let result = match &mut self.task {
-            Task::Read {
-                offset,
-                buffer,
-                done,
-            } => {
-                let (fd, _) = self
-                    .file
-                    .route(*offset + *done as u64, (buffer.len() - *done) as u64);
+            Task::Read { offset, buffer, done } => {
+                let (fd, _) = self.file.route(*offset + *done as u64, (buffer.len() - *done) as u64);
                 rustix::io::pread(fd, &mut buffer[*done..], *offset + *done as u64)
             }
-            Task::Write {
-                offset,
-                parts,
-                total,
-                done,
-                dsync,
-            } => {
-                let (fd, _) = self
-                    .file
-                    .route(*offset + *done as u64, (*total - *done) as u64);
-                let flags = if *dsync {
-                    ReadWriteFlags::DSYNC
-                } else {
-                    ReadWriteFlags::empty()
-                };
+            Task::Write { offset, parts, total, done, dsync } => {
+                let (fd, _) = self.file.route(*offset + *done as u64, (*total - *done) as u64);
+                let flags = if *dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 write_once(fd, parts, *offset, *done, flags)
             }
             Task::Flush => rustix::fs::fdatasync(&self.file).map(|()| 0),
-            Task::Zero {
-                offset,
-                length,
-                method,
-            } => zero::piece(&self.file, *offset, *length, method).map(|bytes| bytes as usize),
-            Task::BlockStatus {
-                offset,
-                length,
-                runs_max,
-            } => {
-                return Step::Finished(
-                    status::block_status(&self.file, *offset, *length, *runs_max).map(Answer::Runs),
-                );
+            Task::Zero { offset, length, method } => {
+                zero::piece(&self.file, *offset, *length, method).map(|bytes| bytes as usize)
+            }
+            Task::BlockStatus { offset, length, runs_max } => {
+                return Step::Finished(status::block_status(&self.file, *offset, *length, *runs_max).map(Answer::Runs));
             }
         };
         self.advance(result)
@@ -261,9 +166,7 @@ impl Work {
         let name = self.task.name();
         match &mut self.task {
             Task::Flush => Step::Finished(Ok(Answer::Done)),
-            Task::Read { .. } if bytes == 0 => {
-                Step::Finished(Err(self.error_kind(ErrorKind::Truncated)))
-            }
+            Task::Read { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Truncated))),
             Task::Write { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Io))),
             Task::Read { buffer, done, .. } => {
                 *done += bytes;
@@ -271,28 +174,17 @@ impl Work {
                 if *done < buffer.len() {
                     return Step::Again;
                 }
-                Step::Finished(Ok(Answer::Data(std::mem::replace(
-                    buffer,
-                    Buffer::detached(0),
-                ))))
+                Step::Finished(Ok(Answer::Data(std::mem::replace(buffer, Buffer::detached(0)))))
             }
             Task::Write { done, total, .. } => {
                 *done += bytes;
                 assert!(*done <= *total, "{name}: more bytes than given");
-                if *done < *total {
-                    Step::Again
-                } else {
-                    Step::Finished(Ok(Answer::Done))
-                }
+                if *done < *total { Step::Again } else { Step::Finished(Ok(Answer::Done)) }
             }
             Task::Zero { offset, length, .. } => {
                 *offset += bytes as u64;
                 *length -= bytes as u64;
-                if *length > 0 {
-                    Step::Again
-                } else {
-                    Step::Finished(Ok(Answer::Done))
-                }
+                if *length > 0 { Step::Again } else { Step::Finished(Ok(Answer::Done)) }
             }
             Task::BlockStatus { .. } => {
                 unreachable!("block status is answered where it is performed")
@@ -316,9 +208,7 @@ impl Task {
             Task::Read { offset, buffer, .. } => (*offset, buffer.len() as u64),
             Task::Write { offset, total, .. } => (*offset, *total as u64),
             Task::Flush => (0, 0),
-            Task::Zero { offset, length, .. } | Task::BlockStatus { offset, length, .. } => {
-                (*offset, *length)
-            }
+            Task::Zero { offset, length, .. } | Task::BlockStatus { offset, length, .. } => (*offset, *length),
         }
     }
 
@@ -364,8 +254,7 @@ fn write_once(
 /// misfits is copied together until it ends on a block boundary, since every slice must be whole blocks.
 fn align(parts: Parts, rules: DirectRules, bounce: &Pool) -> Parts {
     let whole = |length: usize| (length as u64).is_multiple_of(rules.offset);
-    let fits =
-        |bytes: &[u8]| whole(bytes.len()) && (bytes.as_ptr() as usize).is_multiple_of(rules.memory);
+    let fits = |bytes: &[u8]| whole(bytes.len()) && (bytes.as_ptr() as usize).is_multiple_of(rules.memory);
     if parts.as_slice().iter().all(|part| fits(part.bytes())) {
         return parts;
     }
@@ -412,18 +301,12 @@ mod tests {
         for (at, byte) in buffer.iter_mut().enumerate() {
             *byte = (at / 512) as u8 + 1;
         }
-        Part::Shared {
-            buffer: Arc::new(buffer),
-            range,
-        }
+        Part::Shared { buffer: Arc::new(buffer), range }
     }
 
     #[test]
     fn aligned_parts_stay_and_misfits_are_copied_up_to_a_block_boundary() {
-        let rules = DirectRules {
-            memory: 512,
-            offset: 512,
-        };
+        let rules = DirectRules { memory: 512, offset: 512 };
         let parts = vec![
             shared(0..4096),
             Part::Meta(vec![7; 100]),
@@ -432,34 +315,20 @@ mod tests {
             shared(512..1536),
             shared(1..513),
         ];
-        let expected: Vec<u8> = parts
-            .iter()
-            .flat_map(|part| part.bytes().to_vec())
-            .collect();
+        let expected: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
         let kept = (parts[0].bytes().as_ptr(), parts[4].bytes().as_ptr());
         let aligned = align(Parts::Many(parts), rules, &Pool::new(usize::MAX));
         let slices: Vec<&[u8]> = rest(&aligned, 0).collect();
         assert_eq!(slices.concat(), expected);
-        let whole = |slice: &[u8]| {
-            [slice.len(), slice.as_ptr() as usize]
-                .into_iter()
-                .all(|n| n.is_multiple_of(512))
-        };
+        let whole = |slice: &[u8]| [slice.len(), slice.as_ptr() as usize].into_iter().all(|n| n.is_multiple_of(512));
         assert!(slices.iter().all(|slice| whole(slice)));
         assert_eq!((slices[0].as_ptr(), slices[2].as_ptr()), kept);
     }
 
     #[test]
     fn the_rest_of_a_write_starts_inside_a_part_and_is_bounded() {
-        let parts = Parts::Many(vec![
-            Part::Meta(vec![1; 10]),
-            Part::Meta(Vec::new()),
-            Part::Meta(vec![2; 10]),
-        ]);
-        assert_eq!(
-            rest(&parts, 4).collect::<Vec<_>>().concat(),
-            [[1; 6].as_slice(), &[2; 10]].concat()
-        );
+        let parts = Parts::Many(vec![Part::Meta(vec![1; 10]), Part::Meta(Vec::new()), Part::Meta(vec![2; 10])]);
+        assert_eq!(rest(&parts, 4).collect::<Vec<_>>().concat(), [[1; 6].as_slice(), &[2; 10]].concat());
         assert_eq!(rest(&parts, 10).count(), 1);
         assert_eq!(rest(&parts, 20).count(), 0);
         let many = Parts::Many((0..2000).map(|_| Part::Meta(vec![0; 1])).collect());
@@ -467,11 +336,7 @@ mod tests {
     }
 
     fn write_of(file: &Arc<File>, parts: Vec<Part>) -> Work {
-        let op = DiskOp::Write {
-            offset: 512,
-            parts: parts.into(),
-            dsync: false,
-        };
+        let op = DiskOp::Write { offset: 512, parts: parts.into(), dsync: false };
         Work::prepare(1, file, op, Inline::Allowed, &Pool::new(usize::MAX)).unwrap()
     }
 
@@ -486,30 +351,19 @@ mod tests {
     #[test]
     fn short_transfers_are_continued_where_they_stopped() {
         let (backing, file) = file();
-        let mut work = write_of(
-            &file,
-            vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])],
-        );
+        let mut work = write_of(&file, vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])]);
         // As if the kernel had taken 700 bytes: the next call must begin inside the second part.
         assert!(matches!(work.advance(Ok(700)), Step::Again));
-        assert!(matches!(
-            work.step_blocking(),
-            Step::Finished(Ok(Answer::Done))
-        ));
+        assert!(matches!(work.step_blocking(), Step::Finished(Ok(Answer::Done))));
         let bytes = std::fs::read(backing.path()).unwrap();
         assert!(bytes[..1212].iter().all(|byte| *byte == 0));
         assert!(bytes[1212..1536].iter().all(|byte| *byte == 2));
         assert!(bytes[1536..].iter().all(|byte| *byte == 0));
 
-        let op = DiskOp::Read {
-            offset: 0,
-            buffer: Buffer::detached(2048),
-        };
+        let op = DiskOp::Read { offset: 0, buffer: Buffer::detached(2048) };
         let mut work = Work::prepare(1, &file, op, Inline::Allowed, &Pool::new(0)).unwrap();
         assert!(matches!(work.advance(Ok(100)), Step::Again));
-        let Step::Finished(Ok(Answer::Data(read))) = work.step_blocking() else {
-            panic!("not finished")
-        };
+        let Step::Finished(Ok(Answer::Data(read))) = work.step_blocking() else { panic!("not finished") };
         assert_eq!(read[100..], bytes[100..2048]);
     }
 
@@ -531,9 +385,7 @@ mod tests {
             (Ok(0), ErrorKind::Io),
         ];
         for (result, kind) in cases {
-            let Step::Finished(Err(error)) = work.advance(result) else {
-                panic!("{result:?} is no failure")
-            };
+            let Step::Finished(Err(error)) = work.advance(result) else { panic!("{result:?} is no failure") };
             assert_eq!((error.kind, error.op), (kind, OpName::Write));
             assert_eq!(error.errno, result.err().map_or(0, Errno::raw_os_error));
         }
@@ -543,25 +395,15 @@ mod tests {
     fn only_lone_short_plain_requests_on_a_fast_file_suit_the_data_thread() {
         let (_backing, file) = file();
         let bound = Duration::from_micros(100);
-        let op = |length: usize, dsync| DiskOp::Write {
-            offset: 0,
-            parts: Part::Meta(vec![0; length]).into(),
-            dsync,
-        };
+        let op = |length: usize, dsync| DiskOp::Write { offset: 0, parts: Part::Meta(vec![0; length]).into(), dsync };
         let suits = |op, inline| {
             let work = Work::prepare(1, &file, op, inline, &Pool::new(0)).unwrap();
             work.suits_inline(bound)
         };
-        assert!(
-            !suits(op(4096, false), Inline::Allowed),
-            "nothing is known of the file yet"
-        );
+        assert!(!suits(op(4096, false), Inline::Allowed), "nothing is known of the file yet");
         let mut first = write_of(&file, vec![Part::Meta(vec![0; 512])]);
         first.sample(Duration::from_micros(10));
-        assert!(
-            !suits(op(4096, false), Inline::Allowed),
-            "one of many says nothing"
-        );
+        assert!(!suits(op(4096, false), Inline::Allowed), "one of many says nothing");
         first.lone = true;
         first.sample(Duration::from_micros(10));
         assert!(suits(op(4096, false), Inline::Allowed));
@@ -569,26 +411,10 @@ mod tests {
         assert!(!suits(op(4096, true), Inline::Allowed));
         assert!(!suits(op(INLINE_BYTES_MAX + 512, false), Inline::Allowed));
         assert!(!suits(DiskOp::Flush, Inline::Allowed));
-        assert!(!suits(
-            DiskOp::Zero {
-                offset: 0,
-                length: 512,
-                no_hole: true
-            },
-            Inline::Allowed
-        ));
-        let read = DiskOp::Read {
-            offset: 0,
-            buffer: Buffer::detached(512),
-        };
-        assert!(
-            !suits(read, Inline::Allowed),
-            "reads have a pace of their own"
-        );
+        assert!(!suits(DiskOp::Zero { offset: 0, length: 512, no_hole: true }, Inline::Allowed));
+        let read = DiskOp::Read { offset: 0, buffer: Buffer::detached(512) };
+        assert!(!suits(read, Inline::Allowed), "reads have a pace of their own");
         first.sample(Duration::from_millis(5));
-        assert!(
-            !suits(op(4096, false), Inline::Allowed),
-            "the file has become slow"
-        );
+        assert!(!suits(op(4096, false), Inline::Allowed), "the file has become slow");
     }
 }

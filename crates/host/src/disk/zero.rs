@@ -26,11 +26,7 @@ pub(super) enum Method {
 
 impl Method {
     pub fn first(no_hole: bool) -> Method {
-        if no_hole {
-            Method::ZeroRange
-        } else {
-            Method::Punch
-        }
+        if no_hole { Method::ZeroRange } else { Method::Punch }
     }
 
     fn next(self) -> Option<Method> {
@@ -43,12 +39,7 @@ impl Method {
 }
 
 /// Zeroes the beginning of a range and says how many bytes; `method` moves on when the file refuses it.
-pub(super) fn piece(
-    file: &File,
-    offset: u64,
-    length: u64,
-    method: &mut Method,
-) -> Result<u64, Errno> {
+pub(super) fn piece(file: &File, offset: u64, length: u64, method: &mut Method) -> Result<u64, Errno> {
     loop {
         match attempt(file, offset, length, *method) {
             // REMOTEIO: a device that announced the command and then refused it.
@@ -66,11 +57,7 @@ fn attempt(file: &File, offset: u64, length: u64, method: Method) -> Result<u64,
         Method::ZeroRange => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         Method::Write => return write_zeroes(file, offset, length),
     };
-    let bytes = length.min(if file.is_block_device() {
-        DEVICE_PIECE_BYTES
-    } else {
-        FILE_PIECE_BYTES
-    });
+    let bytes = length.min(if file.is_block_device() { DEVICE_PIECE_BYTES } else { FILE_PIECE_BYTES });
     rustix::fs::fallocate(file, flags, offset, bytes).map(|()| bytes)
 }
 
@@ -88,9 +75,7 @@ fn write_zeroes(file: &File, offset: u64, length: u64) -> Result<u64, Errno> {
 /// Is every byte zero? Decides by whole blocks so that the compiler can use wide registers, and stops at the first
 /// block that is not.
 pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes
-        .chunks(512)
-        .all(|block| block.iter().fold(0, |union, byte| union | byte) == 0)
+    bytes.chunks(512).all(|block| block.iter().fold(0, |union, byte| union | byte) == 0)
 }
 
 #[cfg(test)]
@@ -130,28 +115,15 @@ mod tests {
                 let bytes = std::fs::read(backing.path()).unwrap();
                 assert_eq!(bytes.len() as u64, size);
                 assert!(is_zero(&bytes[512..end as usize]));
-                assert!(
-                    bytes[..512]
-                        .iter()
-                        .chain(&bytes[end as usize..])
-                        .all(|byte| *byte == 1)
-                );
+                assert!(bytes[..512].iter().chain(&bytes[end as usize..]).all(|byte| *byte == 1));
             }
         }
     }
 
     #[test]
     fn methods_fall_back_to_writing() {
-        let chain = |first| {
-            std::iter::successors(Some(first), |method: &Method| method.next()).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            chain(Method::first(false)),
-            [Method::Punch, Method::ZeroRange, Method::Write]
-        );
-        assert_eq!(
-            chain(Method::first(true)),
-            [Method::ZeroRange, Method::Write]
-        );
+        let chain = |first| std::iter::successors(Some(first), |method: &Method| method.next()).collect::<Vec<_>>();
+        assert_eq!(chain(Method::first(false)), [Method::Punch, Method::ZeroRange, Method::Write]);
+        assert_eq!(chain(Method::first(true)), [Method::ZeroRange, Method::Write]);
     }
 }

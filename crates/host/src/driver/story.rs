@@ -57,7 +57,8 @@ fn tell_state(group: &str, from: State, to: State, why: &str) {
     let colon = if why.is_empty() { "" } else { ": " };
     let edge = format!("group {group}: {} -> {}{colon}{why}", from.word(), to.word());
     match to {
-        State::Failed(broken) => tracing::error!("{edge} ({})", broken.words()),
+        State::Failed(broken) if !edge.ends_with(broken.words()) => tracing::error!("{edge} ({})", broken.words()),
+        State::Failed(_) => tracing::error!("{edge}"),
         State::Holding | State::Paused(_) => tracing::warn!("{edge}"),
         State::Logging if from != State::Logging => tracing::warn!("{edge}"),
         _ => tracing::info!("{edge}"),

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use host::buffers::{Buffer, Pool};
 use host::disk::volume::{VolumeOptions, open_volume};
-use host::disk::{
-    Answer, Completion, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline,
-};
+use host::disk::{Answer, Completion, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline};
 
 pub struct Rig {
     pub engine: FileEngine,
@@ -47,11 +45,7 @@ impl Rig {
     pub async fn read(&mut self, file: &Arc<File>, offset: u64, length: usize) -> Buffer {
         let mut buffer = self.pool.take(length).unwrap();
         buffer.fill(0xee);
-        match self
-            .run(file, DiskOp::Read { offset, buffer })
-            .await
-            .unwrap()
-        {
+        match self.run(file, DiskOp::Read { offset, buffer }).await.unwrap() {
             Answer::Data(buffer) => buffer,
             other => panic!("{other:?}"),
         }
@@ -66,28 +60,17 @@ impl Rig {
                 return out;
             }
             let waiting = self.engine.ready();
-            tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
-                .await
-                .expect("a completion is lost");
+            tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.expect("a completion is lost");
         }
     }
 }
 
 pub fn with_engine(kind: EngineKind, test: impl AsyncFn(&mut Rig)) -> Result<(), EngineError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let engine = FileEngine::new(kind)?;
         let directory = tempfile::tempdir_in(scratch()).unwrap();
-        test(&mut Rig {
-            engine,
-            pool: Pool::new(256 << 20),
-            directory,
-            files: 0,
-        })
-        .await;
+        test(&mut Rig { engine, pool: Pool::new(256 << 20), directory, files: 0 }).await;
         Ok(())
     })
 }
@@ -111,10 +94,7 @@ pub fn scratch() -> PathBuf {
 }
 
 pub fn sparse(path: &Path, size_bytes: u64) {
-    std::fs::File::create(path)
-        .unwrap()
-        .set_len(size_bytes)
-        .unwrap();
+    std::fs::File::create(path).unwrap().set_len(size_bytes).unwrap();
 }
 
 pub fn is_root() -> bool {

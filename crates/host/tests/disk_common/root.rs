@@ -5,17 +5,11 @@ use std::process::Command;
 
 /// Runs a tool and gives what it printed.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
     } else {
-        Err(format!(
-            "{program} {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        ))
+        Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -37,9 +31,7 @@ impl LoopDevice {
         let backing = backing.to_str().unwrap();
         let arguments = [&["--find", "--show"], options, &[backing]].concat();
         // Another test may take the free device between the search and the attachment.
-        let path = (0..20)
-            .find_map(|_| run("losetup", &arguments).ok())
-            .expect("no loop device can be had");
+        let path = (0..20).find_map(|_| run("losetup", &arguments).ok()).expect("no loop device can be had");
         LoopDevice { path: path.into() }
     }
 
@@ -80,21 +72,11 @@ impl Mount {
         std::fs::create_dir_all(point).unwrap();
         let point_text = point.to_str().unwrap();
         run("mount", &[arguments, &[point_text]].concat()).unwrap();
-        Mount {
-            point: point.into(),
-        }
+        Mount { point: point.into() }
     }
 
     pub fn remount(&self, options: &str) {
-        run(
-            "mount",
-            &[
-                "-o",
-                &format!("remount,{options}"),
-                self.point.to_str().unwrap(),
-            ],
-        )
-        .unwrap();
+        run("mount", &["-o", &format!("remount,{options}"), self.point.to_str().unwrap()]).unwrap();
     }
 }
 

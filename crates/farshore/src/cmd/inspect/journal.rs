@@ -180,9 +180,8 @@ impl Ring<'_> {
                 }
             }
         }
-        let last_run = walk.batches.last().map_or(engine::Incarnation(0), |batch| batch.index.boot);
         for batch in self.scan()?.into_iter().filter(|index| index.tag == beside.tag && index.ordinal > next.ordinal) {
-            if batch.boot >= last_run && batch.incarnation == beside.identity.position.incarnation {
+            if batch.boot == beside.identity.incarnation {
                 walk.stranded.push((batch.ring_offset, batch.ordinal));
             }
         }
@@ -248,14 +247,15 @@ fn refusal(index: &Index, beside: &Superblock, next: JournalHead, walk: &Walk) -
     if index.ordinal != next.ordinal {
         return Some(format!("batch {} stands there, a left-over", index.ordinal));
     }
-    if before.is_some_and(|before| index.boot < before.boot) || index.boot > beside.identity.incarnation {
+    // A start records the head together with its own run: what follows the head is of that run.
+    if index.boot != beside.identity.incarnation {
         return Some(format!("the batch there is of run {}, a left-over", index.boot.0));
     }
     if index.generation != position.generation || index.incarnation != position.incarnation {
         return Some("the batch there is of another history".into());
     }
     let due = before.map_or(position.seq, Index::last).next();
-    let fits = if before.is_some() { first(index) == due } else { first(index) <= due };
+    let fits = if before.is_some() { first(index) == due } else { first(index) <= due && index.last() >= due };
     (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", first(index).0, due.0))
 }
 

@@ -1,0 +1,253 @@
+//! The ordered stream to the peer: frames out, confirmations in, and what becomes of it when the link does.
+
+use crate::group::{Cx, Group, GroupTimer, Phase, Stream, TimerKey};
+use crate::ids::*;
+use crate::limits;
+use crate::marks::Mark;
+use crate::primary::{Level, frame_cost, payload_bytes};
+use crate::queue::Body;
+use crate::state::{Mode, Pause, Policy, State};
+use crate::wire::{Ack, Header, Kind, flags};
+use crate::{Event, SendPayload};
+
+impl Group {
+    /// The next frame of the stream, if the peer's window and the bytes allow it.
+    pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let stream = self.stream.as_mut().filter(|s| s.open)?;
+        let item = self.queue.next_ready()?;
+        let (kind, payload) = match &item.body {
+            Body::Data(slice) => (Kind::Data, SendPayload::Data(slice.clone())),
+            Body::Zero { .. } => (Kind::Zero, SendPayload::None),
+            Body::Void => (Kind::Void, SendPayload::None),
+            Body::Probe(hash) => (Kind::Probe, SendPayload::Control(hash.to_vec())),
+            Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
+            Body::Pending => return None,
+        };
+        let bytes = frame_cost(payload_bytes(&payload));
+        if stream.sent_bytes + bytes > stream.granted_bytes {
+            return None;
+        }
+        stream.sent_bytes += bytes;
+        if kind == Kind::Void {
+            cx.marks.hit(Mark::VoidSent);
+        }
+        let identity = &self.sb.current.identity;
+        let header = Header {
+            flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+            volume: item.volume,
+            origin: self.node,
+            incarnation: identity.incarnation,
+            generation_tag: identity.generation.tag,
+            seq: item.seq,
+            offset: item.offset,
+            length: item.length,
+            wall: item.wall,
+            ..Header::new(kind, cx.peer.session, self.config.id)
+        };
+        self.queue.advance();
+        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
+        Some((header, payload))
+    }
+
+    /// The peer's three confirmations and its window.
+    pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
+        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
+        let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
+        if !ordered || ack.received > self.last_seq {
+            return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
+        }
+        let forward = ack.received >= stream.received && ack.durable >= stream.durable && ack.applied >= stream.applied;
+        if !forward {
+            return self.protocol_error(cx, "an acknowledgement that goes back");
+        }
+        (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
+        stream.granted_bytes = ack.granted_bytes;
+        self.applied_wall = self.applied_wall.max(ack.applied_wall);
+        if !self.queue.confirm(ack.durable) {
+            return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
+        }
+        self.clear_bits();
+        self.release_acked(cx);
+        self.sync_progress(cx);
+        self.peer_paused(cx, ack.paused);
+        self.catch_up(cx);
+        self.release_blocked(cx);
+    }
+
+    pub fn release_acked(&mut self, cx: &mut Cx) {
+        let Some(stream) = self.stream else { return };
+        while let Some(&(last, slot)) = self.waiting_ack.front() {
+            let confirmed = match self.slots.write(slot).level {
+                Level::Local => last,
+                Level::Received => stream.received,
+                Level::Durable => stream.durable,
+            };
+            if last > confirmed {
+                return;
+            }
+            self.waiting_ack.pop_front();
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+    }
+
+    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
+        match (self.state, paused) {
+            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
+                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
+            }
+            (State::Paused(_), false) => {
+                let back =
+                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+                self.transition(cx, back, "the secondary has space again");
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes up the mode's promise once the backlog is small, and says so once it holds.
+    pub fn catch_up(&mut self, cx: &mut Cx) {
+        if self.state != State::CatchingUp {
+            return;
+        }
+        let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
+        if stream.promise_from.is_none() {
+            let due = cx.now.mono.since(stream.catching_up_since) >= limits::CATCH_UP_AFTER;
+            let small = self.queue.bytes() <= limits::CATCH_UP_BYTES;
+            if small || due || self.settings.mode == Mode::Async {
+                stream.promise_from = Some(self.last_seq);
+            } else {
+                return self.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
+            }
+        }
+        if stream.promise_from.is_some_and(|from| from <= stream.durable) {
+            self.transition(cx, State::Replicating, "");
+        }
+    }
+
+    /// A new stream: numbers after `last_seq` travel in order.
+    pub fn begin_stream(&mut self, cx: &Cx) {
+        assert!(self.stream.is_none() && self.queue.is_empty());
+        self.stream = Some(Stream {
+            open: false,
+            granted_bytes: 0,
+            sent_bytes: 0,
+            received: self.last_seq,
+            durable: self.last_seq,
+            applied: self.last_seq,
+            promise_from: None,
+            catching_up_since: cx.now.mono,
+        });
+    }
+
+    /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
+    pub fn end_stream(&mut self, cx: &mut Cx, why: &str) {
+        let (items, bytes) = self.queue.clear();
+        self.stream = None;
+        self.hold_until = None;
+        if self.resync.take().is_some() {
+            cx.marks.hit(Mark::SyncInterrupted);
+        }
+        self.volumes.iter_mut().for_each(|v| v.forget_stream());
+        if items > 0 {
+            cx.event(self.id(), Event::QueueDropped { items, bytes, why: why.into() });
+        }
+    }
+
+    /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
+    pub fn fall_to_logging(&mut self, cx: &mut Cx, why: &str) {
+        if self.stream.is_some() {
+            self.end_stream(cx, why);
+        }
+        self.transition(cx, State::Logging, why);
+        if !self.waiting_ack.is_empty() {
+            cx.marks.hit(Mark::DegradeReleasedWriters);
+        }
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+        self.release_blocked(cx);
+    }
+
+    /// The session with the peer ended while this node is primary.
+    pub fn stream_lost(&mut self, cx: &mut Cx, why: &str) {
+        if self.stream.is_none() {
+            if self.state == State::Logging && matches!(self.phase, Phase::Running) {
+                self.transition(cx, State::Logging, why);
+            }
+            return;
+        }
+        let mid_sync = self.resync.as_ref().is_some_and(|r| !r.repair);
+        self.resync = self.resync.take().filter(|_| mid_sync);
+        let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
+        if matches!(self.state, State::Queuing | State::Holding) {
+            return;
+        }
+        if !ordered || self.has_pending_items() {
+            return self.fall_to_logging(cx, why);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.open = false;
+        }
+        match (self.settings.mode, self.settings.policy) {
+            (Mode::Async | Mode::Logging, _) => self.transition(cx, State::Queuing, why),
+            (_, Policy::Degrade) => self.fall_to_logging(cx, why),
+            (_, Policy::Hold(window)) => {
+                self.hold_until = Some(cx.now.mono.plus(window));
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), cx.now.mono.plus(window));
+                self.transition(cx, State::Holding, why);
+            }
+            (_, Policy::Strict) => self.transition(cx, State::Holding, why),
+        }
+        self.check_waits(cx);
+    }
+
+    /// A repair read may stand in the middle of the queue; the order cannot be kept past it without its session.
+    fn has_pending_items(&self) -> bool {
+        self.queue.has_pending()
+    }
+
+    pub fn hold_ended(&mut self, cx: &mut Cx) {
+        if self.state == State::Holding && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
+            cx.marks.hit(Mark::HoldEnded);
+            self.fall_to_logging(cx, "the peer window ended");
+        }
+    }
+
+    /// The mode became `async` while writers were held: they are answered, the queue keeps the order.
+    pub fn stop_holding(&mut self, cx: &mut Cx) {
+        self.hold_until = None;
+        self.transition(cx, State::Queuing, "the mode became async while the link was down");
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.slots.write(slot).remote_done = true;
+            self.finish(cx, slot);
+        }
+    }
+
+    /// The queue goes on where the peer stands.
+    pub fn continue_stream(&mut self, cx: &mut Cx, received: Seq, granted_bytes: u64) {
+        cx.marks.hit(Mark::QueueContinued);
+        self.queue.rewind(received);
+        if self.queue.unsent_bytes() > 0 {
+            cx.marks.hit(Mark::QueueRewound);
+        }
+        if self.state == State::Holding {
+            cx.marks.hit(Mark::HoldSavedByReconnect);
+        }
+        self.hold_until = None;
+        let held = self.state == State::Holding;
+        let stream = self.stream.as_mut().expect("only an existing stream continues");
+        stream.open = true;
+        (stream.granted_bytes, stream.sent_bytes) = (granted_bytes, 0);
+        // A crash of the peer may have lost what it had received but not landed.
+        stream.received = received;
+        stream.catching_up_since = cx.now.mono;
+        if !held {
+            stream.promise_from = None;
+        }
+        self.transition(cx, State::CatchingUp, "the link is back, the queue continues");
+        self.release_acked(cx);
+        self.catch_up(cx);
+    }
+}

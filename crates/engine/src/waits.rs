@@ -1,0 +1,108 @@
+//! Writers who wait, for room in the queue or for the peer, and how long they may (design: policy and `wait_limit`).
+
+use core::time::Duration;
+
+use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::limits;
+use crate::marks::Mark;
+use crate::state::{Mode, Policy, State};
+use crate::time::Mono;
+use crate::{IoError, Output};
+
+impl Group {
+    /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
+    pub fn check_waits(&mut self, cx: &mut Cx) {
+        self.check_blocked(cx);
+        self.check_unacked(cx);
+        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() {
+            self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+        }
+    }
+
+    fn check_blocked(&mut self, cx: &mut Cx) {
+        let Some(&slot) = self.blocked.front() else { return };
+        let since = self.slots.write(slot).since;
+        if self.state == State::Queuing {
+            cx.marks.hit(Mark::QueueFullLinkDown);
+            return self.fall_to_logging(cx, "the queue is full and the link is down");
+        }
+        let silent = cx.peer.silent_for(cx.now.mono);
+        if self.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+            cx.marks.hit(Mark::QueueFullPeerSilent);
+            return self.give_up_session(cx, "the queue is full and the peer is silent");
+        }
+        self.wait_limit_reached(cx, since);
+    }
+
+    fn check_unacked(&mut self, cx: &mut Cx) {
+        if let Some(&(_, slot)) = self.waiting_ack.front() {
+            let since = self.slots.write(slot).since;
+            self.wait_limit_reached(cx, since);
+        }
+    }
+
+    fn wait_limit_reached(&mut self, cx: &mut Cx, since: Mono) {
+        if cx.now.mono.since(since) < self.settings.wait_limit {
+            return;
+        }
+        cx.marks.hit(Mark::WaitLimitTripped);
+        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
+        match self.settings.policy {
+            Policy::Strict if promises => self.fail_overdue(cx),
+            Policy::Hold(_) if promises && self.state == State::Holding => {}
+            Policy::Hold(window) if promises && cx.now.mono.since(since) < self.settings.wait_limit + window => {}
+            _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
+        }
+    }
+
+    /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
+    fn fail_overdue(&mut self, cx: &mut Cx) {
+        let now = cx.now.mono;
+        let limit = self.settings.wait_limit;
+        while let Some(&(_, slot)) = self.waiting_ack.front() {
+            if now.since(self.slots.write(slot).since) < limit {
+                break;
+            }
+            self.waiting_ack.pop_front();
+            cx.marks.hit(Mark::StrictFailedWrite);
+            self.fail_write(cx, slot);
+        }
+        while let Some(&slot) = self.blocked.front() {
+            if now.since(self.slots.write(slot).since) < limit {
+                break;
+            }
+            self.blocked.pop_front();
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(IoError::Io));
+            }
+        }
+    }
+
+    /// The peer is connected but of no use: fall to logging and let autosync wait a while (rule 17).
+    pub fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
+        self.no_autosync_before = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
+        self.fall_to_logging(cx, why);
+        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+    }
+
+    /// Everyone who waits is told that the outcome is unknown.
+    pub fn fail_waiting(&mut self, cx: &mut Cx) {
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            self.fail_write(cx, slot);
+        }
+        while let Some(slot) = self.blocked.pop_front() {
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(IoError::Io));
+            }
+        }
+    }
+
+    pub fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        op.remote_done = true;
+        if !core::mem::replace(&mut op.answered, true) {
+            cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });
+        }
+        self.finish(cx, slot);
+    }
+}

@@ -1,0 +1,455 @@
+//! docs/format.md and docs/protocol.md say byte by byte what the code writes. Every row of their tables is looked up in an
+//! encoded sample whose fields all differ; and a digest of each sample is kept beside its version, so that a shape that
+//! changed without its version is noticed.
+
+use engine::identity::{Identity, Role};
+use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
+use engine::limits::REGION_BYTES;
+use engine::superblock::{self, JournalHead, Superblock};
+use engine::wire::{self, Ack, GroupHello, Header, Kind, SyncBegin};
+use engine::{
+    Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall, encode_bitmaps,
+};
+
+const FORMAT: &str = include_str!("../../../docs/format.md");
+const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
+
+/// A row of a table of bytes.
+#[derive(Debug)]
+struct Row {
+    offset: usize,
+    size: usize,
+    field: String,
+}
+
+/// The first table of bytes under a heading.
+fn table(document: &str, heading: &str) -> Vec<Row> {
+    let start = document.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no heading {heading:?}"));
+    let lines = document[start..].lines().skip_while(|line| !line.starts_with("| Offset | Size | Field |"));
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let row = |line: &str| {
+        let cells = cells(line);
+        let number = |at: usize| cells[at].parse().unwrap_or_else(|_| panic!("{line:?} has no number in cell {at}"));
+        Row { offset: number(1), size: number(2), field: cells[3].clone() }
+    };
+    lines.skip(2).take_while(|line| line.starts_with('|')).map(row).collect()
+}
+
+/// What a field of the sample must hold, by its name in the document.
+enum Holds {
+    Number(u64),
+    Text(&'static str),
+    Bytes(Vec<u8>),
+    Zero,
+}
+
+/// Each row stands where it says, holds what it names, and together they leave no byte out.
+fn check(what: &str, document: &str, heading: &str, sample: &[u8], fields: &[(&str, Holds)]) {
+    let rows = table(document, heading);
+    assert_eq!(rows.len(), fields.len(), "{what}: the document has {} rows", rows.len());
+    let mut end = 0;
+    for (row, (name, holds)) in rows.iter().zip(fields) {
+        assert_eq!(row.field, *name, "{what}: the field at {}", row.offset);
+        assert_eq!(row.offset, end, "{what}: the row before {name:?} ends at {end}");
+        end = row.offset + row.size;
+        let found =
+            sample.get(row.offset..end).unwrap_or_else(|| panic!("{what}: {name:?} lies past the sample's end"));
+        let wanted = match holds {
+            Holds::Number(number) => number.to_le_bytes()[..row.size.min(8)].to_vec(),
+            Holds::Text(text) => text.as_bytes().to_vec(),
+            Holds::Bytes(bytes) => bytes.clone(),
+            Holds::Zero => vec![0; row.size],
+        };
+        assert_eq!(found, wanted, "{what}: {name:?} at {}..{end}", row.offset);
+    }
+    assert_eq!(end, sample.len(), "{what}: the document ends at {end}");
+}
+
+fn at(base: u64) -> Position {
+    Position {
+        generation: Generation { number: base, tag: base + 1 },
+        incarnation: Incarnation(base + 2),
+        seq: Seq(base + 3),
+    }
+}
+
+fn position(base: u64) -> [Holds; 4] {
+    [base, base + 1, base + 2, base + 3].map(Holds::Number)
+}
+
+fn identity() -> Identity {
+    Identity {
+        role: Role::Primary,
+        generation: Generation { number: 0x1111, tag: 0x1212 },
+        parent: at(0x2100),
+        incarnation: Incarnation(0x3333),
+        position: at(0x4100),
+        inconsistent: true,
+        handed_over: true,
+    }
+}
+
+fn superblock() -> Superblock {
+    Superblock {
+        update: 0x5151,
+        tag: 0x5252,
+        node: NodeId(0x53),
+        peer: NodeId(0x54),
+        identity: identity(),
+        clean: true,
+        compare: false,
+        held_in_logging: true,
+        journal: JournalHead { offset: 0x5555, ordinal: 0x5656 },
+        applied_wall: Wall(0x5757),
+    }
+}
+
+/// CRC-32C of everything before the last four bytes.
+fn sealed(image: &[u8]) -> Holds {
+    Holds::Number(u64::from(crc32c::crc32c(&image[..image.len() - 4])))
+}
+
+fn bitmaps() -> (Vec<u8>, Vec<u8>) {
+    let mut map = Bitmap::new(65 * REGION_BYTES);
+    map.set(1);
+    map.set(64);
+    let image = encode_bitmaps(0x61, NodeId(0x62), Generation { number: 0x63, tag: 0x64 }, &[&map]);
+    let body = [2u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+    (image, body)
+}
+
+fn entry() -> Entry {
+    Entry {
+        seq: Seq(0x7171),
+        kind: RecordKind::Data,
+        no_hole: true,
+        volume: VolumeId(0x72),
+        offset: 0x7373,
+        length: 0x200,
+        wall: Wall(0x7474),
+        payload_at: 0x1000,
+        payload_bytes: 0x200,
+        payload_crc: 0x7575,
+    }
+}
+
+fn index() -> Index {
+    Index {
+        tag: 0x81,
+        ring_offset: 0x8282,
+        ordinal: 0x8383,
+        boot: Incarnation(0x84),
+        origin: NodeId(0x85),
+        generation: Generation { number: 0x86, tag: 0x87 },
+        incarnation: Incarnation(0x88),
+        bytes: 0x2000,
+        entries: vec![entry()],
+    }
+}
+
+fn header() -> Header {
+    Header {
+        flags: 0x91,
+        volume: VolumeId(0x92),
+        origin: NodeId(0x93),
+        incarnation: Incarnation(0x94),
+        generation_tag: 0x95,
+        seq: Seq(0x96),
+        offset: 0x97,
+        wall: Wall(0x98),
+        length: 5,
+        ..Header::new(Kind::Data, SessionId(0x99), GroupId(0x9a))
+    }
+    .sealed(b"bytes")
+}
+
+fn ack() -> Ack {
+    Ack {
+        received: Seq(0xa1),
+        durable: Seq(0xa2),
+        applied: Seq(0xa3),
+        granted_bytes: 0xa4,
+        applied_wall: Wall(0xa5),
+        paused: true,
+    }
+}
+
+fn hello() -> GroupHello {
+    GroupHello { identity: identity(), granted_bytes: 0xb1, dirty_bytes: 0xb2, failed: true, volume_bytes: vec![0xb3] }
+}
+
+fn begin() -> SyncBegin {
+    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, attempt: 0xc3 }
+}
+
+#[test]
+fn the_superblock_is_as_documented() {
+    let image = superblock().encode();
+    assert_eq!(image.len(), superblock::BYTES);
+    let identity = image[32..122].to_vec();
+    check(
+        "superblock",
+        FORMAT,
+        "## Superblock",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHSUPER")),
+            ("version", Holds::Number(superblock::VERSION.into())),
+            ("node", Holds::Number(0x53)),
+            ("peer", Holds::Number(0x54)),
+            ("flags", Holds::Number(5)),
+            ("update", Holds::Number(0x5151)),
+            ("tag", Holds::Number(0x5252)),
+            ("identity", Holds::Bytes(identity)),
+            ("journal offset", Holds::Number(0x5555)),
+            ("journal ordinal", Holds::Number(0x5656)),
+            ("applied wall", Holds::Number(0x5757)),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+}
+
+#[test]
+fn the_identity_is_as_documented() {
+    let image = superblock().encode();
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x2100);
+    let [number, tag, incarnation, seq] = position(0x4100);
+    check(
+        "identity",
+        FORMAT,
+        "## Identity",
+        &image[32..122],
+        &[
+            ("role", Holds::Number(1)),
+            ("flags", Holds::Number(3)),
+            ("generation number", Holds::Number(0x1111)),
+            ("generation tag", Holds::Number(0x1212)),
+            ("parent generation number", parent_number),
+            ("parent generation tag", parent_tag),
+            ("parent incarnation", parent_incarnation),
+            ("parent seq", parent_seq),
+            ("incarnation", Holds::Number(0x3333)),
+            ("position generation number", number),
+            ("position generation tag", tag),
+            ("position incarnation", incarnation),
+            ("position seq", seq),
+        ],
+    );
+}
+
+#[test]
+fn the_bitmap_is_as_documented() {
+    let (image, body) = bitmaps();
+    let head = &image[..4096];
+    check(
+        "bitmap",
+        FORMAT,
+        "## Bitmap",
+        head,
+        &[
+            ("magic", Holds::Text("FSHBITS1")),
+            ("tag", Holds::Number(0x61)),
+            ("generation number", Holds::Number(0x63)),
+            ("generation tag", Holds::Number(0x64)),
+            ("peer", Holds::Number(0x62)),
+            ("volumes", Holds::Number(1)),
+            ("region bytes", Holds::Number(REGION_BYTES)),
+            ("body bytes", Holds::Number(16)),
+            ("body checksum", Holds::Number(u64::from(crc32c::crc32c(&body)))),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(head)),
+        ],
+    );
+    assert_eq!(image[4096..4112], body);
+    assert_eq!(image.len(), 8192);
+}
+
+#[test]
+fn the_journal_is_as_documented() {
+    let image = index().encode();
+    let lines = image[128..4064].to_vec();
+    assert_eq!(lines.len(), 48 * ENTRIES_MAX, "the entry lines fill their row");
+    check(
+        "journal index",
+        FORMAT,
+        "## Journal",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHBATCH")),
+            ("version", Holds::Number(journal::VERSION.into())),
+            ("entries", Holds::Number(1)),
+            ("bytes", Holds::Number(0x2000)),
+            ("tag", Holds::Number(0x81)),
+            ("ring offset", Holds::Number(0x8282)),
+            ("ordinal", Holds::Number(0x8383)),
+            ("boot", Holds::Number(0x84)),
+            ("generation number", Holds::Number(0x86)),
+            ("generation tag", Holds::Number(0x87)),
+            ("incarnation", Holds::Number(0x88)),
+            ("origin", Holds::Number(0x85)),
+            ("zero", Holds::Zero),
+            ("entry lines", Holds::Bytes(lines)),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+    check(
+        "journal entry",
+        FORMAT,
+        "### Entry",
+        &image[128..176],
+        &[
+            ("seq", Holds::Number(0x7171)),
+            ("offset", Holds::Number(0x7373)),
+            ("length", Holds::Number(0x200)),
+            ("wall", Holds::Number(0x7474)),
+            ("payload at", Holds::Number(0x1000)),
+            ("payload bytes", Holds::Number(0x200)),
+            ("payload checksum", Holds::Number(0x7575)),
+            ("volume", Holds::Number(0x72)),
+            ("kind", Holds::Number(1)),
+            ("no hole", Holds::Number(1)),
+        ],
+    );
+}
+
+#[test]
+fn the_frame_header_is_as_documented() {
+    let image = header().encode();
+    check(
+        "frame header",
+        PROTOCOL,
+        "## Frame",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHR")),
+            ("version", Holds::Number(wire::VERSION as u64)),
+            ("kind", Holds::Number(4)),
+            ("flags", Holds::Number(0x91)),
+            ("session", Holds::Number(0x99)),
+            ("incarnation", Holds::Number(0x94)),
+            ("generation tag", Holds::Number(0x95)),
+            ("seq", Holds::Number(0x96)),
+            ("offset", Holds::Number(0x97)),
+            ("length", Holds::Number(5)),
+            ("wall", Holds::Number(0x98)),
+            ("group", Holds::Number(0x9a)),
+            ("volume", Holds::Number(0x92)),
+            ("origin", Holds::Number(0x93)),
+            ("payload bytes", Holds::Number(5)),
+            ("payload checksum", Holds::Number(u64::from(crc32c::crc32c(b"bytes")))),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+}
+
+#[test]
+fn control_payloads_are_as_documented() {
+    check(
+        "Ack",
+        PROTOCOL,
+        "### Ack",
+        &ack().encode(),
+        &[
+            ("received", Holds::Number(0xa1)),
+            ("durable", Holds::Number(0xa2)),
+            ("applied", Holds::Number(0xa3)),
+            ("granted bytes", Holds::Number(0xa4)),
+            ("applied wall", Holds::Number(0xa5)),
+            ("paused", Holds::Number(1)),
+        ],
+    );
+    let image = hello().encode();
+    check(
+        "GroupHello",
+        PROTOCOL,
+        "### GroupHello",
+        &image,
+        &[
+            ("identity", Holds::Bytes(superblock().encode()[32..122].to_vec())),
+            ("granted bytes", Holds::Number(0xb1)),
+            ("dirty bytes", Holds::Number(0xb2)),
+            ("failed", Holds::Number(1)),
+            ("volumes", Holds::Number(1)),
+            ("first volume's size", Holds::Number(0xb3)),
+        ],
+    );
+    let [number, tag, incarnation, seq] = position(0xc100);
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0xc200);
+    check(
+        "SyncBegin",
+        PROTOCOL,
+        "### SyncBegin",
+        &begin().encode(),
+        &[
+            ("generation number", number),
+            ("generation tag", tag),
+            ("incarnation", incarnation),
+            ("seq", seq),
+            ("parent generation number", parent_number),
+            ("parent generation tag", parent_tag),
+            ("parent incarnation", parent_incarnation),
+            ("parent seq", parent_seq),
+            ("nothing dirty", Holds::Number(1)),
+            ("attempt", Holds::Number(0xc3)),
+        ],
+    );
+}
+
+/// The kinds in the document are those of the code, by number and name.
+#[test]
+fn every_kind_of_frame_is_documented() {
+    let start = PROTOCOL.find("\n## Kinds\n").expect("there is a chapter on kinds");
+    let mut documented = Vec::new();
+    for line in PROTOCOL[start..].lines().skip(2).take_while(|line| !line.starts_with('#')) {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        if let Some(byte) = cells.get(1).and_then(|cell| cell.parse::<u8>().ok()) {
+            documented.push((byte, cells[2].to_owned()));
+        }
+    }
+    let known: Vec<_> =
+        (0..=u8::MAX).filter_map(|byte| Kind::from_byte(byte).map(|kind| (byte, format!("{kind:?}")))).collect();
+    assert_eq!(documented, known);
+}
+
+/// FNV-1a: enough to notice a change, and not the checksum that the samples carry themselves.
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// One line per released shape: name, version, digest of the sample. A new version gets a new line in place of the old.
+const SHAPES: [(&str, u64, u64); 7] = [
+    ("superblock", 1, 0x6018_9020_b8ed_8566),
+    ("bitmap", 1, 0xfcbd_47b9_85a5_8bf2),
+    ("journal index", 1, 0x5b31_a471_6e92_c9c5),
+    ("frame header", 1, 0xa4eb_4f86_ce47_9fa9),
+    ("Ack", 1, 0xa995_a5f8_1d54_8cbf),
+    ("GroupHello", 1, 0x63da_7536_ea0a_128f),
+    ("SyncBegin", 1, 0x53fd_a23e_bdf3_5063),
+];
+
+#[test]
+fn a_changed_shape_has_a_changed_version() {
+    let protocol = wire::VERSION as u64;
+    let samples = [
+        (u64::from(superblock::VERSION), superblock().encode()),
+        // The bitmap's version is the last letter of its magic.
+        (u64::from(bitmaps().0[7] - b'0'), bitmaps().0),
+        (u64::from(journal::VERSION), index().encode()),
+        (protocol, header().encode().to_vec()),
+        (protocol, ack().encode()),
+        (protocol, hello().encode()),
+        (protocol, begin().encode()),
+    ];
+    for ((name, version, wanted), (now, image)) in SHAPES.into_iter().zip(samples) {
+        let found = digest(&image);
+        assert_eq!(version, now, "{name} has a new version: put its digest {found:#x} into SHAPES, and document it");
+        assert_eq!(
+            found, wanted,
+            "{name} changed its shape but not its version {now} (its digest is {found:#x} now): nodes of two builds \
+             would misread each other. Give it a new version with a reason, document it, then change SHAPES"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! Stamped writers, and the judge that reads what is left of their work.
+//!
+//! Several writers share each volume, keep several writes in flight, and meet again and again in a small area, so that
+//! most writes overlap others that are under way.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use host::nbd::{Address, Ask, Client, ClientError};
+use tokio::sync::watch;
+use witness::{Image, Recorder, Report, RunId, SECTOR_BYTES, Ticket, Verdict, VolumeId, WriterId};
+
+use super::{GROUP, Node, Pair, Random};
+
+#[derive(Clone, Copy, Debug)]
+pub struct LoadPlan {
+    pub volumes: &'static [&'static str],
+    pub writers_per_volume: u32,
+    /// Writes in flight per writer.
+    pub depth: usize,
+    /// The part of each volume that is written, from its start: the smaller, the more overlaps.
+    pub area_bytes: u64,
+    pub sectors_max: u64,
+}
+
+impl LoadPlan {
+    /// Overlaps are the rule.
+    pub fn crowded(volumes: &'static [&'static str]) -> LoadPlan {
+        LoadPlan { volumes, writers_per_volume: 2, depth: 3, area_bytes: 512 << 10, sectors_max: 48 }
+    }
+}
+
+/// One run: its writers' note book, and what the volumes held before.
+pub struct Run {
+    pub recorder: Arc<Recorder>,
+    volumes: &'static [&'static str],
+    /// By volume; empty: zeroes.
+    base: Vec<Vec<u8>>,
+}
+
+impl Run {
+    /// A run on volumes that hold zeroes.
+    pub fn on_zeroes(number: u64, volumes: &'static [&'static str]) -> Run {
+        let base = vec![Vec::new(); volumes.len()];
+        Run { recorder: Arc::new(Recorder::new(RunId(number))), volumes, base }
+    }
+
+    /// A run on what the node, which must rest, holds now.
+    pub fn on_content(number: u64, pair: &Pair, node: Node, volumes: &'static [&'static str]) -> Run {
+        let base = volumes.iter().map(|volume| pair.content(node, volume)).collect();
+        Run { base, ..Run::on_zeroes(number, volumes) }
+    }
+
+    /// Which prefix of the run the volumes of a node at rest are. Anything else ends the test with the first reason.
+    pub fn judge(&self, pair: &Pair, node: Node) -> Report {
+        let contents: Vec<Vec<u8>> = self.volumes.iter().map(|volume| pair.content(node, volume)).collect();
+        let images = contents.iter().zip(&self.base).enumerate().map(|(number, (content, base))| {
+            Image::new(VolumeId(number as u32), content.as_slice()).on_base(base.as_slice())
+        });
+        match witness::check(&self.recorder.history(), images.collect()).expect("images in memory can be read") {
+            Verdict::Prefix(report) => report,
+            Verdict::Broken(violation) => {
+                let kept = self.keep(&contents);
+                let logs = Node::BOTH.map(|node| pair.log(node)).join("\n");
+                panic!("{} holds no prefix: {violation}\n(images kept in {})\n{logs}", node.name(), kept.display())
+            }
+        }
+    }
+
+    /// Leaves the images of a broken promise to whoever has to find out why.
+    fn keep(&self, contents: &[Vec<u8>]) -> PathBuf {
+        let kept = tempfile::Builder::new().prefix("farshore-broken-").tempdir().expect("a directory").keep();
+        for (name, content) in self.volumes.iter().zip(contents) {
+            fs::write(kept.join(name), content).expect("an image is written");
+        }
+        kept
+    }
+}
+
+/// What the test says. Writers only read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Write,
+    /// Issue nothing more for now.
+    Pause,
+    /// Issue nothing more, wait for the answers, leave.
+    Stop,
+    /// Leave at once: what is in flight stays of unknown outcome.
+    Abandon,
+}
+
+/// Writers at work on a node's exports. Dropped, they abandon it.
+pub struct Load {
+    orders: watch::Sender<Order>,
+    counts: Arc<Counts>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    acknowledged: AtomicU64,
+    failed: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Load {
+    /// Sets the writers to work; the node must serve its exports.
+    pub fn start(pair: &Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
+        let (orders, _) = watch::channel(Order::Write);
+        let counts = Arc::new(Counts::default());
+        let socket = pair.path(node.name()).join("state/nbd.sock");
+        let mut threads = Vec::new();
+        for number in 0..plan.volumes.len() as u32 * plan.writers_per_volume {
+            let volume = number % plan.volumes.len() as u32;
+            let writer = Writer {
+                address: Address::Unix(socket.clone()),
+                export: format!("{GROUP}/{}", plan.volumes[volume as usize]),
+                volume: VolumeId(volume),
+                name: WriterId(number),
+                random: Random::new(1 + u64::from(number) + run.recorder.history().writes.len() as u64),
+                plan,
+                recorder: run.recorder.clone(),
+                orders: orders.subscribe(),
+                counts: counts.clone(),
+                flying: Vec::new(),
+            };
+            threads.push(std::thread::spawn(move || writer.work()));
+        }
+        Load { orders, counts, threads }
+    }
+
+    pub fn acknowledged(&self) -> u64 {
+        self.counts.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Writes that were answered with an error.
+    pub fn failed(&self) -> u64 {
+        self.counts.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more writes were answered.
+    pub fn wait_for_more(&self, pair: &mut Pair, more: u64) {
+        let goal = self.acknowledged() + more;
+        pair.until("the writers get their answers", |_| self.acknowledged() >= goal);
+    }
+
+    /// Issues nothing more and waits until nothing is in flight.
+    pub fn pause(&self, pair: &mut Pair) {
+        self.orders.send_replace(Order::Pause);
+        pair.until("the last writes are answered", |_| self.counts.in_flight.load(Ordering::SeqCst) == 0);
+    }
+
+    pub fn resume(&self) {
+        self.orders.send_replace(Order::Write);
+    }
+
+    /// Waits for all answers; no writer may have met trouble.
+    pub fn stop(self) {
+        let failed = self.failed();
+        let troubles = self.end(Order::Stop);
+        assert!(troubles.is_empty() && failed == 0, "{failed} writes failed; {troubles:?}");
+    }
+
+    /// Leaves what is in flight as it is: of unknown outcome.
+    pub fn abandon(self) {
+        self.end(Order::Abandon);
+    }
+
+    fn end(mut self, order: Order) -> Vec<String> {
+        self.orders.send_replace(order);
+        let results = self.threads.drain(..).map(|thread| thread.join().expect("no writer panics"));
+        results.filter_map(Result::err).collect()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.orders.send_replace(Order::Abandon);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Writer {
+    address: Address,
+    export: String,
+    volume: VolumeId,
+    name: WriterId,
+    random: Random,
+    plan: LoadPlan,
+    recorder: Arc<Recorder>,
+    orders: watch::Receiver<Order>,
+    counts: Arc<Counts>,
+    flying: Vec<(u64, Ticket)>,
+}
+
+impl Writer {
+    /// Why it ended, if nobody had said so.
+    fn work(mut self) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let result = runtime.block_on(self.write_on());
+        // What is left behind in flight is in flight no more as far as a pause is concerned.
+        self.counts.in_flight.fetch_sub(self.flying.len() as u64, Ordering::SeqCst);
+        result.map_err(|error| format!("the writer of {} ended: {error}", self.export))
+    }
+
+    async fn write_on(&mut self) -> Result<(), ClientError> {
+        let mut client = Client::connect(&self.address, &self.export).await?;
+        for cookie in 0.. {
+            let order = *self.orders.borrow_and_update();
+            match order {
+                Order::Abandon => return Ok(()),
+                Order::Stop if self.flying.is_empty() => return client.disconnect().await,
+                Order::Write if self.flying.len() < self.plan.depth => {
+                    self.issue(&mut client, cookie);
+                    if self.flying.len() < self.plan.depth {
+                        continue;
+                    }
+                }
+                Order::Write | Order::Pause | Order::Stop => {}
+            }
+            tokio::select! {
+                biased;
+                _ = self.orders.changed() => {}
+                answer = client.next(), if !self.flying.is_empty() => {
+                    let answer = answer?;
+                    self.take(answer.cookie, answer.result.is_ok());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, client: &mut Client, cookie: u64) {
+        let sector_bytes = SECTOR_BYTES as u64;
+        let sectors = 1 + self.random.below(self.plan.sectors_max);
+        let offset = self.random.below(self.plan.area_bytes / sector_bytes - sectors) * sector_bytes;
+        let mut payload = vec![0; (sectors * sector_bytes) as usize];
+        // Counted before it is recorded: a pause that sees nothing in flight has seen everything.
+        self.counts.in_flight.fetch_add(1, Ordering::SeqCst);
+        let ticket = self.recorder.issue(self.name, self.volume, offset, payload.len() as u32);
+        ticket.stamp(&mut payload);
+        let fua = self.random.below(16) == 0;
+        client.queue(cookie, Ask::Write { offset, data: &payload, fua });
+        self.flying.push((cookie, ticket));
+    }
+
+    fn take(&mut self, cookie: u64, is_done: bool) {
+        let at = self.flying.iter().position(|(flying, _)| *flying == cookie).expect("answers are to our own writes");
+        let (_, ticket) = self.flying.swap_remove(at);
+        if is_done {
+            self.recorder.acknowledge(ticket);
+            self.counts.acknowledged.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.recorder.fail(ticket);
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.counts.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,87 @@
+//! A pair whose nodes live in the two namespaces of an emulated WAN (docs/wan.md).
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::{Node, Pair, Plan, is_root, must_skip};
+
+/// A WAN kept up by a process of its own, which removes it when it ends.
+pub struct Wan {
+    forwarder: Child,
+    xtask: PathBuf,
+    environment: HashMap<String, String>,
+}
+
+impl Wan {
+    /// Sets one up; `None` where that is impossible, which is said.
+    pub fn start(test: &str, options: &[&str]) -> Option<Wan> {
+        let xtask = xtask();
+        let needed = [
+            ("root", is_root()),
+            ("/dev/net/tun", std::path::Path::new("/dev/net/tun").exists()),
+            ("the xtask binary (cargo build -p xtask)", xtask.is_file()),
+        ];
+        if must_skip(test, &needed) {
+            return None;
+        }
+        // Told to stop when this process ends, however it ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM"]).arg(&xtask).args(["wan", "up"]).args(options);
+        let mut forwarder = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("setpriv runs xtask");
+        let lines = BufReader::new(forwarder.stdout.take().expect("stdout is piped")).lines();
+        let lines: Vec<String> = lines.map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
+        let pairs = lines.iter().filter_map(|line| line.split_once('='));
+        let environment = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Some(Wan { forwarder, xtask, environment })
+    }
+
+    fn value(&self, name: &str) -> &str {
+        self.environment.get(name).unwrap_or_else(|| panic!("the WAN tells {name}: {:?}", self.environment))
+    }
+
+    /// Changes the running line, such as `cut` and `restore`.
+    pub fn control(&self, words: &[&str]) {
+        let mut command = Command::new(&self.xtask);
+        command.args(["wan", "ctl", "--socket", self.value("FARSHORE_WAN_CONTROL")]).args(words);
+        let output = command.output().expect("xtask runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A pair with a node at each end; neither is served yet.
+    pub fn pair(&self, plan: &Plan) -> Pair {
+        let pair = Pair::new(&Plan { head: &format!("insecure = true\n{}", plan.head), ..*plan });
+        for (node, end) in [(Node::Near, "NEAR"), (Node::Far, "FAR")] {
+            let address = format!("{}:7337", self.value(&format!("FARSHORE_WAN_{end}_ADDR")));
+            pair.edit_config(&pair.address(node).to_string(), &address);
+        }
+        pair
+    }
+
+    /// Serves both nodes, each at its end.
+    pub fn serve(&self, pair: &mut Pair) {
+        for (node, end) in [(Node::Near, "NEAR"), (Node::Far, "FAR")] {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", self.value(&format!("FARSHORE_WAN_{end}_NS"))]);
+            command.args([env!("CARGO_BIN_EXE_farshore"), "serve", "--node", node.name(), "--config"]);
+            command.arg(pair.config());
+            pair.serve_by(node, command);
+        }
+    }
+}
+
+impl Drop for Wan {
+    fn drop(&mut self) {
+        let process = rustix::process::Pid::from_child(&self.forwarder);
+        // It fails when the forwarder has ended by itself, which is as good.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+        let _ = self.forwarder.wait();
+    }
+}
+
+/// `cargo xtask test` names itself; else it is looked for where cargo puts it.
+fn xtask() -> PathBuf {
+    let beside = || PathBuf::from(env!("CARGO_BIN_EXE_farshore")).with_file_name("xtask");
+    std::env::var_os("FARSHORE_XTASK").map_or_else(beside, PathBuf::from)
+}

@@ -1,0 +1,132 @@
+//! Modes change while writers write, and policies decide what writers feel of a line that was cut.
+
+mod common;
+
+use common::load::{Load, LoadPlan, Run};
+use common::{GROUP, Node, Pair, Plan};
+
+const VOLUMES: &[&str] = &["data", "log"];
+
+/// Each mode is entered from each other one.
+const MODES: [&str; 13] = [
+    "sync", "nearsync", "async", "logging", "sync", "async", "nearsync", "logging", "nearsync", "sync", "logging",
+    "async", "sync",
+];
+
+#[test]
+fn modes_change_under_load() {
+    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Plan::default() });
+    let run = Run::on_zeroes(1, VOLUMES);
+    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+    let mut before = "async";
+    for mode in MODES {
+        pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
+        if before == "logging" {
+            pair.done(Node::Near, &["sync", GROUP, "--wait"]);
+        }
+        let (state, protection) = match mode {
+            "sync" => ("replicating", "both-durable"),
+            "nearsync" => ("replicating", "both-received"),
+            "async" => ("replicating", "queued"),
+            _ => ("logging", "local-only"),
+        };
+        pair.wait_for(Node::Near, state);
+        load.wait_for_more(&mut pair, 100);
+        let status = pair.status(Node::Near);
+        assert_eq!((&status["state"], &status["protection"]), (&state.into(), &protection.into()), "{mode}: {status}");
+        before = mode;
+    }
+    load.stop();
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    assert_eq!(run.judge(&pair, Node::Far).lost_writes, 0);
+}
+
+#[test]
+fn a_secondary_exports_nothing() {
+    let pair = Pair::replicating(&Plan { volumes: VOLUMES, ..Plan::default() });
+    let listed = |node| {
+        let uri = pair.uri(node, "").replace(&format!("/{GROUP}/"), "/");
+        let output = std::process::Command::new("nbdinfo").args(["--list", "--json", &uri]).output();
+        let output = output.expect("nbdinfo is installed (apt: libnbd-bin)");
+        String::from_utf8_lossy(&output.stdout).matches("\"export-name\"").count()
+    };
+    assert_eq!((listed(Node::Near), listed(Node::Far)), (VOLUMES.len(), 0));
+    for volume in VOLUMES {
+        let (is_served, said) = pair.try_qemu_io(Node::Far, volume, &["read 0 512"]);
+        assert!(!is_served, "{said}");
+    }
+}
+
+/// A pair over a line that can be cut, in `sync`.
+fn over_a_relay(group: &str) -> Pair {
+    let head = "[link]\ntimeout = \"1s\"";
+    let mut pair = Pair::new(&Plan { volumes: VOLUMES, mode: "sync", group, head, ..Plan::default() });
+    pair.lay_relay();
+    pair.first_sync();
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 1M", "flush"]);
+    pair
+}
+
+fn heals(mut pair: Pair) -> Pair {
+    pair.relay().restore();
+    pair.wait_for(Node::Near, "replicating");
+    pair.qemu_io(Node::Near, "log", &["write -f -P 9 8M 64k"]);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    pair
+}
+
+#[test]
+fn held_writers_wait_for_the_line_and_succeed() {
+    let mut pair = over_a_relay("policy = \"hold\"\nhold = \"1h\"\nwait_limit = \"500ms\"");
+    pair.relay().cut();
+    let mut waiting = pair.start_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    pair.wait_for(Node::Near, "holding");
+    assert_eq!(pair.status(Node::Near)["protection"], "held");
+    pair.qemu_io(Node::Near, "data", &["read -P 1 0 1M"]);
+    assert!(!waiting.has_ended(), "it waits for the line");
+    pair.relay().restore();
+    let (is_done, said) = waiting.finish(&mut pair);
+    assert!(is_done, "{said}");
+    let pair = heals(pair);
+    assert!(pair.content(Node::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
+}
+
+#[test]
+fn held_writers_are_released_when_the_window_ends() {
+    let mut pair = over_a_relay("policy = \"hold\"\nhold = \"1s\"\nwait_limit = \"200ms\"");
+    pair.relay().cut();
+    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    assert!(is_done, "{said}");
+    pair.until("its bytes are marked, not sent", |pair| {
+        let status = pair.status(Node::Near);
+        status["protection"] == "local-only" && status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20)
+    });
+    heals(pair);
+}
+
+#[test]
+fn strict_writers_get_an_error_and_the_copy_heals() {
+    let pair = over_a_relay("policy = \"strict\"\nwait_limit = \"500ms\"");
+    pair.relay().cut();
+    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M"]);
+    assert!(!is_done, "it must not be acknowledged: {said}");
+    pair.wait_for(Node::Near, "holding");
+    let (is_done, said) = pair.try_qemu_io(Node::Near, "log", &["write -P 3 0 4k"]);
+    assert!(!is_done, "it must not be acknowledged: {said}");
+    let status = pair.status(Node::Near);
+    assert!(status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20), "{status}");
+    heals(pair);
+}
+
+#[test]
+fn degraded_writers_go_on() {
+    let mut pair = over_a_relay("policy = \"degrade\"\nwait_limit = \"500ms\"");
+    pair.relay().cut();
+    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    assert!(is_done, "{said}");
+    pair.until("it is in logging", |pair| pair.status(Node::Near)["protection"] == "local-only");
+    heals(pair);
+}

@@ -1,0 +1,130 @@
+//! What the check says, as data and as sentences.
+
+use std::fmt;
+
+use crate::stamp::{RunId, VolumeId, WriteName, WriterId};
+
+/// A sector of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub volume: VolumeId,
+    pub offset_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The images are a prefix of the write order over all their volumes.
+    Prefix(Report),
+    /// They are not, and this is the first reason: damage before disorder; damage in the order of volumes and offsets,
+    /// absent writes in the order of their issue.
+    Broken(Violation),
+}
+
+/// Which prefix it is. Where the images leave a choice (a write that concurrent ones cover wholly may be in or out) the
+/// longest prefix is meant, so nothing is called lost that need not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Acknowledged writes in the prefix, and those of unknown outcome that are seen in the images.
+    pub included_writes: u64,
+    /// Acknowledged writes that are not in the prefix.
+    pub lost_writes: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// The first of them by issue.
+    pub lost_first: Option<WriteName>,
+    /// Sorted by writer.
+    pub newest: Vec<Newest>,
+}
+
+/// How far the prefix goes for one writer. Numbers count from 1; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newest {
+    pub writer: WriterId,
+    pub included: u64,
+    pub acknowledged: u64,
+}
+
+/// Why images are no prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A stamp whose check does not hold: the sector is torn inside, or rotten.
+    Damaged { place: Place, claims: WriteName },
+    /// Neither a stamp nor the base.
+    Garbage { place: Place },
+    /// A whole sector, but of another volume or offset.
+    Misplaced { place: Place, name: WriteName, belongs: Place },
+    /// A stamp of another run.
+    Foreign { place: Place, run: RunId },
+    /// A stamp of a write that the log does not have, or has otherwise.
+    Unknown { place: Place, name: WriteName },
+    /// The image ends before a write that was issued to it.
+    Short { volume: VolumeId, size_bytes: u64, needed_bytes: u64 },
+    /// Part of a write is there, and here, where another part belongs, is something older (`None`: the base).
+    Torn { place: Place, name: WriteName, found: Option<WriteName>, seen: Place },
+    /// A write is absent (here is something older, `None`: the base), although `later`, issued after it had been
+    /// acknowledged, is there.
+    Missing { place: Place, name: WriteName, found: Option<WriteName>, later: WriteName, later_seen: Place },
+    /// Writes that overlap were ordered one way here and the other way elsewhere: no single order explains both.
+    Disorder { place: Place, names: Vec<WriteName> },
+}
+
+impl Violation {
+    /// Where it shows; for a short image, its end.
+    pub fn place(&self) -> Place {
+        match *self {
+            Self::Damaged { place, .. }
+            | Self::Garbage { place }
+            | Self::Misplaced { place, .. }
+            | Self::Foreign { place, .. }
+            | Self::Unknown { place, .. }
+            | Self::Torn { place, .. }
+            | Self::Missing { place, .. }
+            | Self::Disorder { place, .. } => place,
+            Self::Short { volume, size_bytes, .. } => Place { volume, offset_bytes: size_bytes },
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {}, offset {}", self.volume.0, self.offset_bytes)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = |found: &Option<WriteName>| found.map_or("the base".to_owned(), |name| name.to_string());
+        write!(f, "{}: ", self.place())?;
+        match self {
+            Self::Damaged { claims, .. } => {
+                write!(f, "a sector that says it is of {claims} fails its own check: torn or rotten")
+            }
+            Self::Garbage { .. } => write!(f, "neither a writer's sector nor the base"),
+            Self::Misplaced { name, belongs, .. } => {
+                write!(f, "a sector of {name} that belongs on {belongs}")
+            }
+            Self::Foreign { run, .. } => write!(f, "a sector of another run, {:016x}", run.0),
+            Self::Unknown { name, .. } => {
+                write!(f, "a sector of {name}, which the writers' log does not have in this form")
+            }
+            Self::Short { needed_bytes, .. } => {
+                write!(f, "the image ends here, but writes were issued up to byte {needed_bytes}")
+            }
+            Self::Torn { name, found, seen, .. } => write!(
+                f,
+                "{name} is there only in part: it is on {seen}, but here is {}, which it replaced",
+                content(found)
+            ),
+            Self::Missing { name, found, later, later_seen, .. } => write!(
+                f,
+                "{name} is missing: here is {}, which it replaced, yet {later}, issued after that was acknowledged, \
+                 is on {later_seen}",
+                content(found)
+            ),
+            Self::Disorder { names, .. } => {
+                let names: Vec<String> = names.iter().map(WriteName::to_string).collect();
+                write!(f, "no single order of the overlapping writes explains the images: {}", names.join(", "))
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `cargo xtask bench`: the export of a group in `logging`, dirty tracking on, beside other NBD servers.
+//!
+//! Like with like: past the page cache against `qemu-nbd` with `cache=none`, through it against `nbdkit file`. All
+//! servers of a series run on the same file, one is asked at a time, and they take turns, each round beginning with the
+//! other one. What is compared is the ratio within a round, so that a machine that grows slower hurts both alike.
+//!
+//! Reading order: `workload` (what is asked), `server` (who is asked), `fio` (who asks), `rows` (what it comes to).
+
+mod fio;
+mod rows;
+mod server;
+mod workload;
+
+use crate::project::Project;
+use crate::wan::sys;
+use anyhow::{Context, Result, bail, ensure};
+use rows::{Rounds, Row};
+use serde::Serialize;
+use server::Server;
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use workload::{WORKLOADS, Workload};
+
+const SCHEMA: &str = "farshore-bench/1";
+
+#[derive(clap::Args)]
+pub struct BenchArgs {
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// How often each server gets its turn
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Length of one turn
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Size of the file in MiB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    size: u32,
+    /// Where the file is made; it should be on the disk of interest
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Only workloads whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Only this series
+    #[arg(long, value_parser = ["direct", "cached"])]
+    series: Option<String>,
+}
+
+/// Past the page cache or through it, and who is the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Series {
+    Direct,
+    Cached,
+}
+
+impl Series {
+    fn name(self) -> &'static str {
+        match self {
+            Series::Direct => "direct",
+            Series::Cached => "cached",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    commit: String,
+    rounds: u32,
+    seconds: u32,
+    size_bytes: u64,
+    rows: Vec<Row>,
+}
+
+/// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
+pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
+    let project = Project::find()?;
+    let signals = sys::signals_as_bytes()?;
+    let program = build(&project)?;
+    let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&arguments.dir);
+    let home = home.with_context(|| format!("no directory can be made in {}", arguments.dir.display()))?;
+    let file = home.path().join("near.img");
+    let size_bytes = u64::from(arguments.size) << 20;
+    fill(&file, size_bytes)?;
+    let mut rows = Vec::new();
+    for series in [Series::Direct, Series::Cached] {
+        if arguments.series.as_ref().is_none_or(|only| only == series.name()) {
+            let stage = Stage { program: &program, home: home.path(), file: &file, signals: &signals };
+            rows.extend(stage.play(series, &arguments)?);
+        }
+    }
+    let (rounds, seconds) = (arguments.rounds, arguments.seconds);
+    let report = Report { schema: SCHEMA, commit: commit(&project), rounds, seconds, size_bytes, rows };
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        rows::print(&report.rows);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build(project: &Project) -> Result<PathBuf> {
+    let status = project
+        .command("cargo")
+        .args(["build", "--release", "--locked", "--package", "farshore"])
+        .status()
+        .context("starting `cargo build` failed")?;
+    ensure!(status.success(), "building farshore failed; see above");
+    Ok(project.target.join("release/farshore"))
+}
+
+/// The commit, for whoever compares reports.
+fn commit(project: &Project) -> String {
+    let output = project.command("git").args(["describe", "--always", "--dirty"]).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+/// Every byte written, so that no server reads a hole.
+fn fill(path: &Path, size_bytes: u64) -> Result<()> {
+    let mut file = File::create_new(path)?;
+    let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for _ in 0..size_bytes / block.len() as u64 {
+        file.write_all(&block).with_context(|| format!("filling {} failed", path.display()))?;
+    }
+    file.sync_all()?;
+    Ok(())
+}
+
+struct Stage<'a> {
+    program: &'a Path,
+    home: &'a Path,
+    file: &'a Path,
+    signals: &'a File,
+}
+
+impl Stage<'_> {
+    fn play(&self, series: Series, arguments: &BenchArgs) -> Result<Vec<Row>> {
+        let home = self.home.join(series.name());
+        std::fs::create_dir(&home)?;
+        let ours = Server::farshore(self.program, &home, self.file, series)?;
+        let peer = match series {
+            Series::Direct => Server::qemu_nbd(&home, self.file)?,
+            Series::Cached => Server::nbdkit(&home, self.file)?,
+        };
+        let chosen = |workload: &&Workload| arguments.only.as_ref().is_none_or(|only| workload.name.contains(only));
+        let mut rows = Vec::new();
+        for workload in WORKLOADS.iter().filter(chosen) {
+            let mut rounds = Rounds::default();
+            for round in 0..arguments.rounds {
+                self.tell(&format!("{} {}, round {} of {}", series.name(), workload.name, round + 1, arguments.rounds));
+                let mut order = [(&ours, true), (&peer, false)];
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for (server, is_ours) in order {
+                    let turn = fio::run(server, workload, arguments.seconds, round);
+                    // Ctrl-C reaches fio as well; then its failure is not the news.
+                    self.check_signals()?;
+                    rounds.add(is_ours, turn?);
+                }
+            }
+            rows.extend(rows::of(workload, series, peer.title, &rounds));
+        }
+        self.tell("");
+        ours.stop()?;
+        peer.stop()?;
+        Ok(rows)
+    }
+
+    /// What goes on, on one line of a terminal.
+    fn tell(&self, text: &str) {
+        let mut error = std::io::stderr();
+        if error.is_terminal() {
+            let _ = write!(error, "\r\x1b[K{text}");
+        }
+    }
+
+    fn check_signals(&self) -> Result<()> {
+        let mut signals = self.signals;
+        match signals.read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => bail!("interrupted; the servers were ended and their file was removed"),
+        }
+    }
+}
