@@ -105,7 +105,7 @@ impl World {
     }
 
     pub fn promote(&mut self, node: usize, force: bool) -> CommandResult {
-        let entropy = self.rng.next();
+        let entropy = self.rng.draw();
         self.order(node, Command::Promote { force, entropy })
     }
 
