@@ -243,14 +243,24 @@ impl Group {
         if self.replay_mut().batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
-                _ => self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+                _ => self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                ),
             };
         }
         let replay = self.replay_mut();
         match result {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
-            _ => return self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+            _ => {
+                return self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                );
+            }
         }
         self.read_next_payload(cx);
     }

@@ -35,6 +35,7 @@ fn inspect(files: &[PathBuf]) -> (i32, String, Value) {
 fn the_files_of_a_real_pair_are_explained() {
     let mut pair = Pair::replicating(&SMALL);
     pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
     pair.done(Node::Near, &["set", GROUP, "mode=logging"]);
     pair.qemu_io(Node::Near, "log", &["write -P 8 64k 96k", "flush"]);
     pair.stop_both();
