@@ -134,7 +134,12 @@ fn two_groups_cannot_share_a_device() {
     );
     fs::write(pair.config(), text).expect("written");
     fill(&device, 9);
-    refused(&pair, Node::Near, &["alias is the same thing as the device of volume g/data", "cannot share a device"], &[device]);
+    refused(
+        &pair,
+        Node::Near,
+        &["alias is the same thing as the device of volume g/data", "cannot share a device"],
+        &[device],
+    );
 }
 
 #[test]
