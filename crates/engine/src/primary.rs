@@ -290,7 +290,8 @@ impl Group {
         let op = self.slots.write(slot).clone();
         let volume = self.volume(op.volume);
         volume.release(slot);
-        let others_unflushed = volume.unflushed_bytes > 0;
+        // What a flush under way covers is not durable before that flush ends.
+        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some();
         let durable = op.fua || op.level == Level::Durable;
         match result {
             Ok(()) => {

@@ -299,8 +299,14 @@ impl Group {
         let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
         let aligned =
             header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
+        // A comparison is read into memory: its length is bounded like a payload's (P10).
+        let longest = match header.kind {
+            Kind::Probe => limits::PROBE_BYTES,
+            Kind::Zero => limits::ZERO_PART_BYTES_MAX,
+            _ => limits::PART_BYTES_MAX,
+        };
         let end = header.offset.checked_add(header.length);
-        aligned && header.length > 0 && end.is_some_and(|end| end <= volume.config.size_bytes)
+        aligned && (1..=longest).contains(&header.length) && end.is_some_and(|end| end <= volume.config.size_bytes)
     }
 
     // ---- landing ---------------------------------------------------------------------------------------------------

@@ -121,10 +121,9 @@ impl Superblock {
 
 /// Chooses between the two slots: `Ok(None)` when the group is new.
 pub fn choose(slots: [Result<Superblock, Rejected>; 2], tag: u64) -> Result<Option<Superblock>, Rejected> {
-    // A newer farshore wrote here last: our own slot beside it is the past, and going on from it would forget what
-    // happened since.
-    if let Some(newer) = slots.iter().find_map(|s| s.err().filter(|e| matches!(e, Rejected::VersionUnknown(_)))) {
-        return Err(newer);
+    // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
+    if let Some(Err(unknown)) = slots.iter().find(|slot| matches!(slot, Err(Rejected::VersionUnknown(_)))) {
+        return Err(*unknown);
     }
     let newest = slots.iter().filter_map(|s| s.ok()).max_by_key(|s| s.update);
     if let Some(superblock) = newest {
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(choose([Err(Rejected::Blank), Err(Rejected::Damaged)], 42), Ok(None));
         assert_eq!(choose([Err(Rejected::Damaged), Err(Rejected::Damaged)], 42), Err(Rejected::Damaged));
         assert_eq!(choose([Ok(old), Ok(new)], 43), Err(Rejected::Foreign));
-        let newer = Rejected::VersionUnknown(2);
-        assert_eq!(choose([Ok(old), Err(newer)], 42), Err(newer), "an older slot is not gone on from");
+        let later = Rejected::VersionUnknown(2);
+        assert_eq!(choose([Ok(old), Err(later)], 42), Err(later), "never back to what an older program left");
     }
 }
