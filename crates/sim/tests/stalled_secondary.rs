@@ -1,15 +1,18 @@
 //! The secondary's disk answers nothing any more while its link lives: one write waits `wait_limit`, the group falls to
 //! logging, and nothing is tried over and over.
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 #[test]
 fn a_stall_trips_the_wait_limit_once() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    // Room for all that is written while the next sync stalls too: a full queue is another story.
+    let roomy = Options { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
+    let mut world = World::in_peace(roomy);
     let connections = world.connections.len();
     world.nodes[1].trouble.stalled_until = world.now + 40 * SECOND;
     let first = world.write(0, 0, 4 * KIB);
