@@ -6,9 +6,13 @@
 //! the seeds to `corpus/`. What a fuzzer finds is kept there too, under a name that says what it was.
 
 mod auth;
+mod disk;
 mod frames;
 mod mutate;
+mod nbd;
+mod operator;
 mod wire;
+mod witnesses;
 
 pub use mutate::Mutator;
 
@@ -30,6 +34,19 @@ pub const TARGETS: &[Target] = &[
     Target { name: "frame_stream", run: frames::frame_stream, seeds: frames::frame_stream_seeds },
     Target { name: "auth_dialer", run: auth::auth_dialer, seeds: auth::auth_dialer_seeds },
     Target { name: "auth_acceptor", run: auth::auth_acceptor, seeds: auth::auth_acceptor_seeds },
+    Target { name: "nbd_request", run: nbd::nbd_request, seeds: nbd::nbd_request_seeds },
+    Target { name: "nbd_option", run: nbd::nbd_option, seeds: nbd::nbd_option_seeds },
+    Target { name: "nbd_handshake", run: nbd::nbd_handshake, seeds: nbd::nbd_handshake_seeds },
+    Target { name: "superblock", run: disk::superblock, seeds: disk::superblock_seeds },
+    Target { name: "journal_index", run: disk::journal_index, seeds: disk::journal_index_seeds },
+    Target { name: "bitmaps", run: disk::bitmaps, seeds: disk::bitmaps_seeds },
+    Target { name: "fingerprints", run: disk::fingerprints, seeds: disk::fingerprints_seeds },
+    Target { name: "config", run: operator::config, seeds: operator::config_seeds },
+    Target { name: "overrides", run: operator::overrides, seeds: operator::overrides_seeds },
+    Target { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
+    Target { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
+    Target { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
+    Target { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },
 ];
 
 /// Runs the target of this name.

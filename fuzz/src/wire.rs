@@ -88,7 +88,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         volume_bytes: vec![1 << 40, 512],
         ..GroupHello::default()
     };
-    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false };
+    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, attempt: 2 };
     let tagged = |tag: u8, bytes: Vec<u8>| [&[tag], &bytes[..]].concat();
     vec![
         ("ack", tagged(0, sample_ack().encode())),

@@ -123,6 +123,61 @@ pub fn encode_bitmaps(tag: u64, peer: NodeId, generation: Generation, maps: &[&B
     w.0
 }
 
+/// A whole bitmap file, before it is known to belong to anybody. Which bits are which volume's follows from their sizes,
+/// in the order of the volumes: each one's bits fill whole words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitmapFile<'a> {
+    pub tag: u64,
+    pub generation: Generation,
+    pub peer: NodeId,
+    pub volumes: u16,
+    pub region_bytes: u32,
+    /// Little-endian words, the lowest bit first.
+    pub bits: &'a [u8],
+}
+
+/// Why an image is not a bitmap file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitmapRejected {
+    /// Its header block is all zeroes: never written.
+    Blank,
+    HeaderDamaged,
+    /// The header announces more bits than the image holds.
+    CutShort,
+    BitsDamaged,
+}
+
+impl<'a> BitmapFile<'a> {
+    /// Reads what [`encode_bitmaps`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong with the image.
+    pub fn read(image: &'a [u8]) -> Result<BitmapFile<'a>, BitmapRejected> {
+        let (header, rest) = image.split_at_checked(HEADER_BYTES).ok_or(BitmapRejected::CutShort)?;
+        if header.iter().all(|byte| *byte == 0) {
+            return Err(BitmapRejected::Blank);
+        }
+        let (content, stored) = header.split_at(HEADER_BYTES - 4);
+        let mut r = Reader(content);
+        if r.u64() != Some(MAGIC) || Reader(stored).u32() != Some(crc32c::crc32c(content)) {
+            return Err(BitmapRejected::HeaderDamaged);
+        }
+        let (file, length, crc) = BitmapFile::fields(&mut r).ok_or(BitmapRejected::HeaderDamaged)?;
+        let length = usize::try_from(length).map_err(|_| BitmapRejected::CutShort)?;
+        let bits = rest.get(..length).ok_or(BitmapRejected::CutShort)?;
+        if crc32c::crc32c(bits) != crc {
+            return Err(BitmapRejected::BitsDamaged);
+        }
+        Ok(BitmapFile { bits, ..file })
+    }
+
+    fn fields(r: &mut Reader<'_>) -> Option<(BitmapFile<'a>, u64, u32)> {
+        let (tag, generation, peer) = (r.u64()?, r.generation()?, NodeId(r.u16()?));
+        let (volumes, region_bytes) = (r.u16()?, r.u32()?);
+        Some((BitmapFile { tag, generation, peer, volumes, region_bytes, bits: &[] }, r.u64()?, r.u32()?))
+    }
+}
+
 /// The bitmaps back, if the image is whole and belongs to this group, peer and generation.
 pub fn decode_bitmaps(
     image: &[u8],
@@ -131,24 +186,21 @@ pub fn decode_bitmaps(
     generation: Generation,
     sizes: &[u64],
 ) -> Option<Vec<Bitmap>> {
-    let (header, body) = image.split_at_checked(HEADER_BYTES)?;
-    let stored = u32::from_le_bytes(header[HEADER_BYTES - 4..].try_into().ok()?);
-    if crc32c::crc32c(&header[..HEADER_BYTES - 4]) != stored {
+    let file = BitmapFile::read(image).ok()?;
+    let ours = (file.tag, file.peer, file.generation) == (tag, peer, generation);
+    if !ours || usize::from(file.volumes) != sizes.len() || u64::from(file.region_bytes) != REGION_BYTES {
         return None;
     }
-    let mut r = Reader(header);
-    let same = r.u64()? == MAGIC
-        && r.u64()? == tag
-        && r.generation()? == generation
-        && r.u16()? == peer.0
-        && usize::from(r.u16()?) == sizes.len()
-        && u64::from(r.u32()?) == REGION_BYTES;
-    let length = usize::try_from(r.u64()?).ok()?;
-    let body = body.get(..length)?;
-    if !same || crc32c::crc32c(body) != r.u32()? {
+    split_bits(file.bits, sizes)
+}
+
+/// The bits of volumes of these sizes; `None` when they are too few, too many, or past a volume's end.
+pub fn split_bits(bits: &[u8], sizes: &[u64]) -> Option<Vec<Bitmap>> {
+    let needed: u64 = sizes.iter().map(|size| regions(*size).div_ceil(64) * 8).sum();
+    if bits.len() as u64 != needed {
         return None;
     }
-    let mut words = body.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")));
+    let mut words = bits.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")));
     let mut maps = Vec::new();
     for &size in sizes {
         let mut map = Bitmap::new(size);

@@ -244,6 +244,8 @@ pub(crate) struct Group {
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
+    /// Why the connected peer's half does not fit ours, if it does not.
+    pub unfit: Option<String>,
     pub counters: Counters,
 }
 
@@ -277,6 +279,7 @@ impl Group {
             replica: Replica::new(config.window_bytes, config.journal_bytes),
             primary_says: None,
             hello: None,
+            unfit: None,
             counters: Counters::default(),
             config,
         }
@@ -452,6 +455,7 @@ impl Group {
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.hello = None;
+        self.unfit = None;
         self.primary_says = None;
         self.no_autosync_before = cx.now.mono;
         if matches!(self.phase, Phase::Starting(_)) {
@@ -470,6 +474,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.hello = None;
+        self.unfit = None;
         self.primary_says = None;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),

@@ -45,7 +45,9 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::time::Duration;
 
-pub use bitmap::{Bitmap, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes};
+pub use bitmap::{
+    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
+};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};

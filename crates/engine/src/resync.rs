@@ -87,9 +87,7 @@ impl Group {
     // ---- meeting the peer ------------------------------------------------------------------------------------------
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if let Some(what) = self.sizes_disagree(&hello) {
-            self.hello = None;
-            self.fall_if_primary(cx, &what);
+        if !self.fits(cx, &hello) {
             return;
         }
         self.hello = Some(hello);
@@ -102,6 +100,10 @@ impl Group {
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
+        // A change of roles may turn sizes that were fine into ones that are not.
+        if !self.fits(cx, &hello) {
+            return;
+        }
         self.hello = Some(hello);
         if failed {
             return self
@@ -118,6 +120,25 @@ impl Group {
         }
     }
 
+    /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
+    fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
+        let unfit = self.sizes_disagree(hello);
+        let Some(what) = &unfit else {
+            if self.unfit.take().is_some() && self.role() == Role::Secondary {
+                self.reason.clear();
+            }
+            return true;
+        };
+        self.hello = None;
+        cx.event(self.id(), Event::Note(what.clone()));
+        self.fall_if_primary(cx, what);
+        if self.role() == Role::Secondary {
+            self.reason.clone_from(what);
+        }
+        self.unfit = unfit;
+        false
+    }
+
     /// Rule 21: a secondary smaller than its primary is refused with both numbers.
     fn sizes_disagree(&self, hello: &GroupHello) -> Option<alloc::string::String> {
         if hello.volume_bytes.len() != self.volumes.len() {
@@ -132,7 +153,8 @@ impl Group {
             let (primary, secondary) = if self.role() == Role::Primary { (ours, *theirs) } else { (*theirs, ours) };
             if secondary < primary && hello.identity.role != self.role() {
                 return Some(alloc::format!(
-                    "volume {} is smaller on the secondary ({secondary} bytes) than on the primary ({primary} bytes); enlarge it",
+                    "volume {} of the group (in the order of names) is smaller on the secondary ({secondary} bytes) than on \
+                     the primary ({primary} bytes); enlarge the device there and restart farshore there",
                     index + 1
                 ));
             }
@@ -302,6 +324,9 @@ impl Group {
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if let Some(what) = &self.unfit {
+            return cx.refuse(id, what);
+        }
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }

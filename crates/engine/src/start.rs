@@ -66,7 +66,11 @@ impl Group {
                 let entropy = *entropy;
                 match result {
                     Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy),
-                    _ => self.start_failed(cx, Broken::Superblock, "the superblock cannot be read"),
+                    _ => self.start_failed(
+                        cx,
+                        Broken::Superblock,
+                        "the superblock cannot be read; see the kernel log for the disk of the state directory",
+                    ),
                 }
             }
             StartStage::Bitmap => {
@@ -113,9 +117,12 @@ impl Group {
                 );
             }
             Err(superblock::Rejected::Foreign) => {
-                self.start_failed(cx, Broken::Superblock, "the state directory belongs to another cluster or group");
+                self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+                     directory back, or undo a renaming of cluster or group");
             }
-            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged"),
+            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
+                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
+                 other node"),
         }
     }
 
@@ -236,14 +243,24 @@ impl Group {
         if self.replay_mut().batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
-                _ => self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+                _ => self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                ),
             };
         }
         let replay = self.replay_mut();
         match result {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
-            _ => return self.start_failed(cx, Broken::Journal, "the journal cannot be read"),
+            _ => {
+                return self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                );
+            }
         }
         self.read_next_payload(cx);
     }
@@ -283,7 +300,7 @@ impl Group {
                     return self.start_failed(
                         cx,
                         Broken::Journal,
-                        "the journal holds writes past the end of a volume: a volume shrank",
+                        "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
                     );
                 }
                 replay.payloads.clear();

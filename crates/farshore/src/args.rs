@@ -206,8 +206,9 @@ pub struct InitArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct InspectArgs {
-    /// The file to explain
-    pub file: PathBuf,
+    /// The files to explain
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -6,7 +6,7 @@
 mod answer;
 mod difference;
 mod open;
-mod seals;
+pub mod seals;
 mod view;
 
 use std::process::ExitCode;

@@ -90,6 +90,11 @@ impl Overrides {
         })
     }
 
+    /// Each override: group, key, value.
+    pub fn entries(&self) -> impl Iterator<Item = (&GroupName, Key, &str)> {
+        self.groups.iter().flat_map(|(group, keys)| keys.iter().map(move |(key, value)| (group, *key, value.as_str())))
+    }
+
     fn text(&self) -> String {
         let mut text = HEAD.to_owned();
         for (group, keys) in self.groups.iter().filter(|(_, keys)| !keys.is_empty()) {

@@ -87,6 +87,22 @@ impl Disk {
         }
     }
 
+    /// Sectors that no flush or durable write covers yet, in order.
+    pub fn unsettled(&self) -> Vec<u64> {
+        self.volatile.keys().copied().collect()
+    }
+
+    /// Decides, ahead of a power loss, which unsettled sectors it will keep in their newest version; the others it will
+    /// leave as they were.
+    pub fn will_keep(&mut self, keep: impl Fn(u64) -> bool) {
+        for (sector, versions) in std::mem::take(&mut self.volatile) {
+            if let Some(newest) = versions.last().filter(|_| keep(sector)) {
+                let at = sector as usize * SECTOR;
+                self.durable[at..at + SECTOR].copy_from_slice(&newest.data[..]);
+            }
+        }
+    }
+
     /// Where a flush begins: what is complete now will be durable when it ends.
     pub fn begin_flush(&self) -> u64 {
         self.completions

@@ -9,6 +9,7 @@ pub mod net;
 pub mod node;
 pub mod operator;
 pub mod rng;
+pub mod story;
 pub mod swarm;
 pub mod workload;
 pub mod world;

@@ -15,6 +15,8 @@ pub struct Trouble {
     pub read_errors_until: u64,
     pub full_until: u64,
     pub slow_until: u64,
+    /// Nothing completes before this.
+    pub stalled_until: u64,
     pub fail_next_flush: bool,
 }
 

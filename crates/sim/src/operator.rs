@@ -34,6 +34,10 @@ pub struct Operator {
     /// Nodes whose copy of a group was given up by a forced promotion of the other.
     given_up: BTreeSet<(GroupId, usize)>,
     answers: BTreeMap<CommandId, bool>,
+    /// What came of each command, in words.
+    pub results: BTreeMap<CommandId, CommandResult>,
+    /// Does nothing unasked: a story gives the commands.
+    pub rests: bool,
     next_command: u64,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
@@ -57,6 +61,8 @@ impl Operator {
             plans: groups.map(|g| (g, Plan::None)).collect(),
             given_up: BTreeSet::new(),
             answers: BTreeMap::new(),
+            results: BTreeMap::new(),
+            rests: false,
             next_command: 1,
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
@@ -108,6 +114,7 @@ impl Operator {
 
     pub fn command_done(&mut self, id: CommandId, result: &CommandResult) {
         self.answers.insert(id, !matches!(result, CommandResult::Refused(_)));
+        self.results.insert(id, result.clone());
     }
 
     fn next(&mut self) -> CommandId {
@@ -127,6 +134,9 @@ impl World {
     pub fn operate(&mut self) {
         let wait = self.rng.between(50_000_000, 400_000_000);
         self.schedule(wait, Event::Operate);
+        if self.operator.rests {
+            return;
+        }
         for node in std::mem::take(&mut self.operator.restart) {
             self.crash(node, false, 200_000_000);
         }

@@ -83,6 +83,10 @@ pub struct World {
     /// Faults are over: everything must heal.
     pub healing: bool,
     pub next_request: u64,
+    /// How each request was answered.
+    pub replies: BTreeMap<RequestId, bool>,
+    /// Payload of data frames that each node sent.
+    pub data_sent_bytes: [u64; 2],
     pub tally: Tally,
     pub verbose: bool,
     pub verdict: Result<(), Failure>,
@@ -110,6 +114,8 @@ impl World {
             next_connection: 1,
             healing: false,
             next_request: 1,
+            replies: BTreeMap::new(),
+            data_sent_bytes: [0; 2],
             tally: Tally::default(),
             verbose,
             verdict: Ok(()),
@@ -306,6 +312,7 @@ impl World {
                 self.disk_job(node, token, Job::ReadHash { store, offset, length });
             }
             Output::Reply { id, result } => {
+                self.replies.insert(id, result.is_ok());
                 if let Err(v) = self.judge.replied(id, result.is_ok()) {
                     self.fail(v.into());
                 }
@@ -404,7 +411,8 @@ impl World {
         let (low, high) = self.options.disk_ns;
         let slow = self.nodes[node].trouble.slow_until > self.now;
         let after = self.rng.between(low, high) * if slow { 100 } else { 1 };
-        let boot = self.nodes[node].boot;
+        let stalled_ns = self.nodes[node].trouble.stalled_until.saturating_sub(self.now);
+        let (after, boot) = (after + stalled_ns, self.nodes[node].boot);
         self.schedule(after, Event::DiskDone { node, boot, token, job });
     }
 
@@ -527,6 +535,9 @@ impl World {
             SendPayload::Control(bytes) => bytes,
             SendPayload::Data(slice) => slice_of(&slice).to_vec(),
         };
+        if header.kind.carries_data() {
+            self.data_sent_bytes[node] += payload.len() as u64;
+        }
         let parcel = Parcel { header: header.sealed(&payload).encode(), payload };
         let Some(c) = self.connections.get_mut(&link.0) else { return };
         if c.open[node] {

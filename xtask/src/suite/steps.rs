@@ -95,6 +95,9 @@ fn replay_corpora(bench: &Bench) -> Result<Outcome> {
     if !bench.project.root.join("fuzz/Cargo.toml").exists() {
         return Ok(Outcome::Absent("there is no fuzz folder"));
     }
-    let arguments = ["test", "--locked", "--no-fail-fast", "--manifest-path", "fuzz/Cargo.toml"];
+    // In the workspace's own target folder: what both need is built once.
+    let target = bench.project.target.to_string_lossy();
+    let arguments =
+        ["test", "--locked", "--no-fail-fast", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", target.as_ref()];
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }

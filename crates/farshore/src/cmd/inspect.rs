@@ -1,23 +1,37 @@
-//! `inspect`: what one of our files is and holds. Opens for reading only, and works while no daemon runs.
+//! `inspect`: what our files are and hold. Opens for reading only, and works while no daemon runs; what it says of a
+//! running daemon's files is a moment's look.
+
+mod bitmap;
+mod journal;
+mod small;
+mod superblock;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::{Exit, Outcome, print};
 use crate::args::InspectArgs;
 
 /// A magic stands at the start of a block; the first blocks of a young file may still be blank.
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = engine::limits::META_BLOCK_BYTES as usize;
 const BLOCKS_LOOKED_AT: usize = 16;
+/// Bitmaps, fingerprints and overrides are read whole; the largest is the bitmap of a group of 16 TiB, four times over.
+const WHOLE_BYTES_MAX: u64 = 256 << 20;
+/// Of long lists this many are shown.
+const SHOWN: usize = 16;
 
-/// What a file can be, by the eight letters it carries.
+/// What a file can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Superblock,
     Bitmaps,
     Journal,
-    /// All blank so far.
+    Fingerprints,
+    Overrides,
+    /// All blank so far, and its name says nothing.
     Blank,
 }
 
@@ -30,46 +44,171 @@ impl Kind {
             Kind::Superblock => "superblock of a group",
             Kind::Bitmaps => "dirty bitmaps of a group",
             Kind::Journal => "journal of a group",
+            Kind::Fingerprints => "fingerprints of a group's volumes",
+            Kind::Overrides => "settings changed by 'farshore set'",
             Kind::Blank => "blank: made, and nothing written yet",
+        }
+    }
+
+    /// What our own file names promise, for files whose content no longer says it.
+    fn by_name(file: &Path) -> Option<Kind> {
+        match file.file_name()?.to_str()? {
+            "superblock" => Some(Kind::Superblock),
+            "bitmap" => Some(Kind::Bitmaps),
+            "journal" => Some(Kind::Journal),
+            "fingerprints" => Some(Kind::Fingerprints),
+            "overrides.toml" => Some(Kind::Overrides),
+            _ => None,
+        }
+    }
+}
+
+/// What was found in one file.
+#[derive(Debug, Default)]
+struct Report {
+    /// For people, a line each.
+    lines: Vec<String>,
+    /// The same for programs.
+    facts: Value,
+    /// Damage that Farshore gets by with, and other things an operator should see: a sentence each.
+    warnings: Vec<String>,
+    /// Damage because of which the file is of no use: a sentence.
+    failure: Option<String>,
+}
+
+impl Report {
+    fn line(&mut self, label: &str, value: impl std::fmt::Display) {
+        self.lines.push(format!("  {label:<18} {value}"));
+    }
+
+    fn failed(sentence: impl Into<String>) -> Report {
+        Report { failure: Some(sentence.into()), ..Report::default() }
+    }
+
+    fn exit(&self) -> Exit {
+        match (&self.failure, self.warnings.is_empty()) {
+            (Some(_), _) => Exit::Failed,
+            (None, false) => Exit::Warning,
+            (None, true) => Exit::Done,
         }
     }
 }
 
 pub fn run(args: &InspectArgs) -> Outcome {
-    let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", args.file.display());
-    let found = std::fs::metadata(&args.file).map_err(cannot)?;
-    if !found.is_file() {
-        return Err(format!("{} is not a plain file, and all of Farshore's files are", args.file.display()).into());
+    let mut worst = Exit::Done;
+    let mut objects = Vec::new();
+    for file in &args.files {
+        let (kind, size_bytes, report) = match look(file) {
+            Ok((kind, size_bytes, report)) => (Some(kind), size_bytes, report),
+            Err(sentence) => (None, 0, Report::failed(sentence)),
+        };
+        if report.exit() as u8 > worst as u8 {
+            worst = report.exit();
+        }
+        if args.json {
+            objects.push(object(file, kind, size_bytes, report));
+        } else if !print(&text(file, kind, size_bytes, &report))? {
+            break;
+        }
     }
-    let mut head = Vec::new();
-    let opened = File::open(&args.file).map_err(cannot)?;
-    opened.take((BLOCK_BYTES * BLOCKS_LOOKED_AT) as u64).read_to_end(&mut head).map_err(cannot)?;
-    let kind = detect(&head).ok_or_else(|| {
-        format!("{} is not one of Farshore's files: it starts with none of their marks", args.file.display())
+    if args.json {
+        print(&format!("{}\n", json!({ "schema": "farshore-inspect/1", "files": objects })))?;
+    }
+    Ok(worst.into())
+}
+
+fn object(file: &Path, kind: Option<Kind>, size_bytes: u64, report: Report) -> Value {
+    json!({
+        "file": file, "size_bytes": size_bytes, "kind": kind.map(|kind| format!("{kind:?}").to_lowercase()),
+        "facts": report.facts, "warnings": report.warnings, "failure": report.failure,
+    })
+}
+
+fn text(file: &Path, kind: Option<Kind>, size_bytes: u64, report: &Report) -> String {
+    let mut text = String::new();
+    if let Some(kind) = kind {
+        text += &format!("{}: {}, {size_bytes} bytes\n", file.display(), kind.words());
+    }
+    for line in &report.lines {
+        text += &format!("{line}\n");
+    }
+    for warning in &report.warnings {
+        text += &format!("  warning: {warning}\n");
+    }
+    if let Some(failure) = &report.failure {
+        text += &format!("{}{failure}\n", if kind.is_some() { "  failed: " } else { "" });
+    }
+    text
+}
+
+fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
+    let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    let found = std::fs::metadata(file).map_err(cannot)?;
+    if !found.is_file() {
+        return Err(format!("{} is not a plain file, and all of Farshore's files are", file.display()));
+    }
+    let opened = File::open(file).map_err(cannot)?;
+    let head = read_up_to(&opened, (BLOCK_BYTES * BLOCKS_LOOKED_AT) as u64).map_err(cannot)?;
+    let kind = detect(&head, file).ok_or_else(|| {
+        format!("{} is not one of Farshore's files: it starts with none of their marks", file.display())
     })?;
-    let text = if args.json {
-        let object = serde_json::json!({
-            "schema": "farshore-inspect/1", "file": args.file, "size_bytes": found.len(), "kind": format!("{kind:?}").to_lowercase(),
-        });
-        format!("{object}\n")
-    } else {
-        format!("{}: {}, {} bytes\n", args.file.display(), kind.words(), found.len())
+    let whole = || match found.len() {
+        size if size > WHOLE_BYTES_MAX => {
+            Err(format!("{} has {size} bytes, far more than any {} needs", file.display(), kind.words()))
+        }
+        _ => std::fs::read(file).map_err(cannot),
     };
-    print(&text)?;
-    explain(kind, &args.file, args.json)
+    let report = match kind {
+        Kind::Superblock => superblock::report(&head),
+        Kind::Bitmaps => bitmap::report(&whole()?, file),
+        Kind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
+        Kind::Fingerprints => small::fingerprints(&whole()?),
+        Kind::Overrides => small::overrides(&whole()?, file),
+        Kind::Blank => Report::default(),
+    };
+    Ok((kind, found.len(), report))
 }
 
-/// What the file holds, by the engine's own decoders.
-fn explain(_kind: Kind, _file: &Path, _json: bool) -> Outcome {
-    Ok(Exit::Done.into())
+fn read_up_to(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.take(bytes).read_to_end(&mut head)?;
+    Ok(head)
 }
 
-fn detect(head: &[u8]) -> Option<Kind> {
+fn detect(head: &[u8], file: &Path) -> Option<Kind> {
+    // Files of blocks are never of another size.
+    let in_blocks = !head.is_empty() && head.len().is_multiple_of(BLOCK_BYTES);
+    let is_small = |kind: &Kind| matches!(kind, Kind::Fingerprints | Kind::Overrides);
+    let by_name = Kind::by_name(file).filter(|kind| in_blocks || is_small(kind));
     let marked = head
         .chunks(BLOCK_BYTES)
         .find_map(|block| MAGICS.iter().find(|(magic, _)| block.starts_with(&magic[..])).map(|(_, kind)| *kind));
+    let is_seal = || {
+        let (length, rest) = head.split_first()?;
+        rest.get(usize::from(*length) + 4..)?.starts_with(b"FARSEAL\0").then_some(Kind::Fingerprints)
+    };
+    let is_override = || head.starts_with(b"# Written by `farshore set`").then_some(Kind::Overrides);
     let blank = !head.is_empty() && head.iter().all(|byte| *byte == 0);
-    marked.or(blank.then_some(Kind::Blank))
+    marked.or_else(is_seal).or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
+}
+
+/// The superblock that counts, from the file beside this one.
+fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
+    let beside = File::open(file.with_file_name("superblock")).ok()?;
+    superblock::counting(&superblock::slots(&read_up_to(&beside, 2 * BLOCK_BYTES as u64).ok()?))
+}
+
+/// A list with its middle left out when it is long.
+fn push_some(report: &mut Report, lines: impl Iterator<Item = String>, count: usize, what: &str) {
+    for (number, line) in lines.enumerate() {
+        let at_end = number + SHOWN / 2 >= count;
+        if number < SHOWN / 2 || at_end {
+            report.lines.push(line);
+        } else if number == SHOWN / 2 {
+            report.lines.push(format!("    … {} more {what} …", count - SHOWN / 2 * 2));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -77,22 +216,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_their_marks() {
+    fn kinds_are_told_by_their_marks_then_by_their_names() {
         let mut second_block = vec![0u8; 2 * BLOCK_BYTES];
         second_block[BLOCK_BYTES..BLOCK_BYTES + 8].copy_from_slice(b"FSHSUPER");
         let mut inside = vec![0u8; BLOCK_BYTES];
         inside[7] = 1;
         inside[8..16].copy_from_slice(b"FSHBATCH");
-        for (bytes, kind) in [
-            (b"FSHBATCH and more".to_vec(), Some(Kind::Journal)),
-            (b"FSHBITS1".to_vec(), Some(Kind::Bitmaps)),
-            (second_block, Some(Kind::Superblock)),
-            (vec![0; 10_000], Some(Kind::Blank)),
-            (inside, None),
-            (b"FSHBAT".to_vec(), None),
-            (Vec::new(), None),
+        for (bytes, name, kind) in [
+            (b"FSHBATCH and more".to_vec(), "x", Some(Kind::Journal)),
+            (b"FSHBITS1".to_vec(), "journal", Some(Kind::Bitmaps)),
+            (second_block, "x", Some(Kind::Superblock)),
+            (vec![0; 10_000], "x", Some(Kind::Blank)),
+            (vec![0; 8192], "journal", Some(Kind::Journal)),
+            (b"something else".to_vec(), "journal", None),
+            (inside.clone(), "x", None),
+            (inside, "superblock", Some(Kind::Superblock)),
+            (b"\x02db1234FARSEAL\0".to_vec(), "x", Some(Kind::Fingerprints)),
+            (b"# Written by `farshore set`; x".to_vec(), "x", Some(Kind::Overrides)),
+            (b"FSHBAT".to_vec(), "x", None),
+            (Vec::new(), "x", None),
         ] {
-            assert_eq!(detect(&bytes), kind);
+            assert_eq!(detect(&bytes, Path::new(name)), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn long_lists_lose_their_middle() {
+        let mut report = Report::default();
+        push_some(&mut report, (0..40).map(|n| n.to_string()), 40, "things");
+        assert_eq!(report.lines.len(), SHOWN + 1);
+        assert_eq!((report.lines[7].as_str(), report.lines[9].as_str()), ("7", "32"));
+        assert!(report.lines[8].contains("24 more things"));
     }
 }

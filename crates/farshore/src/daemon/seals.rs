@@ -129,7 +129,11 @@ fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Fingerprint>> {
     decode(&fs::read(path)?)
 }
 
-fn decode(mut rest: &[u8]) -> anyhow::Result<BTreeMap<String, Fingerprint>> {
+/// The fingerprints of a file's bytes, by volume.
+///
+/// # Errors
+/// A sentence that goes on from the file's name: where it is damaged.
+pub fn decode(mut rest: &[u8]) -> anyhow::Result<BTreeMap<String, Fingerprint>> {
     let mut seals = BTreeMap::new();
     while let Some((length, behind)) = rest.split_first() {
         let (name, behind) = behind.split_at_checked(usize::from(*length)).context("it is cut short in a name")?;

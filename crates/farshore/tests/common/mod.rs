@@ -417,6 +417,14 @@ fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
     one.iter().zip(other).position(|(one, other)| one != other)
 }
 
+/// Where a node's peers dial it.
+pub fn address(pair: &Pair, node: Node) -> String {
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let mut lines = text.lines().skip_while(|line| *line != format!("[nodes.{}]", node.name()));
+    let line = lines.find(|line| line.starts_with("address")).expect("a node has an address");
+    line.split('"').nth(1).expect("in quotes").to_owned()
+}
+
 /// A program that runs beside the test and ends with it at the latest.
 pub struct Background(Option<Child>);
 

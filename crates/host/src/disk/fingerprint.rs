@@ -142,6 +142,11 @@ impl Fingerprint {
         self.seed
     }
 
+    /// The volume's size, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let kind = match &self.facts {

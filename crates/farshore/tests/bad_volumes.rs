@@ -1,0 +1,169 @@
+//! Volumes that cannot be used: each refused with a sentence, none touched.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{GROUP, Node, Pair, Plan};
+
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
+
+/// The daemon must refuse to start, say all these parts, and leave the bytes alone.
+#[track_caller]
+fn refused(pair: &Pair, node: Node, parts: &[&str], volumes: &[PathBuf]) {
+    let before: Vec<_> = volumes.iter().map(|path| fs::read(path).expect("readable")).collect();
+    let (code, said) = pair.told(node, &["serve"]);
+    assert_eq!(code, 2, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+    let after: Vec<_> = volumes.iter().map(|path| fs::read(path).expect("readable")).collect();
+    assert!(before == after, "a volume changed: {said}");
+}
+
+fn fill(path: &Path, byte: u8) {
+    let length = fs::metadata(path).expect("there").len();
+    fs::write(path, vec![byte; usize::try_from(length).expect("small")]).expect("written");
+}
+
+/// Runs a tool as root; nothing when it cannot be.
+fn tool(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Detached at the end, however that comes.
+struct Loop(String);
+
+impl Loop {
+    fn attach(options: &[&str], file: &Path) -> Option<Loop> {
+        let file = file.to_str().expect("text");
+        tool("losetup", &[&["--find", "--show"], options, &[file]].concat()).map(Loop)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = tool("losetup", &["--detach", &self.0]);
+    }
+}
+
+struct Mount(PathBuf);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = tool("umount", &[self.0.to_str().expect("text")]);
+    }
+}
+
+#[test]
+fn a_secondary_that_is_too_small_is_refused_with_both_numbers() {
+    let mut pair = Pair::new(&SMALL);
+    let far = pair.device(Node::Far, "data");
+    fs::OpenOptions::new().write(true).open(&far).and_then(|file| file.set_len(1 << 20)).expect("shortened");
+    fill(&far, 7);
+    let before = fs::read(&far).expect("there");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("both say why", |pair| {
+        Node::BOTH.iter().all(|node| {
+            let reason = pair.status(*node)["reason"].to_string();
+            reason.contains("1048576 bytes") && reason.contains("2097152 bytes")
+        })
+    });
+    let (code, said) = pair.told(Node::Near, &["sync", GROUP, "--full"]);
+    assert!(code == 2 && said.contains("1048576") && said.contains("2097152"), "{code}: {said}");
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.stop_both();
+    assert!(fs::read(&far).expect("there") == before, "the small volume is untouched");
+}
+
+#[test]
+fn mounted_and_read_only_devices_are_refused() {
+    let pair = Pair::new(&Plan { volume_bytes: 8 << 20, ..SMALL });
+    let file = pair.device(Node::Near, "data");
+    let Some(device) = Loop::attach(&[], &file) else {
+        eprintln!("SKIPPED mounted_and_read_only_devices_are_refused: it needs root and loop devices");
+        return;
+    };
+    let point = pair.path("mounted");
+    fs::create_dir(&point).expect("a mount point");
+    let place = point.to_str().expect("text");
+    tool("mkfs.ext4", &["-q", &device.0]).expect("a file system");
+    tool("mount", &[&device.0, place]).expect("mounted");
+    let mounted = Mount(point.clone());
+    pair.edit_config(file.to_str().expect("text"), &device.0);
+    refused(&pair, Node::Near, &["volume g/data", &device.0, "is mounted at", place, "unmount it first"], &[]);
+    drop(mounted);
+    drop(device);
+
+    let device = Loop::attach(&["--read-only"], &file).expect("a read-only device");
+    let text = fs::read_to_string(pair.config()).expect("there");
+    let line = text.lines().find(|line| line.starts_with("near = \"/dev/")).expect("the device's line").to_owned();
+    pair.edit_config(&line, &format!("near = {:?}", device.0));
+    refused(&pair, Node::Near, &["volume g/data", "is read-only", "--setrw"], &[file]);
+}
+
+#[test]
+fn a_volume_has_one_daemon() {
+    let mut pair = Pair::new(&SMALL);
+    pair.serve(Node::Near);
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 64k", "flush"]);
+    let other = Pair::new(&SMALL);
+    let (ours, theirs) = (pair.device(Node::Near, "data"), other.device(Node::Near, "data"));
+    other.edit_config(theirs.to_str().expect("text"), ours.to_str().expect("text"));
+    refused(&other, Node::Near, &["volume g/data", "is locked by", "a volume has one owner"], &[ours]);
+    pair.qemu_io(Node::Near, "data", &["read -P 5 0 64k"]);
+    assert!(pair.stop(Node::Near).success());
+}
+
+#[test]
+fn two_groups_cannot_share_a_device() {
+    let pair = Pair::new(&SMALL);
+    let device = pair.device(Node::Near, "data");
+    // Other names of the same file, which a look at the configuration alone cannot find out.
+    let alias = pair.path("alias");
+    fs::hard_link(&device, &alias).expect("a second name");
+    let spare = pair.path("spare");
+    fs::File::create(&spare).and_then(|file| file.set_len(2 << 20)).expect("a file");
+    let mut text = fs::read_to_string(pair.config()).expect("there");
+    text += &format!(
+        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+         [groups.h.volumes.copy]\nnear = {alias:?}\nfar = {spare:?}\n"
+    );
+    fs::write(pair.config(), text).expect("written");
+    fill(&device, 9);
+    refused(
+        &pair,
+        Node::Near,
+        &["alias is the same thing as the device of volume g/data", "cannot share a device"],
+        &[device],
+    );
+}
+
+#[test]
+fn a_secondary_changed_behind_our_back_is_no_longer_trusted() {
+    let mut pair = Pair::replicating(&SMALL);
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.stop_both();
+    let mut changed = pair.content(Node::Far, "data");
+    changed[300_000] = 99;
+    fs::write(pair.device(Node::Far, "data"), &changed).expect("written behind our back");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("the primary says why it does not go on", |pair| {
+        pair.status(Node::Near)["reason"].to_string().contains("--full")
+    });
+    let log = pair.log(Node::Far);
+    assert!(log.contains("volume g/data was changed since the last clean stop"), "{log}");
+    let (code, said) = pair.told(Node::Far, &["promote", GROUP, "--force"]);
+    assert_eq!(code, 2, "a copy that somebody wrote to is not promoted: {said}");
+    let (code, said) = pair.told(Node::Near, &["sync", GROUP]);
+    assert!(code == 2 && said.contains("--full"), "{code}: {said}");
+    assert_ne!(pair.status(Node::Near)["state"], "replicating");
+    pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+    assert_eq!(pair.content(Node::Near, "data")[300_000], 7);
+}

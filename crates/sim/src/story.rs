@@ -1,0 +1,166 @@
+//! A world for stories told by hand: the same nodes, disks and path as the seeds have, with an operator who only does
+//! what the story says, and clients who only write what it says. The judge watches all the same.
+
+use std::sync::Arc;
+
+use engine::limits::{KIB, MIB};
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::{Buf, Command, CommandResult, GroupId, Input, Request, RequestId, VolumeId, status::GroupStatus};
+
+use crate::disk::SECTOR;
+use crate::judge::{Asked, Fill, sector_bytes};
+use crate::swarm::Options;
+use crate::world::World;
+
+pub const MILLISECOND: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MILLISECOND;
+/// Longer than any story.
+pub const FOR_EVER: u64 = 100_000 * SECOND;
+/// The one group of a story. Node 0 starts as its primary.
+pub const GROUP: GroupId = GroupId(0);
+
+/// A fast disk, 100 Mbit/s and 1 ms each way, two volumes of 1 MiB.
+pub fn options(mode: Mode, policy: Policy) -> Options {
+    Options {
+        // Even: node 0 starts as primary. Not divisible by three: the queue has room for many items.
+        seed: 2,
+        groups: 1,
+        volumes: 2,
+        volume_bytes: MIB,
+        writes: 0,
+        delay_ns: MILLISECOND,
+        bytes_per_s: 12_500_000,
+        disk_ns: (20_000, 200_000),
+        queue_bytes: MIB,
+        journal_bytes: MIB,
+        window_bytes: 256 * KIB,
+        modes: vec![mode],
+        policy,
+        wait_limit_ms: 1000,
+        depth: 8,
+        think_ns: MILLISECOND,
+        hot_percent: 0,
+        overlap_percent: 0,
+        faults: Vec::new(),
+        fault_every_ns: FOR_EVER,
+    }
+}
+
+impl World {
+    /// A world in which nothing happens by itself but dialing and restarts.
+    pub fn for_story(options: Options) -> World {
+        let mut world = World::new(options, std::env::var_os("FARSHORE_STORY").is_some());
+        world.operator.rests = true;
+        world
+    }
+
+    /// Such a world after its first sync.
+    pub fn in_peace(options: Options) -> World {
+        let mut world = World::for_story(options);
+        world.pass(SECOND);
+        assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+        world.settle();
+        world
+    }
+
+    /// Virtual time goes by.
+    pub fn pass(&mut self, time_ns: u64) {
+        self.run_until(self.now + time_ns);
+        if let Err(failure) = &self.verdict {
+            panic!("{failure:?}");
+        }
+    }
+
+    /// Until the condition holds, within ten minutes.
+    pub fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        let limit = self.now + 600 * SECOND;
+        while !holds(self) {
+            let explain = |node: usize| self.nodes[node].engine.as_ref().map(|engine| engine.explain(GROUP));
+            assert!(self.now < limit, "it did not come to this: {what}\n{:?}\n{:?}", explain(0), explain(1));
+            self.pass(5 * MILLISECOND);
+        }
+    }
+
+    /// Until nothing is under way any more; then both nodes must hold the same.
+    pub fn settle(&mut self) {
+        self.until("in step", |world| world.judge.pending() == 0 && world.in_step(GROUP));
+        let (a, b) = (self.nodes[0].images(GROUP), self.nodes[1].images(GROUP));
+        self.judge.check_equal(GROUP, &a, &b).expect("in step means equal");
+    }
+
+    /// Types a command and waits for what comes of it.
+    pub fn order(&mut self, node: usize, command: Command) -> CommandResult {
+        let id = self.command(node, GROUP, command);
+        self.until("the command is answered", |world| world.operator.results.contains_key(&id));
+        self.operator.results[&id].clone()
+    }
+
+    /// An order that must be refused; the sentence.
+    pub fn refused(&mut self, node: usize, command: Command) -> String {
+        match self.order(node, command) {
+            CommandResult::Refused(sentence) => sentence,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    pub fn promote(&mut self, node: usize, force: bool) -> CommandResult {
+        let entropy = self.rng.draw();
+        self.order(node, Command::Promote { force, entropy })
+    }
+
+    /// A client's write of stamped sectors at the node that serves; not waited for.
+    pub fn write(&mut self, volume: u16, offset: u64, length: u64) -> RequestId {
+        let stamp = self.judge.stamp(GROUP);
+        self.request(volume, offset, length, Fill::Stamp(stamp), false)
+    }
+
+    /// A client's trim or write-zeroes.
+    pub fn zero(&mut self, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
+        self.request(volume, offset, length, Fill::Zero, no_hole)
+    }
+
+    fn request(&mut self, volume: u16, offset: u64, length: u64, fill: Fill, no_hole: bool) -> RequestId {
+        let (node, volume) = (self.operator.authority(GROUP), VolumeId(volume));
+        assert!(self.nodes[node].serving.contains(&GROUP), "node {node} serves");
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua: false });
+        let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+        let request = match fill {
+            Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },
+            Fill::Stamp(_) => {
+                let data: Vec<u8> = sectors.flat_map(|sector| sector_bytes(fill, volume, sector)).collect();
+                Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua: false }
+            }
+        };
+        self.input(node, Input::Request { group: GROUP, volume, id, request });
+        id
+    }
+
+    /// How a request was answered, if it was.
+    pub fn reply(&self, id: RequestId) -> Option<bool> {
+        self.replies.get(&id).copied()
+    }
+
+    /// Waits for a request's answer: whether it was done, and after how long.
+    pub fn answer(&mut self, id: RequestId) -> (bool, u64) {
+        let asked = self.now;
+        self.until("the request is answered", |world| world.reply(id).is_some());
+        (self.replies[&id], self.now - asked)
+    }
+
+    pub fn figures(&self, node: usize) -> GroupStatus {
+        let engine = self.nodes[node].engine.as_ref().expect("the node is up");
+        engine.status().swap_remove(0)
+    }
+
+    /// How often a node that is up took a branch since it booted.
+    pub fn mark(&self, node: usize, mark: Mark) -> u64 {
+        self.nodes[node].engine.as_ref().map_or(0, |engine| engine.marks().count(mark))
+    }
+
+    pub fn images_of(&self, node: usize) -> Vec<Vec<u8>> {
+        self.nodes[node].images(GROUP)
+    }
+}

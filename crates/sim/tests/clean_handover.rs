@@ -1,0 +1,29 @@
+//! Demote here, promote there, and back again: nothing is forced, nothing is lost, and no byte travels twice.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult};
+use sim::story::options;
+use sim::world::World;
+
+#[test]
+fn a_handover_forth_and_back_resends_nothing() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let synced = world.data_sent_bytes;
+    let mut written = [0; 2];
+    for round in 0..4u64 {
+        let primary = (round % 2) as usize;
+        for n in 0..3 {
+            let id = world.write((n % 2) as u16, (round * 3 + n) * 16 * KIB, 16 * KIB);
+            assert!(world.answer(id).0);
+            written[primary] += 16 * KIB;
+        }
+        world.settle();
+        let sent = [0, 1].map(|node: usize| world.data_sent_bytes[node] - synced[node]);
+        assert_eq!(sent, written, "round {round}");
+        assert!(matches!(world.order(primary, Command::Demote), CommandResult::Done(_)));
+        assert!(matches!(world.promote(1 - primary, false), CommandResult::Done(_)));
+        world.settle();
+    }
+    assert_eq!([0, 1].map(|node: usize| world.data_sent_bytes[node] - synced[node]), written);
+}

@@ -1,0 +1,70 @@
+//! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
+//! round that stands behind it is left alone.
+
+use engine::journal::{INDEX_BYTES, Index};
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::superblock::{self, Superblock};
+use engine::{Seq, Store};
+use sim::disk::SECTOR;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+const FAR: usize = 1;
+
+/// The batches that replay would take, first to last, and the whole ones in other places.
+fn batches(world: &World) -> (Vec<Index>, Vec<Index>) {
+    let meta = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
+    let slots = [0, 1].map(|slot| Superblock::decode(&meta[slot * superblock::BYTES..][..superblock::BYTES]));
+    let head = slots.iter().filter_map(|slot| slot.ok()).max_by_key(|slot| slot.update).expect("recorded").journal;
+    let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
+    let mut all: Vec<Index> = ring
+        .chunks_exact(INDEX_BYTES)
+        .enumerate()
+        .filter_map(|(at, block)| Index::decode(block).filter(|index| index.ring_offset == (at * INDEX_BYTES) as u64))
+        .collect();
+    all.sort_by_key(|index| index.ordinal);
+    all.into_iter().partition(|index| index.ordinal >= head.ordinal)
+}
+
+#[test]
+fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    // Round the ring a few times.
+    for n in 0..160u64 {
+        let id = world.write((n % 2) as u16, n % 25 * 32 * KIB, 20 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    assert!(world.mark(FAR, Mark::JournalWrapped) > 1);
+    // Each in a batch of its own, and the superblock still says to replay them all.
+    for n in 0..4u64 {
+        let id = world.write(0, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(20 * MILLISECOND);
+    }
+    // One more is being written when the power fails: all but its last sector lands.
+    world.nodes[FAR].trouble.stalled_until = FOR_EVER;
+    let id = world.write(0, 512 * KIB, 16 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(20 * MILLISECOND);
+    let journal = world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("there is a journal");
+    let last = *journal.unsettled().last().expect("the batch is being written");
+    journal.will_keep(|sector| sector != last);
+    world.path.passes = [false; 2];
+    world.crash(FAR, true, SECOND);
+    world.nodes[FAR].trouble.stalled_until = 0;
+    let (due, stale) = batches(&world);
+    let torn = due.last().expect("batches wait");
+    assert_eq!(torn.ring_offset + u64::from(torn.bytes), (last + 1) * SECTOR as u64, "the torn one's index is whole");
+    assert!(due.len() > 2 && !stale.is_empty(), "{} due, {} stale", due.len(), stale.len());
+    let whole = due.iter().rev().nth(1).map(Index::last);
+    world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.settled));
+    assert_eq!(world.mark(FAR, Mark::JournalTornTail), 1);
+    let position = world.glance(FAR, GROUP).expect("up").identity.position;
+    assert_eq!(Some(position.seq), whole, "up to the last whole batch");
+    assert!(position.seq > Seq::NONE);
+    world.restore_path();
+    world.settle();
+}

@@ -1,0 +1,86 @@
+//! The link is cut in `sync`: each policy does what it says, and nothing else.
+
+use std::time::Duration;
+
+use engine::marks::Mark;
+use engine::state::{Mode, Policy, State};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// A pair in step, the link cut, and a write under way since.
+fn cut(policy: Policy) -> (World, engine::RequestId) {
+    let mut world = World::in_peace(options(Mode::Sync, policy));
+    let before = world.write(0, 0, 8192);
+    assert!(world.answer(before).0);
+    world.path.passes = [false; 2];
+    let id = world.write(1, 4096, 8192);
+    (world, id)
+}
+
+fn heals(world: &mut World) {
+    world.restore_path();
+    world.settle();
+    assert_eq!(world.figures(0).peer.dirty_bytes, 0);
+}
+
+#[test]
+fn degrade_answers_after_the_wait_limit_and_keeps_the_region() {
+    let (mut world, id) = cut(Policy::Degrade);
+    world.pass(900 * MILLISECOND);
+    assert_eq!(world.reply(id), None, "the promise holds until the limit");
+    let (done, _) = world.answer(id);
+    assert!(done && world.now < 20 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
+    assert!(world.figures(0).peer.dirty_bytes > 0);
+    let (done, after) = {
+        let id = world.write(0, 65536, 4096);
+        world.answer(id)
+    };
+    assert!(done && after < 100 * MILLISECOND, "in logging nobody waits: {after} ns");
+    heals(&mut world);
+}
+
+#[test]
+fn hold_keeps_the_writer_for_the_window_then_degrades() {
+    let (mut world, id) = cut(Policy::Hold(Duration::from_secs(4)));
+    world.until("the window opens", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
+    let opened = world.now;
+    world.pass(3 * SECOND);
+    assert_eq!(world.reply(id), None, "held");
+    assert!(world.answer(id).0);
+    assert!(world.now - opened < 5 * SECOND);
+    assert_eq!(world.mark(0, Mark::HoldEnded), 1);
+    heals(&mut world);
+}
+
+#[test]
+fn a_link_that_returns_within_the_window_saves_the_promise() {
+    let (mut world, id) = cut(Policy::Hold(Duration::from_secs(30)));
+    world.until("the window opens", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
+    world.pass(SECOND);
+    world.restore_path();
+    assert!(world.answer(id).0);
+    world.settle();
+    assert_eq!((world.mark(0, Mark::HoldEnded), world.mark(0, Mark::DegradeReleasedWriters)), (0, 0));
+    assert_eq!(world.mark(0, Mark::HoldSavedByReconnect), 1);
+}
+
+#[test]
+fn strict_fails_the_write_and_keeps_the_region() {
+    let (mut world, id) = cut(Policy::Strict);
+    world.pass(900 * MILLISECOND);
+    assert_eq!(world.reply(id), None);
+    assert!(!world.answer(id).0, "no acknowledgement without the peer");
+    assert!(world.figures(0).peer.dirty_bytes > 0, "its outcome is unknown: the region is dirty");
+    let (done, _) = {
+        let id = world.write(0, 65536, 4096);
+        world.answer(id)
+    };
+    assert!(!done, "and so for the next one");
+    heals(&mut world);
+    let (done, _) = {
+        let id = world.write(0, 65536, 4096);
+        world.answer(id)
+    };
+    assert!(done);
+}

@@ -1,0 +1,68 @@
+//! A primary is cut off, its secondary promoted by force, both write on. When they meet, in either order, the old
+//! primary overwrites nothing, and neither does the new one until the operator chooses.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult};
+use sim::story::{SECOND, options};
+use sim::world::World;
+
+/// Both are up, on two histories, and cannot see each other.
+fn forked(dead: bool) -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.path.passes = [false; 2];
+    // The old primary goes on alone for a while.
+    let alone = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(alone).0);
+    world.pass(10 * SECOND);
+    if dead {
+        world.crash(0, true, 40 * SECOND);
+    }
+    assert!(matches!(world.promote(1, true), CommandResult::Warning(_)), "a forced promotion warns");
+    let id = world.write(0, 4 * KIB, 16 * KIB);
+    assert!(world.answer(id).0);
+    world
+}
+
+fn nothing_is_overwritten_until_told(mut world: World) {
+    let ours = world.images_of(1);
+    world.restore_path();
+    world.until("the old primary is back", |world| world.nodes[0].up());
+    let theirs = world.images_of(0);
+    assert_ne!(ours, theirs);
+    world.pass(30 * SECOND);
+    assert_eq!((world.images_of(0), world.images_of(1)), (theirs.clone(), ours.clone()), "both as they were");
+    for (node, full) in [(0, false), (0, true), (1, false), (1, true)] {
+        world.refused(node, Command::Sync { full });
+    }
+    assert!(world.figures(1).reason.contains("both nodes are primary"), "{}", world.figures(1).reason);
+    // The operator gives the old primary's changes up, in two words.
+    assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+    world.pass(30 * SECOND);
+    assert_eq!((world.images_of(0), world.images_of(1)), (theirs, ours.clone()), "autosync does not choose");
+    world.refused(1, Command::Sync { full: false });
+    assert!(matches!(world.order(1, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+    assert_eq!(world.images_of(0), ours);
+}
+
+#[test]
+fn the_old_primary_boots_after_the_promotion() {
+    nothing_is_overwritten_until_told(forked(true));
+}
+
+#[test]
+fn the_old_primary_never_stopped() {
+    nothing_is_overwritten_until_told(forked(false));
+}
+
+#[test]
+fn the_new_primary_is_the_one_that_comes_back() {
+    let mut world = forked(false);
+    world.crash(1, false, 20 * SECOND);
+    world.pass(25 * SECOND);
+    nothing_is_overwritten_until_told(world);
+}

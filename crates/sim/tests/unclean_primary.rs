@@ -1,0 +1,44 @@
+//! A primary that crashed does not know what differs: it compares, and ships only what does.
+
+use engine::limits::{KIB, PROBE_BYTES};
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use sim::story::{SECOND, options};
+use sim::world::World;
+
+#[test]
+fn a_crashed_primary_compares_and_ships_what_differs() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..16 {
+        let id = world.write(0, n * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    world.path.passes = [false; 2];
+    for (volume, offset) in [(0, 0), (0, 4 * KIB), (1, 512 * KIB)] {
+        let id = world.write(volume, offset, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.crash(0, false, SECOND);
+    world.pass(2 * SECOND);
+    let before = world.data_sent_bytes;
+    world.restore_path();
+    world.settle();
+    let sent = world.data_sent_bytes[0] - before[0];
+    assert!((12 * KIB..=2 * PROBE_BYTES).contains(&sent), "{sent} bytes for two places that differ");
+    assert_eq!((world.mark(0, Mark::ProbeDiffered), world.mark(0, Mark::UncleanPrimaryStart)), (2, 1));
+    assert!(world.mark(0, Mark::ProbeEqual) > 20);
+}
+
+#[test]
+fn a_crashed_primary_whose_peer_has_everything_ships_nothing() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let id = world.write(1, 8 * KIB, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    let before = world.data_sent_bytes[0];
+    world.crash(0, false, SECOND);
+    world.pass(2 * SECOND);
+    world.settle();
+    assert_eq!(world.data_sent_bytes[0], before);
+}
