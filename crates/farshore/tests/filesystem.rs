@@ -16,22 +16,23 @@ use common::{Background, Node, Pair, Plan, is_root, must_skip};
 
 const ROWS_MAX: u64 = 100_000;
 
-/// $0: a directory of ours, $1: the export's URI.
+/// $0: a directory of ours, $1: the export's URI, $2: what to do with it. The disk's mounts live in a namespace that
+/// nbdfuse is not in: were it killed as the last in there, it would wait for the disk to be written back through itself.
 const ATTACH: &str = r#"mkdir -p "$0/fuse" "$0/mnt"; nbdfuse "$0/fuse" "$1" &
     while [ ! -e "$0/fuse/nbd" ]; do kill -0 $!; sleep 0.02; done
-"#;
+    unshare --mount sh -ec "$2" "$0"; umount "$0/fuse"; wait"#;
 const CREATE: &str = r#"mkfs.ext4 -q -F "$0/fuse/nbd"; mount -o loop "$0/fuse/nbd" "$0/mnt"
-    exec stdbuf -oL sqlite3 -bail "$0/mnt/db""#;
+    stdbuf -oL sqlite3 -bail "$0/mnt/db" || true; umount "$0/mnt""#;
 /// Mounting replays the file system's journal; opening rolls back what the database had not committed.
 const EXAMINE: &str = r#"mount -o loop "$0/fuse/nbd" "$0/mnt"; umount "$0/mnt"; e2fsck -fn "$0/fuse/nbd" >&2
     mount -o loop "$0/fuse/nbd" "$0/mnt"
     sqlite3 "$0/mnt/db" "PRAGMA integrity_check; SELECT count(*) FROM t; SELECT coalesce(max(id), 0) FROM t"
-    umount "$0/mnt"; e2fsck -fn "$0/fuse/nbd" >&2; umount "$0/fuse"; wait"#;
+    umount "$0/mnt"; e2fsck -fn "$0/fuse/nbd" >&2"#;
 
 fn in_namespaces(pair: &Pair, node: Node, script: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec"]);
-    command.arg(format!("{ATTACH}{script}")).arg(pair.path("attached")).arg(pair.uri(node, "data"));
+    command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ATTACH]);
+    command.arg(pair.path("attached")).arg(pair.uri(node, "data")).arg(script);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command
@@ -77,10 +78,9 @@ impl Database {
         self.committed.load(Ordering::SeqCst)
     }
 
-    /// Ends it with all it stands on; how many rows were committed until then.
-    fn end(mut self) -> u64 {
-        self.program.kill().expect("our own child");
-        self.program.wait().expect("our own child");
+    /// Waits until it has ended because its disk is gone; how many rows were committed until then.
+    fn end(mut self, pair: &mut Pair) -> u64 {
+        pair.until("the database ends", |_| self.program.try_wait().expect("a child can be asked").is_some());
         for thread in self.threads.drain(..) {
             thread.join().expect("it does not panic");
         }
@@ -114,7 +114,7 @@ fn fail_over(mode: &str) -> (u64, u64) {
     });
     assert_eq!(pair.status(Node::Near)["state"], "replicating");
     pair.kill(Node::Near);
-    let committed = database.end();
+    let committed = database.end(&mut pair);
     pair.promote_by_force(Node::Far);
     let (is_done, said) = Background::start(in_namespaces(&pair, Node::Far, EXAMINE)).finish(&mut pair);
     assert!(is_done, "{said}\n{}", pair.log(Node::Far));
