@@ -20,8 +20,11 @@ const ROWS_MAX: u64 = 100_000;
 const ATTACH: &str = r#"mkdir -p "$0/fuse" "$0/mnt"; nbdfuse "$0/fuse" "$1" &
     while [ ! -e "$0/fuse/nbd" ]; do kill -0 $!; sleep 0.02; done
 "#;
+/// It ends when the disk fails under it, from the top down: a kernel that must take away file system, loop device and the
+/// program behind them all at once may wait for itself.
 const CREATE: &str = r#"mkfs.ext4 -q -F "$0/fuse/nbd"; mount -o loop "$0/fuse/nbd" "$0/mnt"
-    exec stdbuf -oL sqlite3 -bail "$0/mnt/db""#;
+    stdbuf -oL sqlite3 -bail "$0/mnt/db" || true
+    umount "$0/mnt"; umount "$0/fuse"; wait"#;
 /// Mounting replays the file system's journal; opening rolls back what the database had not committed.
 const EXAMINE: &str = r#"mount -o loop "$0/fuse/nbd" "$0/mnt"; umount "$0/mnt"; e2fsck -fn "$0/fuse/nbd" >&2
     mount -o loop "$0/fuse/nbd" "$0/mnt"
@@ -77,10 +80,9 @@ impl Database {
         self.committed.load(Ordering::SeqCst)
     }
 
-    /// Ends it with all it stands on; how many rows were committed until then.
-    fn end(mut self) -> u64 {
-        self.program.kill().expect("our own child");
-        self.program.wait().expect("our own child");
+    /// Waits until it has ended because its disk is gone; how many rows were committed until then.
+    fn end(mut self, pair: &mut Pair) -> u64 {
+        pair.until("the database ends", |_| self.program.try_wait().expect("a child can be asked").is_some());
         for thread in self.threads.drain(..) {
             thread.join().expect("it does not panic");
         }
@@ -114,7 +116,7 @@ fn fail_over(mode: &str) -> (u64, u64) {
     });
     assert_eq!(pair.status(Node::Near)["state"], "replicating");
     pair.kill(Node::Near);
-    let committed = database.end();
+    let committed = database.end(&mut pair);
     pair.promote_by_force(Node::Far);
     let (is_done, said) = Background::start(in_namespaces(&pair, Node::Far, EXAMINE)).finish(&mut pair);
     assert!(is_done, "{said}\n{}", pair.log(Node::Far));
