@@ -414,9 +414,13 @@ impl Group {
     /// Flushes by itself after enough bytes or time, so that bits can clear (rule 2).
     fn want_flush_for_bits(&mut self, cx: &mut Cx, id: VolumeId) {
         let volume = self.volume(id);
+        if !volume.wants_flush() {
+            // Nothing is outstanding in a stream: no bit could clear.
+            return;
+        }
         if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
             self.want_flush(cx, id, FlushWaiter::Engine);
-        } else if volume.wants_flush() {
+        } else {
             self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         }
     }
