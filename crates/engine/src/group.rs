@@ -572,6 +572,9 @@ impl Group {
         if self.state == State::Holding && self.settings.mode == Mode::Async {
             return self.stop_holding(cx);
         }
+        if self.state == State::Holding {
+            self.promise_from_here();
+        }
         self.catch_up(cx);
         self.try_autosync(cx);
     }

@@ -125,6 +125,14 @@ impl Group {
         }
     }
 
+    /// From the next number on writers wait as the mode says: in `holding` nobody is answered alone.
+    pub fn promise_from_here(&mut self) {
+        let last = self.last_seq;
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from.get_or_insert(last);
+        }
+    }
+
     /// A new stream: numbers after `last_seq` travel in order.
     pub fn begin_stream(&mut self, cx: &Cx) {
         assert!(self.stream.is_none() && self.queue.is_empty());
@@ -190,6 +198,10 @@ impl Group {
         if let Some(stream) = &mut self.stream {
             stream.open = false;
         }
+        let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
+        if holds && matches!(self.settings.mode, Mode::Sync | Mode::Nearsync) {
+            self.promise_from_here();
+        }
         match (self.settings.mode, self.settings.policy) {
             (Mode::Async | Mode::Logging, _) => self.transition(cx, State::Queuing, why),
             (_, Policy::Degrade) => self.fall_to_logging(cx, why),
@@ -209,7 +221,8 @@ impl Group {
     }
 
     pub fn hold_ended(&mut self, cx: &mut Cx) {
-        if self.state == State::Holding && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
+        let holds = matches!(self.settings.policy, Policy::Hold(_));
+        if self.state == State::Holding && holds && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
             cx.marks.hit(Mark::HoldEnded);
             self.fall_to_logging(cx, "the peer window ended");
         }
