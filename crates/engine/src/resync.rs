@@ -31,7 +31,10 @@ struct Range {
 pub(crate) struct ResyncRead {
     range: Range,
     compare: bool,
-    seq: Seq,
+    /// Its numbers: one for each part, so that no frame keeps a slow link busy for long (rule 25).
+    first: Seq,
+    last: Seq,
+    part_bytes: u64,
     /// The pass it belongs to; a read of an older pass is forgotten.
     pass: u64,
 }
@@ -393,7 +396,14 @@ impl Group {
         resync.reads += 1;
         resync.reading_bytes += range.length;
         let pass = resync.pass;
-        let slot = self.slots.insert(Op::Resync(ResyncRead { range, compare, seq: Seq::NONE, pass }));
+        let slot = self.slots.insert(Op::Resync(ResyncRead {
+            range,
+            compare,
+            first: Seq::NONE,
+            last: Seq::NONE,
+            part_bytes: 0,
+            pass,
+        }));
         match self.volume(range.volume).conflict(range.offset, range.length) {
             None => self.admit_resync_read(cx, slot),
             Some(conflict) => {
@@ -416,24 +426,30 @@ impl Group {
         }
         let Range { volume, offset, length } = read.range;
         let wall = self.stamp(cx);
-        self.last_seq = self.last_seq.next();
-        read.seq = self.last_seq;
+        read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
+        read.first = self.last_seq.next();
+        let mut done = 0;
+        while done < length {
+            let part = read.part_bytes.min(length - done);
+            self.last_seq = self.last_seq.next();
+            self.queue.push(Item {
+                seq: self.last_seq,
+                volume,
+                offset: offset + done,
+                length: part,
+                wall,
+                flags: flags::RESYNC,
+                body: Body::Pending,
+                cost_bytes: cost(if read.compare { 0 } else { part }),
+            });
+            done += part;
+        }
+        read.last = self.last_seq;
         if let Some(op) = self.slots.get_resync(slot) {
             *op = read;
         }
-        self.volume(volume).mark_shipped(offset, length, read.seq);
-        self.volume(volume).occupy(slot, offset, length, read.seq, false);
-        let payload = if read.compare { 0 } else { length };
-        self.queue.push(Item {
-            seq: read.seq,
-            volume,
-            offset,
-            length,
-            wall,
-            flags: flags::RESYNC,
-            body: Body::Pending,
-            cost_bytes: cost(payload),
-        });
+        self.volume(volume).mark_shipped(offset, length, read.last);
+        self.volume(volume).occupy(slot, offset, length, read.first, false);
         let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
         cx.out.push_back(if read.compare {
             Output::ReadHash { token, store, offset, length: length as u32 }
@@ -464,7 +480,7 @@ impl Group {
                 Body::Data(Slice { buf, start: 0, length: range.length as u32 })
             }
             Ok(IoDone::Hash(hash)) => {
-                resync.probes.insert(read.seq, range);
+                resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
             Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
@@ -480,12 +496,7 @@ impl Group {
             resync.failures = 0;
         }
         let failures = resync.failures;
-        if !matches!(body, Body::Data(_)) {
-            self.queue.lighten(read.seq, cost(0));
-        }
-        if let Some(item) = self.queue.get_mut(read.seq) {
-            item.body = body;
-        }
+        self.fill_parts(read, &body);
         if voided {
             self.volume(range.volume).mark_uncovered(range.offset, range.length);
         }
@@ -494,6 +505,24 @@ impl Group {
         self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         if failures >= READ_FAILURES_MAX {
             self.fail(cx, Broken::VolumeRead);
+        }
+    }
+
+    /// Gives each part of a read its share of what was read.
+    fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
+        let mut start = 0;
+        for seq in (read.first.0..=read.last.0).map(Seq) {
+            if !matches!(body, Body::Data(_)) {
+                self.queue.lighten(seq, cost(0));
+            }
+            let Some(item) = self.queue.get_mut(seq) else { continue };
+            item.body = match body {
+                Body::Data(whole) => {
+                    Body::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
+                }
+                other => other.clone(),
+            };
+            start += read.part_bytes;
         }
     }
 

@@ -106,7 +106,7 @@ impl Options {
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
             writes: rng.between(2000, 2600),
             delay_ns: *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]),
-            bytes_per_s: *rng.pick(&[400_000, 4_000_000, 12_500_000, 125_000_000]),
+            bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
             queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
