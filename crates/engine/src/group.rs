@@ -246,6 +246,8 @@ pub(crate) struct Group {
     pub hello: Option<GroupHello>,
     /// Why the connected peer's half does not fit ours, if it does not.
     pub unfit: Option<String>,
+    /// The peer's hello came while this node was starting.
+    pub early_hello: Option<GroupHello>,
     pub counters: Counters,
 }
 
@@ -280,6 +282,7 @@ impl Group {
             primary_says: None,
             hello: None,
             unfit: None,
+            early_hello: None,
             counters: Counters::default(),
             config,
         }
@@ -456,6 +459,7 @@ impl Group {
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.hello = None;
         self.unfit = None;
+        self.early_hello = None;
         self.primary_says = None;
         self.no_autosync_before = cx.now.mono;
         if matches!(self.phase, Phase::Starting(_)) {
@@ -475,6 +479,7 @@ impl Group {
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.hello = None;
         self.unfit = None;
+        self.early_hello = None;
         self.primary_says = None;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),

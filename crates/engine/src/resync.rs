@@ -90,6 +90,11 @@ impl Group {
     // ---- meeting the peer ------------------------------------------------------------------------------------------
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
+        if matches!(self.phase, Phase::Starting(_)) {
+            // Who this node is, is not known yet.
+            self.early_hello = Some(hello);
+            return;
+        }
         if !self.fits(cx, &hello) {
             return;
         }
@@ -101,6 +106,10 @@ impl Group {
 
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
+        if matches!(self.phase, Phase::Starting(_)) {
+            self.early_hello = Some(hello);
+            return;
+        }
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         // A change of roles may turn sizes that were fine into ones that are not.

@@ -448,8 +448,9 @@ impl Group {
         if cx.peer.link.is_some() {
             self.replica.new_session();
             self.say_hello(cx, Kind::GroupHello);
-            // The peer's hello may have come while this node was starting.
-            self.meet_peer(cx);
+            if let Some(hello) = self.early_hello.take() {
+                self.peer_hello(cx, hello);
+            }
         }
     }
 }
