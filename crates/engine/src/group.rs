@@ -622,7 +622,7 @@ impl Group {
     }
 
     fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.sb.in_flight || self.slots.get_bitmap() {
+        if self.sb.in_flight || self.slots.bitmap_in_flight() {
             return;
         }
         if matches!(self.state, State::Failed(_)) {
@@ -705,7 +705,7 @@ impl Group {
 }
 
 impl Slots {
-    fn get_bitmap(&self) -> bool {
+    fn bitmap_in_flight(&self) -> bool {
         self.ops.iter().any(|op| matches!(op, Some(Op::Bitmap)))
     }
 }
