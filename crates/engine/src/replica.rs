@@ -49,6 +49,8 @@ pub(crate) struct Record {
     pub content: Content,
     /// What it counts against the window.
     pub cost: u64,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
 }
 
 impl Record {
@@ -276,6 +278,7 @@ impl Group {
             crc: header.payload_crc,
             content,
             cost: frame_cost(payload_bytes),
+            resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
@@ -380,6 +383,7 @@ impl Group {
                 seq: record.seq,
                 kind: record.kind(),
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -402,6 +406,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
+            cut: 0,
             bytes,
             entries,
         };
@@ -642,6 +647,8 @@ impl Group {
             granted_bytes: replica.granted_bytes(),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
+            noted: Seq::NONE,
+            wants_flush: false,
         };
         cx.send_control(link, Kind::Ack, self.id(), ack.encode());
     }
