@@ -62,6 +62,9 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.withheld = false;
         self.replica.stand_at(position, wall);
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.sb.current.applied_wall = wall;
@@ -160,6 +163,11 @@ impl Group {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
+        identity.continued = false;
+        self.sb.current.alone = true;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;
         self.last_seq = Seq::NONE;

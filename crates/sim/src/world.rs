@@ -387,7 +387,9 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
-        if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, was_authority) {
+        if let Err(v) =
+            self.judge.primary_ready(node, group, glance.identity.position, images, was_authority, &glance.identity)
+        {
             self.fail(v.into());
         }
     }
