@@ -251,6 +251,8 @@ pub(crate) struct Group {
     pub withheld_since: Mono,
     /// How far this session's settling has come.
     pub settling: Settling,
+    /// A full sync begins when the settling is on record.
+    pub full_sync_due: bool,
     /// For tags of generations that begin without a promotion.
     pub entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -304,6 +306,7 @@ impl Group {
             withheld: false,
             withheld_since: Mono(0),
             settling: Settling::NotYet,
+            full_sync_due: false,
             entropy: 0,
             generation_due: false,
             stop_wanted: false,
@@ -550,6 +553,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
+        self.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
             Role::Secondary => self.replica.lost_session(),

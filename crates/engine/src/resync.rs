@@ -356,6 +356,11 @@ impl Group {
     }
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            // Once it is on record that nothing will be pulled.
+            self.full_sync_due = true;
+            return;
+        }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
         if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {

@@ -122,12 +122,25 @@ impl Group {
             self.settling = Settling::Done;
         }
         self.open_exports(cx);
-        self.meet_peer(cx);
+        if core::mem::take(&mut self.full_sync_due) {
+            self.begin_full_sync(cx);
+        } else {
+            self.meet_if_apart(cx);
+        }
+    }
+
+    /// Something that stood in the way of a sync is done.
+    fn meet_if_apart(&mut self, cx: &mut Cx) {
+        if self.stream.is_none() {
+            self.meet_peer(cx);
+        }
     }
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn settle_by_order(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Asking) {
+        if matches!(self.settling, Settling::Asking) && self.sb.current.in_doubt == Incarnation(0) {
+            self.settling = Settling::Done;
+        } else if matches!(self.settling, Settling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
             cx.event(self.id(), Event::Note(note.into()));
             self.nothing_in_doubt(cx);
@@ -183,7 +196,7 @@ impl Group {
             if let Some(hello) = &mut self.hello {
                 hello.dirty_bytes = 0;
             }
-            self.meet_peer(cx);
+            self.meet_if_apart(cx);
         }
     }
 
@@ -456,7 +469,7 @@ impl Group {
         cx.event(self.id(), Event::WritesAlone { generation });
         self.pump_activity(cx);
         self.say_hello(cx, Kind::GroupState);
-        self.meet_peer(cx);
+        self.meet_if_apart(cx);
     }
 }
 

@@ -84,6 +84,8 @@ struct Run {
     promised: Seq,
     /// Sectors whose local write failed: either side may hold anything until they are repaired.
     wild: BTreeSet<(VolumeId, u64)>,
+    /// Its exports have not opened yet.
+    withheld: bool,
 }
 
 /// Which run: generation's tag and incarnation.
@@ -285,6 +287,21 @@ impl Judge {
         Ok(())
     }
 
+    /// A primary is up and may withhold its exports: until they open its volumes are all there is of this run.
+    pub fn primary_up(&mut self, group: GroupId, at: Position, images: Vec<Vec<u8>>) {
+        let g = self.group(group);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        g.runs.entry(key).or_insert(Run {
+            base: images,
+            log: Vec::new(),
+            last: Seq::NONE,
+            acked: Seq::NONE,
+            promised: Seq::NONE,
+            wild: BTreeSet::new(),
+            withheld: true,
+        });
+    }
+
     /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
     pub fn primary_ready(
         &mut self,
@@ -317,8 +334,9 @@ impl Judge {
             acked: Seq::NONE,
             promised: Seq::NONE,
             wild: BTreeSet::new(),
+            withheld: false,
         };
-        if g.runs.insert(key, run).is_some() {
+        if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
             return Err(Violation(format!(
                 "incarnation {} of generation {} was taken twice",
                 at.incarnation.0, at.generation

@@ -360,6 +360,12 @@ impl World {
         if let engine::Event::Ready { role: Role::Secondary, .. } = event {
             self.check_secondary(node, group);
         }
+        if let engine::Event::Ready { role: Role::Primary, .. } = event {
+            let images = self.nodes[node].images(group);
+            if let Some(glance) = self.nodes[node].engine.as_ref().and_then(|e| e.glance(group)) {
+                self.judge.primary_up(group, glance.identity.position, images);
+            }
+        }
         if let engine::Event::Promoted { .. } = event {
             self.operator.was_promoted(group, node);
         }
