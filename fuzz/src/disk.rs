@@ -48,8 +48,9 @@ pub fn superblock(bytes: &[u8]) {
         assert_eq!(Superblock::decode(&read.encode()[..cell::BYTES]).as_ref(), Ok(read));
     }
     let known = sample().encode();
-    for copies in [[&copy, &copy], [&mended, &mended], [&copy, &mended]] {
-        for file in [[copies.concat(), known.clone()], [known.clone(), copies.concat()]] {
+    for twins in [[&copy[..], &copy], [&mended, &mended], [&copy, &mended]] {
+        let slot = twins.concat();
+        for file in [[&slot[..], &known], [&known, &slot]] {
             let Ok(chosen) = superblock::read(&file.concat(), 42) else { continue };
             let found = chosen.found.expect("one slot was written");
             assert!(found.tag == 42 && (found == sample() || Ok(&found) == read.as_ref()));

@@ -14,12 +14,7 @@ pub(super) struct Seen<'a> {
 
 /// Reads the cell at `place` from its bytes.
 pub(super) fn see(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Seen<'_> {
-    Seen {
-        kind,
-        place,
-        copies: cell::copies(kind, tag, place, bytes),
-        choice: cell::choose(kind, tag, place, bytes),
-    }
+    Seen { kind, place, copies: cell::copies(kind, tag, place, bytes), choice: cell::choose(kind, tag, place, bytes) }
 }
 
 /// Whose cells these are: the tag of the newest whole copy. `inspect` knows no configuration to compare it with.
@@ -43,7 +38,9 @@ impl Seen<'_> {
     pub fn lines(&self, report: &mut Report) {
         for (index, copy) in self.copies.iter().enumerate() {
             let words = match copy {
-                Ok((head, _)) if self.counts(index) => format!("update {}: the newest whole one, it counts", head.update),
+                Ok((head, _)) if self.counts(index) => {
+                    format!("update {}: the newest whole one, it counts", head.update)
+                }
                 Ok((head, _)) => format!("update {}", head.update),
                 Err(rejected) => rejected_words(self.kind, *rejected),
             };

@@ -24,7 +24,9 @@ pub(super) fn report(bytes: &[u8]) -> Report {
     seen.damage(&mut report, doubt);
     let counts = (0..4).find(|index| seen.counts(*index));
     let copies = seen.copies.iter().enumerate().map(|(index, copy)| match copy {
-        Ok(_) => Superblock::decode(&bytes[index * BYTES..(index + 1) * BYTES]).map_or(Value::Null, |found| facts(&found)),
+        Ok(_) => {
+            Superblock::decode(&bytes[index * BYTES..(index + 1) * BYTES]).map_or(Value::Null, |found| facts(&found))
+        }
         Err(rejected) => json!({ "rejected": cell::rejected_words(KIND, *rejected) }),
     });
     report.facts = json!({ "copies": copies.collect::<Vec<_>>(), "counts": counts });
@@ -96,7 +98,8 @@ fn describe(report: &mut Report, found: &Superblock) {
     report.line("machine's boot", format!("{:032x}", found.boot));
     if found.in_doubt.0 != 0 {
         let run = found.in_doubt.0;
-        report.line("in doubt", format!("run {run} of this primary: the peer may have writes of it that are lost here"));
+        report
+            .line("in doubt", format!("run {run} of this primary: the peer may have writes of it that are lost here"));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
@@ -208,7 +211,8 @@ mod tests {
 
     #[test]
     fn every_field_is_shown() {
-        let point = RollbackPoint { id: 0xabc, wall: Wall(5), batches: 6, reserved_bytes: 1 << 20, ..RollbackPoint::default() };
+        let point =
+            RollbackPoint { id: 0xabc, wall: Wall(5), batches: 6, reserved_bytes: 1 << 20, ..RollbackPoint::default() };
         let full = Superblock {
             rolling_back: true,
             alone: true,
@@ -221,7 +225,17 @@ mod tests {
         };
         let seen = report(&[vec![0; 2 * BYTES], full.encode()].concat());
         let text = seen.lines.join("\n");
-        for part in ["does not know this generation", "b00", "run 12", "31, 32", "below 77", "abc", "6 batches", "1 MiB", "rolling back"] {
+        for part in [
+            "does not know this generation",
+            "b00",
+            "run 12",
+            "31, 32",
+            "below 77",
+            "abc",
+            "6 batches",
+            "1 MiB",
+            "rolling back",
+        ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         let facts = &seen.facts["copies"][2];
