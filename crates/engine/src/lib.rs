@@ -15,7 +15,8 @@
 extern crate alloc;
 
 pub mod activity;
-mod bitmap;
+pub mod bitmap;
+mod bits;
 pub mod cell;
 mod codec;
 mod group;
@@ -31,6 +32,7 @@ mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod settle;
 mod start;
 pub mod state;
 pub mod status;
@@ -48,9 +50,7 @@ use core::any::Any;
 use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
-pub use bitmap::{
-    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
-};
+pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};
@@ -425,6 +425,19 @@ pub enum Event {
     Replayed {
         to: Position,
         records: u64,
+    },
+    /// An unclean start: these many extents were being written and may differ.
+    HotExtents {
+        extents: u64,
+        extent_bytes: u64,
+    },
+    /// What this primary had lost with its power was fetched from its peer.
+    Pulled {
+        bytes: u64,
+    },
+    /// Writes that the peer does not see in order begin a generation of their own.
+    WritesAlone {
+        generation: Generation,
     },
     Decided {
         decision: identity::Decision,

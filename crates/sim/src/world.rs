@@ -385,7 +385,11 @@ impl World {
         {
             return self.fail(v.into());
         }
-        if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, was_authority) {
+        let mode = self.operator.settings(group).mode;
+        self.judge.set_mode(group, mode);
+        if let Err(v) =
+            self.judge.primary_ready(node, group, glance.identity.position, images, was_authority, &glance.identity)
+        {
             self.fail(v.into());
         }
     }
