@@ -163,12 +163,8 @@ impl Group {
                      remove the group's state directory here and sync in full from the other node",
                 );
             }
-            Err(superblock::Rejected::VersionUnknown(_)) => {
-                self.start_failed(
-                    cx,
-                    Broken::Superblock,
-                    "the superblock is of a newer version of farshore; upgrade this node",
-                );
+            Err(superblock::Rejected::VersionUnknown(version)) => {
+                self.start_failed(cx, Broken::Superblock, &superblock_of_version(version));
             }
             Err(superblock::Rejected::Foreign) => {
                 self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
@@ -673,4 +669,19 @@ impl Group {
             }
         }
     }
+}
+
+/// Why the superblock of another version cannot be used, and what to do.
+fn superblock_of_version(version: u16) -> alloc::string::String {
+    let known = superblock::VERSION;
+    if version > known {
+        return alloc::format!(
+            "the superblock is of a newer version of farshore (format version {version}, this one knows {known}); upgrade \
+             this node"
+        );
+    }
+    alloc::format!(
+        "the superblock is of format version {version}, which was never released (this one knows {known}): remove the \
+         group's state directory here and sync in full from the other node"
+    )
 }
