@@ -13,6 +13,7 @@ use crate::identity::{Identity, Role};
 use crate::ids::*;
 use crate::journal::{Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::replica::{Content, Record};
 use crate::state::{Broken, State};
 use crate::superblock::{self, JournalHead, Superblock};
@@ -154,7 +155,7 @@ impl Group {
             cx.event(self.id(), Event::Note(note.into()));
         }
         match found.identity.role {
-            Role::Primary if found.clean && !changed => {
+            Role::Primary if (found.clean || planted(Fault::UncleanTakenForClean)) && !changed => {
                 cx.marks.hit(Mark::CleanPrimaryStart);
                 self.phase = Phase::Starting(StartStage::Bitmap);
                 let bytes = file_bytes(self.volumes.iter().map(|v| v.config.size_bytes));
@@ -280,7 +281,7 @@ impl Group {
             && index.ordinal == replay.next.ordinal
             // A start records the head together with its own run, so whatever follows the head is of that run; a batch
             // of another is a left-over behind an earlier torn tail.
-            && index.boot == identity.incarnation
+            && (index.boot == identity.incarnation || planted(Fault::ReplayLeftOver))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             && offset + u64::from(index.bytes) <= ring_bytes
@@ -336,7 +337,7 @@ impl Group {
                     store: Store::Journal(self.id()),
                     offset: base + u64::from(entry.payload_at),
                     length: entry.payload_bytes,
-                    crc: Some(entry.payload_crc),
+                    crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
                 });
             }
             None => self.apply_batch(cx),
@@ -420,7 +421,7 @@ impl Group {
 
     fn record(&mut self, cx: &mut Cx) {
         self.phase = Phase::Starting(StartStage::Recording);
-        self.sb.current.identity.incarnation.0 += 1;
+        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
         self.save(cx, Some(AfterSuper::Ready));
     }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
 use crate::ids::{RequestId, Seq};
+use crate::planted::{Fault, planted};
 
 /// A region with work outstanding in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +92,9 @@ impl Volume {
     /// What the range would have to wait for: a busy range or one that already waits.
     pub fn conflict(&self, offset: u64, length: u64) -> Option<Conflict> {
         let (start, end) = self.widened(offset, length);
+        if planted(Fault::WriteIgnoresOverlap) {
+            return None;
+        }
         self.busy
             .iter()
             .chain(&self.waiting)
@@ -141,9 +145,13 @@ impl Volume {
     pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
-            let was_clean = self.dirty.set(region);
+            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
+            let was_clean = forgotten || self.dirty.set(region);
             if streamed {
-                let touch = self.touched.entry(region).or_insert(Touch { seq, covered: was_clean });
+                let touch = self
+                    .touched
+                    .entry(region)
+                    .or_insert(Touch { seq, covered: was_clean || planted(Fault::ClearUncovered) });
                 touch.seq = seq;
             }
         }
@@ -181,7 +189,7 @@ impl Volume {
             self.touch_log.pop_front();
             for region in first..=last {
                 let Some(touch) = self.touched.get(&region).copied() else { continue };
-                if touch.seq <= through {
+                if touch.seq <= through || planted(Fault::ClearForOlder) {
                     self.touched.remove(&region);
                     if touch.covered {
                         self.dirty.clear(region);
