@@ -12,6 +12,22 @@ use crate::world::{Event, World};
 const SECOND: u64 = 1_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;
 
+/// Bursts over which a seed's writes are spread.
+const ROUNDS: u64 = 10;
+/// How long a round waits for everybody to be in step.
+const SETTLE_LIMIT: u64 = 15 * SECOND;
+
+/// Where a seed is in its round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// A burst begins.
+    Load,
+    /// In its midst something goes wrong.
+    Strike,
+    /// Everybody may come to rest.
+    Settle { until: u64 },
+}
+
 /// What can go wrong; each seed draws some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -36,6 +52,8 @@ pub enum Fault {
     ReadErrors,
     SlowSecondary,
     SlowPrimary,
+    /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
+    SlowThenPower,
     ModeChange,
     Switchover,
     Failover,
@@ -48,7 +66,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 29] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -70,6 +88,7 @@ impl Fault {
         Fault::ReadErrors,
         Fault::SlowSecondary,
         Fault::SlowPrimary,
+        Fault::SlowThenPower,
         Fault::ModeChange,
         Fault::Switchover,
         Fault::Failover,
@@ -88,13 +107,41 @@ impl Fault {
 }
 
 impl World {
+    /// The rounds of a seed: a burst of writes, a fault or two in its midst, then perhaps peace until everybody is in
+    /// step again.
     pub fn fault_step(&mut self) {
         if self.healing {
             return;
         }
         let every = self.options.fault_every_ns;
-        let wait = self.rng.between(every / 2, every * 3 / 2);
-        self.schedule(wait, Event::Fault);
+        let after = match self.stage {
+            Stage::Load => {
+                self.burst = self.options.writes / ROUNDS;
+                self.stage = Stage::Strike;
+                self.rng.between(every / 50, every)
+            }
+            Stage::Strike => {
+                self.strike_once();
+                if self.rng.percent(35) {
+                    self.rng.between(SECOND / 1000, SECOND / 5)
+                } else {
+                    let peace = if self.rng.percent(65) { SETTLE_LIMIT } else { 0 };
+                    self.stage = Stage::Settle { until: self.now + peace };
+                    self.rng.between(every / 4, every)
+                }
+            }
+            Stage::Settle { until } => {
+                let rest = (0..self.options.groups()).all(|g| self.in_step(GroupId(g)));
+                if rest || self.now >= until {
+                    self.stage = Stage::Load;
+                }
+                SECOND / 5
+            }
+        };
+        self.schedule(after, Event::Fault);
+    }
+
+    fn strike_once(&mut self) {
         let options = Rc::clone(&self.options);
         // The first faults are the ones every seed must have.
         let turn = self.tally.faults as usize;
@@ -136,6 +183,12 @@ impl World {
             Fault::ModeChange => {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);
+            }
+            Fault::SlowThenPower => {
+                self.nodes[secondary].trouble.slow_until = self.now + SECOND;
+                let after = self.rng.between(SECOND / 100, SECOND / 2);
+                let node = *self.rng.pick(&[primary, secondary, secondary]);
+                self.schedule(after, Event::PowerLoss { node });
             }
             Fault::Switchover | Fault::Failover => {
                 if self.operator.plans.values().all(|p| *p == Plan::None) {

@@ -12,13 +12,12 @@ use crate::world::{Event, World};
 impl World {
     pub fn start_clients(&mut self) {
         self.schedule(1, Event::Client);
-        let every = self.options.fault_every_ns;
-        self.schedule(every, Event::Fault);
+        self.schedule(1, Event::Fault);
     }
 
     pub fn client_step(&mut self) {
-        // With the writes done that the seed owes, a trickle goes on until the faults are done too.
-        let mean = self.options.think_ns * if self.judge.writes < self.options.writes { 1 } else { 30 };
+        // Between the bursts a trickle goes on.
+        let mean = self.options.think_ns * if self.burst > 0 { 1 } else { 30 };
         let think = self.rng.below(2 * mean);
         if !self.healing {
             self.schedule(think, Event::Client);
@@ -27,6 +26,7 @@ impl World {
         let node = self.operator.authority(group);
         let open = self.nodes[node].up() && self.nodes[node].serving.contains(&group);
         if open && self.judge.pending_on(node, group) < self.options.depth {
+            self.burst = self.burst.saturating_sub(1);
             self.ask(node, group);
         }
     }

@@ -9,6 +9,7 @@ use engine::marks::Marks;
 use engine::state::State;
 use engine::*;
 
+use crate::faults::Stage;
 use crate::judge::Judge;
 use crate::net::{Net, Parcel, Path};
 use crate::node::SimNode;
@@ -58,6 +59,9 @@ pub enum Event {
     Client,
     Fault,
     Operate,
+    PowerLoss {
+        node: usize,
+    },
     /// A cable changes: what each way passes from now on.
     Cable {
         pair: [usize; 2],
@@ -95,6 +99,9 @@ pub struct World {
     pub trips: Trips,
     /// Faults are over: everything must heal.
     pub healing: bool,
+    pub stage: Stage,
+    /// Writes that clients still owe in this round; then a trickle goes on.
+    pub burst: u64,
     pub next_request: u64,
     /// How each request was answered.
     pub replies: BTreeMap<RequestId, bool>,
@@ -131,6 +138,8 @@ impl World {
             order: 0,
             events: BTreeMap::new(),
             healing: false,
+            stage: Stage::Load,
+            burst: 0,
             next_request: 1,
             replies: BTreeMap::new(),
             data_sent_bytes: vec![0; count],
@@ -200,6 +209,10 @@ impl World {
             Event::Client => self.client_step(),
             Event::Fault => self.fault_step(),
             Event::Operate => self.operate(),
+            Event::PowerLoss { node } => {
+                let down = self.rng.between(100_000_000, 3_000_000_000);
+                self.crash(node, true, down);
+            }
             Event::Cable { pair, passes } => self.set_path(pair, passes),
         }
     }
