@@ -14,7 +14,10 @@
 
 extern crate alloc;
 
-mod bitmap;
+pub mod activity;
+pub mod bitmap;
+mod bits;
+pub mod cell;
 mod codec;
 mod group;
 pub mod identity;
@@ -46,9 +49,8 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::time::Duration;
 
-pub use bitmap::{
-    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
-};
+pub use activity::file_bytes as activity_file_bytes;
+pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};
@@ -97,9 +99,13 @@ pub enum Bytes {
 pub enum Store {
     Volume(GroupId, VolumeId),
     Journal(GroupId),
-    /// Two blocks of [`limits::META_BLOCK_BYTES`].
+    /// One [`cell`].
     Superblock(GroupId),
     Bitmap(GroupId),
+    /// Which extents were written lately.
+    Activity(GroupId),
+    /// What was overwritten since the rollback point, or before a cut could ship it.
+    Undo(GroupId),
 }
 
 /// What a volume looks like to the engine.
@@ -121,6 +127,17 @@ pub struct Settings {
     pub autosync: bool,
     pub queue_bytes: u64,
     pub queue_items: u64,
+    pub start_alone: StartAlone,
+}
+
+/// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
+/// are lost here (rule 24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAlone {
+    /// Serve at once: what only the peer has is asked about when it comes back.
+    Serve,
+    /// Serve after this long.
+    Wait(Duration),
 }
 
 impl Default for Settings {
@@ -132,6 +149,7 @@ impl Default for Settings {
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
+            start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
         }
     }
 }
@@ -149,6 +167,23 @@ pub struct GroupConfig {
     pub settings: Settings,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    pub activity: ActivityConfig,
+    /// Size of the undo store.
+    pub history_bytes: u64,
+}
+
+/// The shape of the activity log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivityConfig {
+    /// A power of two, a multiple of a region.
+    pub extent_bytes: u64,
+    pub extents: u32,
+}
+
+impl Default for ActivityConfig {
+    fn default() -> Self {
+        ActivityConfig { extent_bytes: limits::EXTENT_BYTES, extents: limits::EXTENTS_DEFAULT }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -223,9 +258,11 @@ pub enum FramePayload {
 /// Everything that can happen to a node.
 #[derive(Debug)]
 pub enum Input {
-    /// Read the stores and take up the groups. `entropy` seeds new generations' tags.
+    /// Read the stores and take up the groups. `entropy` seeds new generations' tags; `boot` names the machine's boot: after
+    /// another one what was not flushed may be lost.
     Start {
         entropy: u64,
+        boot: u128,
     },
     Request {
         group: GroupId,
@@ -388,6 +425,11 @@ pub enum Event {
     Replayed {
         to: Position,
         records: u64,
+    },
+    /// An unclean start: these many extents were being written and may differ.
+    HotExtents {
+        extents: u64,
+        extent_bytes: u64,
     },
     Decided {
         decision: identity::Decision,

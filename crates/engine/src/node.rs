@@ -92,10 +92,10 @@ impl Node {
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
             Input::LinkDown { link, reason } => self.link_down(link, &reason),
-            Input::Start { entropy } => {
+            Input::Start { entropy, boot } => {
                 for id in self.ids() {
                     // Each group's generation gets a tag of its own.
-                    self.in_group(id, |g, cx| g.start(cx, mix(entropy, u64::from(id.0))));
+                    self.in_group(id, |g, cx| g.start(cx, mix(entropy, u64::from(id.0)), boot));
                 }
             }
             Input::Stop => {

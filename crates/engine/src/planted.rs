@@ -68,8 +68,16 @@ faults! {
         "A promotion is granted in the middle of a sync.";
     ProbeAlwaysEqual, "probe-always-equal", "P3",
         "A compared range counts as equal whatever the peer's hash says.";
-    UncleanTakenForClean, "unclean-taken-for-clean", "rule 2, P3",
-        "A primary that did not stop cleanly trusts the dirty regions stored by an earlier clean stop.";
+    HotForgotten, "hot-forgotten", "rule 2, P3",
+        "A primary that did not stop cleanly does not look at its activity log.";
+    HotTooEarly, "hot-too-early", "rule 2, P3",
+        "A write goes ahead when its extent's entry in the activity log was only begun.";
+    LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
+        "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    ClearUnflushed, "clear-unflushed", "rule 1, P3",
+        "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
+    FlushTooFar, "flush-too-far", "rule 1, P3",
+        "A flush counts for writes that were still under way when it began.";
     MemberDropsAlone, "member-drops-alone", "rule 11, P2",
         "A volume of the secondary that refuses a write is left behind, the others go on.";
     FailedFlushIgnored, "failed-flush-ignored", "rule 12, P4",

@@ -50,6 +50,8 @@ pub(crate) struct Record {
     pub content: Content,
     /// What it counts against the window.
     pub cost: u64,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
 }
 
 impl Record {
@@ -277,6 +279,7 @@ impl Group {
             crc: header.payload_crc,
             content,
             cost: frame_cost(payload_bytes),
+            resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
@@ -387,6 +390,7 @@ impl Group {
                 seq: record.seq,
                 kind: record.kind(),
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -409,6 +413,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
+            cut: 0,
             bytes,
             entries,
         };
@@ -630,6 +635,7 @@ impl Group {
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.forget_bits(cx);
         }
         self.sb.current.journal = cycle.head;
         self.sb.current.applied_wall = cycle.wall;
@@ -637,6 +643,15 @@ impl Group {
             self.replica.ring.trim(cycle.head);
         }
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled.
+    fn forget_bits(&mut self, cx: &mut Cx) {
+        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
+            volume.doubt = None;
+        }
+        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
@@ -667,6 +682,8 @@ impl Group {
             granted_bytes: replica.granted_bytes(),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
+            noted: Seq::NONE,
+            wants_flush: false,
         };
         cx.send_control(link, Kind::Ack, self.id(), ack.encode());
     }
@@ -704,9 +721,6 @@ impl Group {
         identity.handed_over = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
-        for volume in &mut self.volumes {
-            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
-        }
         let wall = self.replica.applied_wall;
         self.replica.stand_at(begin.from, wall);
         self.save(cx, Some(AfterSuper::SyncReady { number }));

@@ -55,6 +55,7 @@ impl Operator {
             autosync: true,
             queue_bytes: options.queue_bytes,
             queue_items: options.queue_items,
+            start_alone: engine::StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
         };
         let groups = (0..options.groups()).map(GroupId);
         Operator {
@@ -207,8 +208,10 @@ impl World {
         let settings = self.operator.settings(group);
         let primary = self.operator.authority(group);
         if self.nodes[primary].up() {
-            self.judge.set_mode(group, mode);
-            self.command(primary, group, Command::Set(settings));
+            let id = self.command(primary, group, Command::Set(settings));
+            if self.operator.answers.get(&id) == Some(&true) {
+                self.judge.set_mode(group, mode);
+            }
         }
         if self.nodes[self.other(group, primary)].up() {
             self.command(self.other(group, primary), group, Command::Set(settings));

@@ -1,5 +1,6 @@
 //! What kind of world a seed draws: a swarm of options, so that each run stresses a different corner.
 
+use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 
@@ -23,9 +24,12 @@ pub struct Options {
     pub queue_items: u64,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    pub activity: ActivityConfig,
+    pub history_bytes: u64,
     pub modes: Vec<Mode>,
     pub policy: Policy,
     pub wait_limit_ms: u64,
+    pub start_alone_ms: u64,
     pub depth: usize,
     /// Mean time between requests.
     pub think_ns: u64,
@@ -62,9 +66,12 @@ impl Options {
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
+            activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
+            history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,
             policy: *rng.pick(&policies),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
+            start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
             think_ns: *rng.pick(&[100_000, 1_000_000, 4_000_000]),
             hot_percent: rng.between(20, 70),

@@ -235,6 +235,8 @@ impl World {
             settings: self.operator.settings(group),
             journal_bytes: o.journal_bytes,
             window_bytes: o.window_bytes,
+            activity: o.activity,
+            history_bytes: o.history_bytes,
         }
     }
 
@@ -250,7 +252,8 @@ impl World {
         sim.booted_at = self.now;
         sim.serving.clear();
         self.log(format_args!("node {node} boots"));
-        self.input(node, Input::Start { entropy });
+        let boot = u128::from(self.nodes[node].machine_boot);
+        self.input(node, Input::Start { entropy, boot });
     }
 
     /// The process ends at once. `power`: the machine with it.
@@ -267,6 +270,7 @@ impl World {
         sim.boot += 1;
         sim.wake_at = None;
         sim.serving.clear();
+        sim.machine_boot += u64::from(power);
         for disk in sim.disks.values_mut() {
             if power {
                 disk.lose_power(&mut self.rng);
@@ -418,6 +422,8 @@ impl World {
         if !was_authority {
             self.judge.leaves_tail(group, parent);
         }
+        let mode = self.operator.settings(group).mode;
+        self.judge.set_mode(group, mode);
         if let Err(failure) = self.judge.primary_ready(node, group, position, images, was_authority) {
             self.fail(failure);
         }
