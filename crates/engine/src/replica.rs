@@ -310,9 +310,12 @@ impl Group {
             // Failed, stopping, or being promoted: the session is about to end.
             return;
         }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way; the peer was told.
+            return;
+        }
         let expected = self.replica.received.next();
-        let fits = self.role() == Role::Secondary
-            && self.replica.beginning.is_none()
+        let fits = self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation
             && header.generation_tag == self.replica.generation.tag
             && header.seq == expected;
