@@ -16,6 +16,7 @@ extern crate alloc;
 
 mod bitmap;
 mod codec;
+mod gate;
 mod group;
 pub mod identity;
 mod ids;
@@ -23,20 +24,24 @@ pub mod journal;
 pub mod limits;
 mod link;
 pub mod marks;
+mod memory;
 mod node;
 mod primary;
 mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod stall;
 mod start;
 pub mod state;
 pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+mod turns;
 mod volume;
 mod waits;
+mod window;
 pub mod wire;
 
 use alloc::string::String;
@@ -155,6 +160,10 @@ pub struct NodeConfig {
     pub node: NodeId,
     pub groups: Vec<GroupConfig>,
     pub link_timeout: Duration,
+    /// What all groups together may hold in memory (rule 22).
+    pub memory_bytes: u64,
+    /// Groups that sync at once as primaries (rule 17).
+    pub syncs_at_once: usize,
 }
 
 /// A request of a front end, already checked against the volume's size and block.

@@ -44,10 +44,15 @@ pub enum Mark {
     PromoteRefusedMidSync,
     ForkRefused,
     VoidSent,
+    MemoryShort,
+    StalledAgain,
+    SyncStalled,
+    SyncWaitedForTurn,
+    GoodbyeHeard,
 }
 
 impl Mark {
-    pub const COUNT: usize = Mark::VoidSent as usize + 1;
+    pub const COUNT: usize = Mark::GoodbyeHeard as usize + 1;
 
     pub const ALL: [Mark; Mark::COUNT] = [
         Mark::OverlapWaited,
@@ -90,6 +95,11 @@ impl Mark {
         Mark::PromoteRefusedMidSync,
         Mark::ForkRefused,
         Mark::VoidSent,
+        Mark::MemoryShort,
+        Mark::StalledAgain,
+        Mark::SyncStalled,
+        Mark::SyncWaitedForTurn,
+        Mark::GoodbyeHeard,
     ];
 }
 

@@ -35,6 +35,8 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         queue_bytes: MIB,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
+        memory_bytes: 64 * MIB,
+        syncs_at_once: engine::limits::SYNCS_AT_ONCE,
         modes: vec![mode],
         policy,
         wait_limit_ms: 1000,

@@ -18,6 +18,9 @@ pub struct Options {
     pub queue_bytes: u64,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    /// Of a node, for all its groups.
+    pub memory_bytes: u64,
+    pub syncs_at_once: usize,
     pub modes: Vec<Mode>,
     pub policy: Policy,
     pub wait_limit_ms: u64,
@@ -111,6 +114,9 @@ impl Options {
             queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
+            // Hardly more than the groups' own shelves, or plenty.
+            memory_bytes: *rng.pick(&[2 * window_bytes + 128 * KIB, 2 * MIB + 256 * KIB, 64 * MIB]),
+            syncs_at_once: rng.between(1, 2) as usize,
             modes,
             policy: *rng.pick(&policies),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),

@@ -68,6 +68,9 @@ pub struct Tally {
     pub marks: Marks,
 }
 
+/// The longest write of a client, with its bookkeeping.
+const LARGEST_REQUEST_BYTES: u64 = 256 << 10;
+
 pub struct World {
     pub options: Rc<Options>,
     pub rng: Rng,
@@ -208,7 +211,13 @@ impl World {
 
     pub fn boot(&mut self, node: usize) {
         let groups = (0..self.options.groups).map(|g| self.group_config(node, g)).collect();
-        let config = NodeConfig { node: NodeId(node as u16), groups, link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+        let config = NodeConfig {
+            node: NodeId(node as u16),
+            groups,
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: self.options.memory_bytes,
+            syncs_at_once: self.options.syncs_at_once,
+        };
         let mut engine = Box::new(Node::new(config));
         engine.trace(true);
         let entropy = self.rng.draw();
@@ -268,6 +277,7 @@ impl World {
         let now = self.clocks(node);
         let Some(engine) = self.nodes[node].engine.as_mut() else { return };
         engine.handle(now, input);
+        self.check_memory(node);
         while let Some(output) = self.nodes[node].engine.as_mut().and_then(|e| e.poll_output()) {
             self.perform(node, output);
             if self.verdict.is_err() {
@@ -275,6 +285,18 @@ impl World {
             }
         }
         self.arm(node);
+    }
+
+    /// What a node's groups hold stays within its limit, but for the first write and one part of a resync of each.
+    fn check_memory(&mut self, node: usize) {
+        let Some(engine) = self.nodes[node].engine.as_ref() else { return };
+        let shared = engine.shared();
+        let o = &self.options;
+        let slack = u64::from(o.groups) * (LARGEST_REQUEST_BYTES + limits::PART_BYTES_MAX.min(o.window_bytes));
+        if shared.memory_bytes > shared.memory_limit_bytes + slack {
+            let (held, limit) = (shared.memory_bytes, shared.memory_limit_bytes);
+            self.fail(Failure::Correctness(format!("node {node} holds {held} bytes, its limit is {limit}")));
+        }
     }
 
     fn arm(&mut self, node: usize) {
