@@ -488,6 +488,8 @@ impl Group {
             granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
+            features: 0,
+            required: 0,
             volume_bytes: self.config.volumes.iter().map(|v| v.size_bytes).collect(),
         }
     }
@@ -555,6 +557,7 @@ impl Group {
                 self.receive(cx, &header, payload);
                 Some(())
             }
+            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => None,
             Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
         };
         if parsed.is_none() {

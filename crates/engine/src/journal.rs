@@ -14,8 +14,8 @@ use crate::superblock::JournalHead;
 use crate::time::Wall;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FSHBATCH");
-/// Format versions: 1, the first.
-pub const VERSION: u16 = 1;
+/// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.
+pub const VERSION: u16 = 2;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
 const FIXED_BYTES: usize = 128;
@@ -41,6 +41,8 @@ pub struct Entry {
     pub seq: Seq,
     pub kind: RecordKind,
     pub no_hole: bool,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
@@ -64,6 +66,8 @@ pub struct Index {
     pub origin: NodeId,
     pub generation: Generation,
     pub incarnation: Incarnation,
+    /// The cut whose numbers these are; 0: the stream of writes.
+    pub cut: u64,
     pub bytes: u32,
     pub entries: Vec<Entry>,
 }
@@ -83,6 +87,8 @@ impl Index {
         w.generation(self.generation);
         w.u64(self.incarnation.0);
         w.u16(self.origin.0);
+        w.pad_to(80);
+        w.u64(self.cut);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -94,7 +100,7 @@ impl Index {
             w.u32(e.payload_crc);
             w.u16(e.volume.0);
             w.u8(e.kind as u8);
-            w.u8(u8::from(e.no_hole));
+            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
         }
         w.pad_to(INDEX_BYTES - 4);
         let crc = crc32c::crc32c(&w.0);
@@ -128,6 +134,7 @@ impl Index {
             generation: r.generation()?,
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
+            cut: Reader(&block[80..]).u64()?,
             entries: Vec::with_capacity(count),
         };
         let mut r = Reader(&block[FIXED_BYTES..]);
@@ -154,15 +161,18 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
         4 => RecordKind::SyncEnd,
         _ => return None,
     };
-    let no_hole = r.u8()? != 0;
+    let bits = r.u8()?;
+    let (no_hole, resync) = (bits & 1 != 0, bits & 2 != 0);
     let end = payload_at.checked_add(payload_bytes)?;
     let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
-    let agrees = (kind == RecordKind::Data) == (payload_bytes > 0)
+    let agrees = bits <= 3
+        && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
     (fits && agrees).then_some(Entry {
         seq,
         kind,
         no_hole,
+        resync,
         volume,
         offset,
         length,
@@ -266,12 +276,14 @@ mod tests {
             origin: NodeId(3),
             generation: Generation { number: 1, tag: 5 },
             incarnation: Incarnation(4),
+            cut: 9,
             bytes: 12288,
             entries: vec![
                 Entry {
                     seq: Seq(7),
                     kind: RecordKind::Data,
                     no_hole: false,
+                    resync: false,
                     volume: VolumeId(1),
                     offset: 512,
                     length: 8192,
@@ -283,7 +295,8 @@ mod tests {
                 Entry {
                     seq: Seq(8),
                     kind: RecordKind::Void,
-                    no_hole: false,
+                    no_hole: true,
+                    resync: true,
                     volume: VolumeId(0),
                     offset: 0,
                     length: 0,

@@ -14,7 +14,9 @@
 
 extern crate alloc;
 
+pub mod activity;
 mod bitmap;
+pub mod cell;
 mod codec;
 mod gate;
 mod group;
@@ -50,6 +52,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::time::Duration;
 
+pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{
     Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
 };
@@ -101,9 +104,13 @@ pub enum Bytes {
 pub enum Store {
     Volume(GroupId, VolumeId),
     Journal(GroupId),
-    /// Two blocks of [`limits::META_BLOCK_BYTES`].
+    /// One [`cell`].
     Superblock(GroupId),
     Bitmap(GroupId),
+    /// Which extents were written lately.
+    Activity(GroupId),
+    /// What was overwritten since the rollback point, or before a cut could ship it.
+    Undo(GroupId),
 }
 
 /// What a volume looks like to the engine.
@@ -125,6 +132,17 @@ pub struct Settings {
     pub autosync: bool,
     pub queue_bytes: u64,
     pub queue_items: u64,
+    pub start_alone: StartAlone,
+}
+
+/// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
+/// are lost here (rule 24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAlone {
+    /// Serve at once: what only the peer has is asked about when it comes back.
+    Serve,
+    /// Serve after this long.
+    Wait(Duration),
 }
 
 impl Default for Settings {
@@ -136,6 +154,7 @@ impl Default for Settings {
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
+            start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
         }
     }
 }
@@ -153,6 +172,23 @@ pub struct GroupConfig {
     pub settings: Settings,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    pub activity: ActivityConfig,
+    /// Size of the undo store.
+    pub history_bytes: u64,
+}
+
+/// The shape of the activity log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivityConfig {
+    /// A power of two, a multiple of a region.
+    pub extent_bytes: u64,
+    pub extents: u32,
+}
+
+impl Default for ActivityConfig {
+    fn default() -> Self {
+        ActivityConfig { extent_bytes: limits::EXTENT_BYTES, extents: limits::EXTENTS_DEFAULT }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -231,9 +267,11 @@ pub enum FramePayload {
 /// Everything that can happen to a node.
 #[derive(Debug)]
 pub enum Input {
-    /// Read the stores and take up the groups. `entropy` seeds new generations' tags.
+    /// Read the stores and take up the groups. `entropy` seeds new generations' tags; `boot` names the machine's boot: after
+    /// another one what was not flushed may be lost.
     Start {
         entropy: u64,
+        boot: u128,
     },
     Request {
         group: GroupId,

@@ -31,11 +31,11 @@ pub const PART_BYTES_UNMEASURED: u64 = 64 * KIB;
 /// Longest range of one write-zeroes record: it carries no payload, the bound keeps one apply short.
 pub const ZERO_PART_BYTES_MAX: u64 = 128 * MIB;
 
-/// Largest payload of a control frame (hello, acknowledgement): a hello of a group with 1 024 volumes fits.
+/// Largest payload of a control frame (hello, acknowledgement): a hello of a group with 256 volumes fits.
 pub const CONTROL_BYTES_MAX: u64 = 64 * KIB;
 
-/// Volumes in one group; a volume's place travels as u16.
-pub const VOLUMES_MAX: usize = 1024;
+/// Volumes in one group: one flush point for each fits the superblock.
+pub const VOLUMES_MAX: usize = 256;
 
 /// Largest volume: 16 PiB keeps region numbers below 2^39 and the bitmap below 64 GiB.
 pub const VOLUME_BYTES_MAX: u64 = 1 << 54;
@@ -108,6 +108,24 @@ pub const APPLY_FLUSH_AFTER: Duration = Duration::from_millis(200);
 /// The primary flushes its volumes by itself so that bits can clear (rule 2).
 pub const LOCAL_FLUSH_BYTES: u64 = 64 * MIB;
 pub const LOCAL_FLUSH_AFTER: Duration = Duration::from_secs(5);
+
+/// One entry of the activity log. 4 MiB and 1 024 of them, as DRBD's: 4 GiB of hot extents are resynced at most, and a
+/// working set of that size writes no metadata.
+pub const EXTENT_BYTES: u64 = 4 * MIB;
+pub const EXTENTS_DEFAULT: u32 = 1024;
+pub const EXTENTS_MIN: u32 = 16;
+/// Each extent costs 8 bytes on disk and about 64 in memory; 65 536 are 256 GiB of hot extents.
+pub const EXTENTS_MAX: u32 = 65_536;
+
+/// The undo store: room for what a resync overwrites. The file is sparse and grows as it is reserved.
+pub const HISTORY_BYTES_DEFAULT: u64 = 16 * GIB;
+pub const HISTORY_BYTES_MIN: u64 = 64 * MIB;
+pub const HISTORY_BYTES_MAX: u64 = 1 << 50;
+
+/// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
+/// within it.
+pub const START_ALONE_DEFAULT: Duration = Duration::from_secs(60);
+pub const START_ALONE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How long one write may wait for the peer before the policy decides.
 pub const WAIT_LIMIT_DEFAULT: Duration = Duration::from_secs(10);

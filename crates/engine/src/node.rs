@@ -33,6 +33,7 @@ pub struct Node {
     pub(crate) starts: Gate,
     pub(crate) syncs: Gate,
     pub(crate) start_entropy: u64,
+    pub(crate) boot: u128,
     trace: bool,
     /// Groups that handled something since the last drain: acknowledgements, batches and frames are made once per turn.
     touched: Vec<GroupId>,
@@ -66,6 +67,7 @@ impl Node {
             starts: Gate::new(limits::STARTS_AT_ONCE, limits::START_TURN),
             syncs,
             start_entropy: 0,
+            boot: 0,
             trace: false,
             touched: Vec::new(),
             links_moved: false,
@@ -108,7 +110,7 @@ impl Node {
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
             Input::LinkDown { link, reason } => self.link_down(link, &reason),
-            Input::Start { entropy } => self.start_all(entropy),
+            Input::Start { entropy, boot } => self.start_all(entropy, boot),
             Input::Stop => {
                 self.stopping = true;
                 for id in self.ids() {

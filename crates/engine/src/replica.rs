@@ -51,6 +51,8 @@ pub(crate) struct Record {
     pub content: Content,
     /// What it counts against the window.
     pub cost: u64,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
 }
 
 impl Record {
@@ -266,6 +268,7 @@ impl Group {
             crc: header.payload_crc,
             content,
             cost: cost(payload_bytes),
+            resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
@@ -368,6 +371,7 @@ impl Group {
                 seq: record.seq,
                 kind: record.kind(),
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -390,6 +394,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
+            cut: 0,
             bytes,
             entries,
         };
@@ -634,6 +639,8 @@ impl Group {
             granted_bytes: replica.window.grant(cx.allowance),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
+            noted: Seq::NONE,
+            wants_flush: false,
         };
         let recalls = replica.window.recalls();
         self.wants_memory |= replica.window.is_short(cx.allowance);

@@ -136,7 +136,7 @@ impl Group {
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
     fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = self.sizes_disagree(hello);
+        let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
         let Some(what) = &unfit else {
             if self.unfit.take().is_some() && self.role() == Role::Secondary {
                 self.reason.clear();
@@ -284,6 +284,7 @@ impl Group {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            cut: 0,
             attempt: self.passes,
         };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
@@ -619,4 +620,14 @@ impl Group {
         }
         self.transition(cx, State::CatchingUp, "the sync is done");
     }
+}
+
+/// Rule 23: a peer that cannot do without something this program does not know is refused.
+fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
+    let unknown = hello.required & !crate::wire::FEATURES_KNOWN;
+    (unknown != 0).then(|| {
+        alloc::format!(
+            "the peer runs a newer farshore and needs features this one does not have (bits {unknown:#x}); upgrade this node"
+        )
+    })
 }

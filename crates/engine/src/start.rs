@@ -23,7 +23,7 @@ use crate::{Event, IoDone, IoError, Output, Store};
 #[derive(Debug)]
 pub(crate) enum StartStage {
     Idle,
-    Superblocks { entropy: u64 },
+    Superblocks { entropy: u64, boot: u128 },
     Bitmap,
     Replay(Replay),
     Flush { left: usize },
@@ -47,10 +47,9 @@ pub(crate) struct Replay {
 }
 
 impl Group {
-    pub fn start(&mut self, cx: &mut Cx, entropy: u64) {
-        self.phase = Phase::Starting(StartStage::Superblocks { entropy });
-        let length = 2 * superblock::BYTES as u32;
-        self.read_meta(cx, Store::Superblock(self.id()), 0, length);
+    pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
+        self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
     }
 
     fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
@@ -62,10 +61,10 @@ impl Group {
     pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
         let Phase::Starting(stage) = &mut self.phase else { return };
         match stage {
-            StartStage::Superblocks { entropy } => {
-                let entropy = *entropy;
+            StartStage::Superblocks { entropy, boot } => {
+                let (entropy, boot) = (*entropy, *boot);
                 match result {
-                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy),
+                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy, boot),
                     _ => self.start_failed(
                         cx,
                         Broken::Superblock,
@@ -101,14 +100,26 @@ impl Group {
         self.reason = why.into();
     }
 
-    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64) {
-        let slots = [0, 1].map(|slot| {
-            let at = slot * superblock::BYTES;
-            bytes.get(at..at + superblock::BYTES).map_or(Err(superblock::Rejected::Damaged), Superblock::decode)
-        });
-        match superblock::choose(slots, self.config.tag) {
-            Ok(Some(found)) => self.known_group(cx, found),
-            Ok(None) => self.new_group(cx, entropy),
+    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) {
+        let read = superblock::read(bytes, self.config.tag);
+        if let Ok(read) = &read
+            && read.damaged > 0
+        {
+            let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
+            cx.event(self.id(), Event::Note(note.into()));
+        }
+        match read.map(|read| read.found) {
+            Ok(Some(found)) => self.known_group(cx, found, boot),
+            Ok(None) => self.new_group(cx, entropy, boot),
+            Err(superblock::Rejected::Astray) => {
+                self.start_failed(
+                    cx,
+                    Broken::Superblock,
+                    "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
+                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
+                     remove the group's state directory here and sync in full from the other node",
+                );
+            }
             Err(superblock::Rejected::VersionUnknown(_)) => {
                 self.start_failed(
                     cx,
@@ -126,7 +137,7 @@ impl Group {
         }
     }
 
-    fn new_group(&mut self, cx: &mut Cx, entropy: u64) {
+    fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         let role = self.config.starts_as;
         let generation = match role {
             Role::Primary => Generation { number: 1, tag: entropy },
@@ -137,6 +148,7 @@ impl Group {
             node: self.node,
             peer: self.config.peer,
             identity: Identity { role, generation, ..Identity::default() },
+            boot,
             ..Superblock::default()
         };
         if role == Role::Primary {
@@ -145,8 +157,8 @@ impl Group {
         self.record(cx);
     }
 
-    fn known_group(&mut self, cx: &mut Cx, found: Superblock) {
-        self.sb.current = found;
+    fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
+        self.sb.current = Superblock { boot, ..found.clone() };
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
         let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
         if changed {
@@ -364,6 +376,7 @@ impl Group {
                     RecordKind::SyncEnd => Content::SyncEnd,
                 },
                 cost: 0,
+                resync: e.resync,
             })
             .collect();
         replay.last = index.last();

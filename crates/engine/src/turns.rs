@@ -16,8 +16,8 @@ const ASKED_MAX: usize = 64;
 
 impl Node {
     /// Every group asks for a turn to start.
-    pub(crate) fn start_all(&mut self, entropy: u64) {
-        self.start_entropy = entropy;
+    pub(crate) fn start_all(&mut self, entropy: u64, boot: u128) {
+        (self.start_entropy, self.boot) = (entropy, boot);
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         ids.into_iter().for_each(|id| self.starts.wait(id));
     }
@@ -52,10 +52,10 @@ impl Node {
         let now = self.now.mono;
         while let Some(id) = self.starts.next(now) {
             // Each group's generation gets a tag of its own.
-            let entropy = mix(self.start_entropy, u64::from(id.0));
+            let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
             self.in_group(id, |g, cx| {
                 if matches!(g.phase, Phase::Starting(StartStage::Idle)) {
-                    g.start(cx, entropy);
+                    g.start(cx, entropy, boot);
                 }
             });
         }

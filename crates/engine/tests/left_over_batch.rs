@@ -23,6 +23,7 @@ fn superblock() -> Vec<u8> {
         role: Role::Secondary,
         generation: HISTORY,
         incarnation: Incarnation(LAST_RUN),
+        cut: 0,
         position,
         ..Identity::default()
     };
@@ -36,6 +37,7 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         seq: Seq(seq),
         kind: RecordKind::Data,
         no_hole: false,
+        resync: false,
         volume: VolumeId(0),
         offset: 0,
         length: 512,

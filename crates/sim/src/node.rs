@@ -26,6 +26,8 @@ pub struct SimNode {
     /// Completions of an older boot are nobody's.
     pub boot: u64,
     pub disks: BTreeMap<Store, Disk>,
+    /// The machine's boot: a new one after every power loss.
+    pub machine_boot: u64,
     pub serving: BTreeSet<GroupId>,
     pub wake_at: Option<u64>,
     pub trouble: Trouble,
@@ -52,14 +54,19 @@ impl SimNode {
                 disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
             }
             disks.insert(Store::Journal(group), Disk::new(vec![0; options.journal_bytes as usize]));
-            disks.insert(Store::Superblock(group), Disk::new(vec![0; 8192]));
-            disks.insert(Store::Bitmap(group), Disk::new(vec![0; 64 << 10]));
+            disks.insert(Store::Superblock(group), Disk::new(vec![0; engine::superblock::FILE_BYTES as usize]));
+            let activity = engine::activity_file_bytes(options.activity) as usize;
+            disks.insert(Store::Activity(group), Disk::new(vec![0; activity]));
+            disks.insert(Store::Undo(group), Disk::new(vec![0; options.history_bytes as usize]));
+            let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| options.volume_bytes));
+            disks.insert(Store::Bitmap(group), Disk::new(vec![0; bitmap as usize]));
         }
         SimNode {
             id,
             engine: None,
             boot: 0,
             disks,
+            machine_boot: 1,
             serving: BTreeSet::new(),
             wake_at: None,
             trouble: Trouble::default(),

@@ -53,6 +53,7 @@ impl Operator {
             autosync: true,
             queue_bytes: options.queue_bytes,
             queue_items: if options.seed.is_multiple_of(3) { 200 } else { 100_000 },
+            start_alone: engine::StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
         };
         let groups = (0..options.groups).map(GroupId);
         Operator {

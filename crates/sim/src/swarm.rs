@@ -1,5 +1,6 @@
 //! What kind of world a seed draws: a swarm of options, so that each run stresses a different corner.
 
+use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 
@@ -21,9 +22,12 @@ pub struct Options {
     /// Of a node, for all its groups.
     pub memory_bytes: u64,
     pub syncs_at_once: usize,
+    pub activity: ActivityConfig,
+    pub history_bytes: u64,
     pub modes: Vec<Mode>,
     pub policy: Policy,
     pub wait_limit_ms: u64,
+    pub start_alone_ms: u64,
     pub depth: usize,
     /// Mean time between requests.
     pub think_ns: u64,
@@ -117,9 +121,12 @@ impl Options {
             // Hardly more than the groups' own shelves, or plenty.
             memory_bytes: *rng.pick(&[2 * window_bytes + 128 * KIB, 2 * MIB + 256 * KIB, 64 * MIB]),
             syncs_at_once: rng.between(1, 2) as usize,
+            activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
+            history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,
             policy: *rng.pick(&policies),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
+            start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
             think_ns: *rng.pick(&[100_000, 1_000_000, 4_000_000]),
             hot_percent: rng.between(20, 70),

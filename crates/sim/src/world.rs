@@ -206,6 +206,8 @@ impl World {
             settings: self.operator.settings(GroupId(group)),
             journal_bytes: o.journal_bytes,
             window_bytes: o.window_bytes,
+            activity: o.activity,
+            history_bytes: o.history_bytes,
         }
     }
 
@@ -229,7 +231,8 @@ impl World {
         sim.stopping = false;
         sim.serving.clear();
         self.log(format_args!("node {node} boots"));
-        self.input(node, Input::Start { entropy });
+        let boot = u128::from(self.nodes[node].machine_boot);
+        self.input(node, Input::Start { entropy, boot });
     }
 
     /// The process ends at once. `power`: the machine with it.
@@ -246,6 +249,7 @@ impl World {
         sim.boot += 1;
         sim.wake_at = None;
         sim.serving.clear();
+        sim.machine_boot += u64::from(power);
         for disk in sim.disks.values_mut() {
             if power {
                 disk.lose_power(&mut self.rng);

@@ -1,11 +1,12 @@
 //! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
 //! round that stands behind it is left alone.
 
+use engine::cell;
 use engine::journal::{INDEX_BYTES, Index};
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock::{self, Superblock};
+use engine::superblock;
 use engine::{Seq, Store};
 use sim::disk::SECTOR;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -16,8 +17,8 @@ const FAR: usize = 1;
 /// The batches that replay would take, first to last, and the whole ones in other places.
 fn batches(world: &World) -> (Vec<Index>, Vec<Index>) {
     let meta = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let slots = [0, 1].map(|slot| Superblock::decode(&meta[slot * superblock::BYTES..][..superblock::BYTES]));
-    let head = slots.iter().filter_map(|slot| slot.ok()).max_by_key(|slot| slot.update).expect("recorded").journal;
+    let tag = cell::decode(superblock::KIND, &meta[..cell::BYTES]).expect("recorded").0.tag;
+    let head = superblock::read(meta, tag).ok().and_then(|read| read.found).expect("recorded").journal;
     let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
     let mut all: Vec<Index> = ring
         .chunks_exact(INDEX_BYTES)

@@ -196,7 +196,7 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
 /// The superblock that counts, from the file beside this one.
 fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
     let beside = File::open(file.with_file_name("superblock")).ok()?;
-    superblock::counting(&superblock::slots(&read_up_to(&beside, 2 * BLOCK_BYTES as u64).ok()?))
+    superblock::counting(&superblock::slots(&read_up_to(&beside, 4 * BLOCK_BYTES as u64).ok()?))
 }
 
 /// A list with its middle left out when it is long.

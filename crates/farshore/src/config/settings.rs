@@ -169,6 +169,7 @@ impl Settings {
             autosync: self.autosync,
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
+            start_alone: engine::Settings::default().start_alone,
         }
     }
 

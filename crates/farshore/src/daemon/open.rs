@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
-use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, bitmap_file_bytes, limits};
-use host::disk::meta::create_or_open_meta;
+use engine::{
+    ActivityConfig, GroupConfig, GroupId, NodeConfig, NodeId, StartAlone, VolumeConfig, activity_file_bytes,
+    bitmap_file_bytes, limits, superblock,
+};
+use host::disk::meta::{create_or_open_meta, create_or_open_sparse};
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
@@ -20,8 +23,6 @@ use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, Node
 use crate::config::{Mode, Policy};
 use crate::overrides::Overrides;
 
-/// Superblocks are written in turn, so that one is always whole.
-const SUPERBLOCK_BYTES: u64 = 2 * limits::META_BLOCK_BYTES;
 /// A buffer costs its page even when a request is one sector: what the smallest requests that fill a queue
 /// (payload and bookkeeping) hold in memory, as a factor. Six is 4096 / (512 + 256), rounded up.
 const FRONT_FACTOR: u64 = 6;
@@ -46,6 +47,8 @@ struct OpenGroup {
     superblock: Arc<File>,
     journal: Arc<File>,
     bitmap: Arc<File>,
+    activity: Arc<File>,
+    undo: Arc<File>,
 }
 
 struct OpenVolume {
@@ -171,9 +174,11 @@ fn open_group(
     let directory = group_directory(&here.state, group)?;
     let bitmap_bytes = bitmap_file_bytes(files.iter().map(|file| file.size_bytes()));
     let meta = |name, size_bytes| patience.free(|| create_or_open_meta(&directory.join(name), size_bytes));
-    let superblock = meta("superblock", SUPERBLOCK_BYTES)?.file;
+    let superblock = meta("superblock", superblock::FILE_BYTES)?.file;
     let journal = meta("journal", journal_bytes(group))?.file;
     let bitmap = meta("bitmap", bitmap_bytes)?.file;
+    let activity = meta("activity", activity_file_bytes(ActivityConfig::default()))?.file;
+    let undo = patience.free(|| create_or_open_sparse(&directory.join("undo"), limits::HISTORY_BYTES_DEFAULT))?.file;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
     let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
     let changed = seals.compare();
@@ -185,6 +190,8 @@ fn open_group(
         superblock: Arc::new(superblock),
         journal: Arc::new(journal),
         bitmap: Arc::new(bitmap),
+        activity: Arc::new(activity),
+        undo: Arc::new(undo),
     };
     Ok((open, seals))
 }
@@ -256,6 +263,8 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
         superblock: group.superblock,
         journal: group.journal,
         bitmap: group.bitmap,
+        activity: group.activity,
+        undo: group.undo,
     }
 }
 
@@ -275,6 +284,8 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &
         settings: engine_settings(settings),
         journal_bytes: journal_bytes(&group.config),
         window_bytes: group.config.window_bytes,
+        activity: ActivityConfig::default(),
+        history_bytes: limits::HISTORY_BYTES_DEFAULT,
     }
 }
 
@@ -297,6 +308,7 @@ pub(super) fn engine_settings(settings: &Settings) -> engine::Settings {
         autosync: settings.autosync,
         queue_bytes: settings.queue_memory_bytes,
         queue_items: settings.queue_items,
+        start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
     }
 }
 

@@ -93,6 +93,8 @@ impl Core {
             Store::Journal(group) => &self.group(group).journal,
             Store::Superblock(group) => &self.group(group).superblock,
             Store::Bitmap(group) => &self.group(group).bitmap,
+            Store::Activity(group) => &self.group(group).activity,
+            Store::Undo(group) => &self.group(group).undo,
         }
     }
 

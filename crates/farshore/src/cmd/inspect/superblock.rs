@@ -1,16 +1,18 @@
 //! Both slots of a superblock, which one counts, and every field in words.
 
 use engine::Position;
-use engine::superblock::{BYTES, Rejected, Superblock};
+use engine::cell::BYTES;
+use engine::superblock::{Rejected, Superblock};
 use serde_json::{Value, json};
 
 use super::Report;
 use crate::api::time_text;
 
-pub(super) type Slots = [Result<Superblock, Rejected>; 2];
+pub(super) type Slots = [Result<Superblock, Rejected>; 4];
 
 pub(super) fn slots(bytes: &[u8]) -> Slots {
-    [0, 1].map(|slot| bytes.get(slot * BYTES..(slot + 1) * BYTES).map_or(Err(Rejected::Damaged), Superblock::decode))
+    [0, 1, 2, 3]
+        .map(|slot| bytes.get(slot * BYTES..(slot + 1) * BYTES).map_or(Err(Rejected::Damaged), Superblock::decode))
 }
 
 /// The newer whole slot, unless a newer version of Farshore wrote the other one.
@@ -18,7 +20,7 @@ pub(super) fn counting(slots: &Slots) -> Option<Superblock> {
     if slots.iter().any(|slot| matches!(slot, Err(Rejected::VersionUnknown(_)))) {
         return None;
     }
-    slots.iter().filter_map(|slot| slot.ok()).max_by_key(|slot| slot.update)
+    slots.iter().filter_map(|slot| slot.clone().ok()).max_by_key(|slot| slot.update)
 }
 
 pub(super) fn report(bytes: &[u8]) -> Report {
@@ -26,7 +28,7 @@ pub(super) fn report(bytes: &[u8]) -> Report {
     let chosen = counting(&slots);
     let mut report = Report::default();
     for (number, slot) in slots.iter().enumerate() {
-        let counts = chosen.is_some() && slot.ok() == chosen;
+        let counts = chosen.is_some() && slot.clone().ok() == chosen;
         let words = match slot {
             Ok(found) => {
                 format!("update {}{}", found.update, if counts { ": the newer whole one, it counts" } else { "" })
@@ -44,7 +46,7 @@ pub(super) fn report(bytes: &[u8]) -> Report {
     }
     report.facts = json!({
         "slots": slots.iter().map(slot_facts).collect::<Vec<_>>(),
-        "counts": chosen.map(|chosen| slots.iter().position(|slot| slot.ok() == Some(chosen))),
+        "counts": chosen.clone().map(|chosen| slots.iter().position(|slot| slot.as_ref() == Ok(&chosen))),
     });
     match chosen {
         Some(chosen) => describe(&mut report, &chosen),
@@ -64,7 +66,7 @@ fn unusable(slots: &Slots) -> Option<String> {
         ));
     }
     match slots {
-        [Err(Rejected::Blank), Err(_)] => None,
+        [Err(Rejected::Blank), Err(Rejected::Blank), ..] => None,
         _ => Some(
             "neither slot is whole, so the group's identity is lost: the daemon refuses to start the group; restore the \
              file, or remove the group's state directory and sync in full from the other node"
@@ -79,6 +81,7 @@ fn rejected_words(rejected: Rejected) -> String {
         Rejected::Damaged => "damaged: its checksum or its mark is wrong".into(),
         Rejected::VersionUnknown(version) => format!("of format version {version}, which a newer farshore wrote"),
         Rejected::Foreign => "of another cluster or group".into(),
+        Rejected::Astray => "whole, but of another place: a write went astray".into(),
     }
 }
 
