@@ -79,8 +79,9 @@ pub const SYNCS_AT_ONCE_MAX: usize = 4096;
 pub const SYNC_TURN: Duration = Duration::from_secs(600);
 
 /// A sync whose peer shows no progress for this long although its link lives is given up. Longer than a disk takes to
-/// give up on a bad sector and try again; nobody waits for it meanwhile but other syncs.
-pub const SYNC_STALLED_AFTER: Duration = Duration::from_secs(30);
+/// give up on a bad sector and try again, and than the first bytes of a link of 128 kbit/s are on their way (half a MiB:
+/// 33 s); nobody waits for it meanwhile but other syncs.
+pub const SYNC_STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// Bytes the secondary lets a primary send ahead of what it has applied. 64 MiB fill 1 Gbit/s at 200 ms twice over.
 pub const WINDOW_BYTES_DEFAULT: u64 = 64 * MIB;
@@ -192,6 +193,7 @@ const _: () = assert!(JOURNAL_BYTES_MIN >= 2 * WINDOW_BYTES_MIN);
 const _: () = assert!(WINDOW_BYTES_MIN >= 2 * PART_BYTES_MAX);
 const _: () = assert!(MEMORY_GROUP_BYTES >= PART_BYTES_MAX + ITEM_OVERHEAD_BYTES);
 const _: () = assert!(MEMORY_GROUP_BYTES <= WINDOW_BYTES_MIN);
+const _: () = assert!(SYNC_STALLED_AFTER.as_secs() > UNSENT_BYTES_UNMEASURED / 16_000);
 const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
 const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);

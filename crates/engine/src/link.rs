@@ -15,8 +15,6 @@ pub(crate) struct PeerView {
     pub session: SessionId,
     pub part_bytes: u64,
     last_heard: Mono,
-    /// When the socket last took something.
-    pub socket_moved: Mono,
     round_trip: Duration,
 }
 
@@ -211,7 +209,6 @@ impl Link {
             session: self.session.map_or(SessionId(0), |(_, session)| session),
             part_bytes: self.part_bytes(),
             last_heard: self.last_heard,
-            socket_moved: self.last_progress,
             round_trip: self.round_trip,
         }
     }

@@ -1,8 +1,8 @@
 //! A peer that stands still while its link lives (rule 17): how that is noticed, and how long it is then left alone.
 //!
 //! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile.
-//! * A sync is judged by progress alone: a confirmation that moved, an answer, bytes that the socket took. Any of them,
-//!   however rare, keeps it going; [`limits::SYNC_STALLED_AFTER`] without one ends it.
+//! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
+//!   [`limits::SYNC_STALLED_AFTER`] without one ends it.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health.
 //! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
@@ -99,10 +99,10 @@ impl Group {
             // It is we who are slow.
             self.stall.moved(cx.now.mono);
         }
-        let still = cx.now.mono.since(self.stall.moved_at.max(cx.peer.socket_moved));
+        let still = cx.now.mono.since(self.stall.moved_at);
         if still >= limits::SYNC_STALLED_AFTER {
             cx.marks.hit(Mark::SyncStalled);
-            return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 30 s");
+            return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 60 s");
         }
         self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
     }

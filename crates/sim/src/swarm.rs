@@ -57,6 +57,7 @@ pub enum Fault {
     SecondaryFull,
     ReadErrors,
     SlowSecondary,
+    StalledSecondary,
     ModeChange,
     Switchover,
     Failover,
@@ -65,7 +66,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 20] = [
+    const ALL: [Fault; 21] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -81,6 +82,7 @@ impl Fault {
         Fault::SecondaryFull,
         Fault::ReadErrors,
         Fault::SlowSecondary,
+        Fault::StalledSecondary,
         Fault::ModeChange,
         Fault::Switchover,
         Fault::Failover,
@@ -99,6 +101,7 @@ impl Options {
             modes.push(*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging]));
         }
         let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB]);
+        let groups = rng.between(1, 3) as u32;
         // Every seed kills each node at least once; the rest is drawn.
         let mut faults = vec![Fault::KillPrimary, Fault::PowerSecondary, Fault::Cut];
         for fault in Fault::ALL {
@@ -108,7 +111,7 @@ impl Options {
         }
         Options {
             seed,
-            groups: rng.between(1, 2) as u32,
+            groups,
             volumes: rng.between(3, 4) as u16,
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
             writes: rng.between(2000, 2600),
@@ -119,7 +122,7 @@ impl Options {
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             // Hardly more than the groups' own shelves, or plenty.
-            memory_bytes: *rng.pick(&[2 * window_bytes + 128 * KIB, 2 * MIB + 256 * KIB, 64 * MIB]),
+            memory_bytes: u64::from(groups) * window_bytes + *rng.pick(&[128 * KIB, 2 * MIB, 64 * MIB]),
             syncs_at_once: rng.between(1, 2) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),

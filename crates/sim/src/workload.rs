@@ -75,6 +75,10 @@ impl World {
         let wait = self.rng.between(every / 2, every * 3 / 2);
         self.schedule(wait, Event::Fault);
         let options = Rc::clone(&self.options);
+        // In half of the worlds a stall is left to itself, or none would ever last.
+        if options.seed.is_multiple_of(2) && self.nodes.iter().any(|node| node.trouble.stalled_until > self.now) {
+            return;
+        }
         // The first faults are the ones every seed must have.
         let turn = self.tally.faults as usize;
         let fault = options.faults.get(turn).copied().unwrap_or(*self.rng.pick(&options.faults));
@@ -89,7 +93,8 @@ impl World {
         let primary = self.operator.authority(group);
         let secondary = 1 - primary;
         let down = self.rng.between(SECOND / 10, 3 * SECOND);
-        let calm = self.operator.plans.values().all(|p| *p == Plan::None);
+        let calm = self.operator.plans.values().all(|p| *p == Plan::None)
+            && self.nodes.iter().all(|node| node.trouble.stalled_until <= now);
         match fault {
             Fault::KillPrimary => self.crash(primary, false, down),
             Fault::KillSecondary => self.crash(secondary, false, down),
@@ -130,6 +135,11 @@ impl World {
             Fault::SecondaryFull => self.nodes[secondary].trouble.full_until = now + 2 * SECOND,
             Fault::ReadErrors => self.nodes[primary].trouble.read_errors_until = now + SECOND,
             Fault::SlowSecondary => self.nodes[secondary].trouble.slow_until = now + 2 * SECOND,
+            // Longer than a sync may stand still; seldom, as little else happens meanwhile.
+            Fault::StalledSecondary if calm && self.rng.percent(20) => {
+                self.nodes[secondary].trouble.stalled_until = now + 100 * SECOND;
+            }
+            Fault::StalledSecondary => {}
             Fault::ModeChange => {
                 let mode = *self.rng.pick(&engine::state::Mode::ALL);
                 self.set_mode(group, mode);

@@ -259,12 +259,16 @@ impl World {
         }
         let boot = sim.boot;
         self.judge.node_died(node);
+        let stopping = self.nodes[node].stopping;
         // A killed process's kernel closes its sockets; a machine without power says nothing.
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             let c = self.connections.get_mut(&id).expect("listed");
             if std::mem::replace(&mut c.open[node], false) && !power {
-                let delay = self.path.delay_ns;
-                self.schedule(delay, Event::ConnectionDown { connection: id, end: 1 - node, reason: "reset" });
+                // Who stops by intent closes behind the last word.
+                let unsent = c.directions[node].queue.iter().filter(|_| stopping);
+                let last_word_ns: u64 = unsent.map(|parcel| self.path.transmit_ns(parcel.bytes()) + 1).sum();
+                let after = self.path.delay_ns + last_word_ns;
+                self.schedule(after, Event::ConnectionDown { connection: id, end: 1 - node, reason: "reset" });
             }
         }
         self.schedule(down_ns, Event::Restart { node, boot });
@@ -367,6 +371,7 @@ impl World {
 
     fn stopped(&mut self, node: usize) {
         self.log(format_args!("node {node} stopped cleanly"));
+        self.nodes[node].stopping = true;
         self.crash(node, false, 300_000_000);
     }
 

@@ -116,13 +116,21 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
-        link_reason: if connected { None } else { snapshot.link_problem.clone().or(told) },
+        link_reason: if connected { None } else { both(told, snapshot.link_problem.clone()) },
         lag_bytes: Some(now.lag_bytes),
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
             .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
+    }
+}
+
+/// How the last connection ended, and why none comes about since.
+fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
+    match (ended, problem) {
+        (Some(ended), Some(problem)) => Some(format!("{ended}; {problem}")),
+        (ended, problem) => ended.or(problem),
     }
 }
 
