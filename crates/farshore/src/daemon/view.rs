@@ -30,7 +30,20 @@ pub(super) fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: snapshot.uptime.as_secs_f64(),
         warnings: config.warnings(),
+        shared: Some(shared(snapshot)),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
+    }
+}
+
+fn shared(snapshot: &Snapshot) -> api::SharedStatus {
+    let figures::SharedStatus { memory_bytes, memory_limit_bytes, starting, syncing } = snapshot.shared;
+    api::SharedStatus {
+        memory_bytes,
+        memory_limit_bytes,
+        starting: starting.0 as u64,
+        starting_waiting: starting.1 as u64,
+        syncing: syncing.0 as u64,
+        syncing_waiting: syncing.1 as u64,
     }
 }
 
@@ -59,6 +72,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
             limit_items: now.settings.queue_items,
             blocked_ms: milliseconds(now.queue.blocked),
         },
+        memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
