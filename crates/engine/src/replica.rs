@@ -613,10 +613,20 @@ impl Group {
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.forget_bits(cx);
         }
         self.sb.current.journal = cycle.head;
         self.sb.current.applied_wall = cycle.wall;
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled.
+    fn forget_bits(&mut self, cx: &mut Cx) {
+        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
+            volume.doubt = None;
+        }
+        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
@@ -686,9 +696,6 @@ impl Group {
         identity.handed_over = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
-        for volume in &mut self.volumes {
-            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
-        }
         let wall = self.replica.applied_wall;
         self.replica.stand_at(begin.from, wall);
         self.save(cx, Some(AfterSuper::SyncReady { number }));

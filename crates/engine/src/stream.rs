@@ -66,7 +66,7 @@ impl Group {
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
-        self.clear_bits();
+        self.clear_bits(cx);
         self.release_acked(cx);
         self.sync_progress(cx);
         self.peer_paused(cx, ack.paused);

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
+use crate::bits::Announced;
 use crate::ids::{RequestId, Seq};
 
 /// A region with work outstanding in the stream.
@@ -41,6 +42,12 @@ pub(crate) enum FlushWaiter {
 pub(crate) struct Volume {
     pub config: VolumeConfig,
     pub dirty: Bitmap,
+    /// What the bitmap file is known to hold: a crash finds at least this.
+    pub stored: Bitmap,
+    /// Regions that are dirty only because it is not known whether they differ: compared before they are sent.
+    pub doubt: Option<Bitmap>,
+    /// Long writes that wait for their regions to be stored.
+    pub announced: Vec<Announced>,
     busy: Vec<Busy>,
     waiting: VecDeque<Busy>,
     touched: BTreeMap<u64, Touch>,
@@ -69,6 +76,9 @@ impl Volume {
     pub fn new(config: VolumeConfig) -> Volume {
         Volume {
             dirty: Bitmap::new(config.size_bytes),
+            stored: Bitmap::new(config.size_bytes),
+            doubt: None,
+            announced: Vec::new(),
             config,
             busy: Vec::new(),
             waiting: VecDeque::new(),
@@ -81,6 +91,27 @@ impl Volume {
             unflushed_bytes: 0,
             latched: false,
         }
+    }
+
+    /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
+    pub fn begin_run(&mut self) {
+        let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
+        let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
+        *self = Volume { dirty, stored, doubt: self.doubt.take(), ..Volume::new(self.config) };
+    }
+
+    /// Nothing is known of the range: it is compared before it is sent.
+    pub fn put_in_doubt(&mut self, first: u64, last: u64) {
+        let size = self.config.size_bytes;
+        let doubt = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+        for region in first..=last {
+            self.dirty.set(region);
+            doubt.set(region);
+        }
+    }
+
+    pub fn in_doubt(&self, region: u64) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
     }
 
     fn widened(&self, offset: u64, length: u64) -> (u64, u64) {
@@ -103,6 +134,12 @@ impl Volume {
         let (start, end) = self.widened(offset, length);
         debug_assert!(!self.busy.iter().any(|b| start < b.end && b.start < end));
         self.busy.push(Busy { start, end, slot, seq, is_write });
+    }
+
+    /// The write that holds its range has its number now.
+    pub fn number(&mut self, slot: u32, seq: Seq) {
+        let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the range is held");
+        busy.seq = seq;
     }
 
     /// Waits for the range, behind all that wait already.
@@ -173,7 +210,9 @@ impl Volume {
     }
 
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
-    pub fn clear_confirmed(&mut self, applied: Seq) {
+    /// True: some bits cleared.
+    pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
+        let mut cleared = false;
         let through = applied.min(self.flushed);
         while let Some(&(seq, first, last)) = self.touch_log.front()
             && seq <= through
@@ -185,10 +224,12 @@ impl Volume {
                     self.touched.remove(&region);
                     if touch.covered {
                         self.dirty.clear(region);
+                        cleared = true;
                     }
                 }
             }
         }
+        cleared
     }
 
     /// A number waits for the local flush before its bits can clear.
