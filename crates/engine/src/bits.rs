@@ -38,6 +38,8 @@ pub(crate) enum AfterBits {
     Promote { id: CommandId, force: bool, entropy: u64 },
     /// The sync of everything begins.
     FullSync,
+    /// The rollback is recorded.
+    Rollback,
 }
 
 /// One cell's life on disk.

@@ -31,13 +31,16 @@ mod primary;
 mod queue;
 mod replica;
 mod resync;
+mod rollback;
 mod roles;
+mod saving;
 mod start;
 pub mod state;
 pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+pub mod undo;
 mod volume;
 mod waits;
 pub mod wire;
@@ -218,6 +221,8 @@ pub enum IoDone {
     Payload { buf: Buf, zero: bool },
     /// A read of metadata.
     Meta(Vec<u8>),
+    /// A read of payload with its CRC-32C; `zero` when all its bytes are zero.
+    Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
 }
@@ -235,6 +240,10 @@ pub enum Command {
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    DropRollbackPoint {
+        name: String,
     },
 }
 
@@ -341,6 +350,13 @@ pub enum Output {
         offset: u64,
         length: u32,
         crc: Option<u32>,
+    },
+    /// Read payload and sum it up: [`IoDone::Summed`].
+    ReadSummed {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
     },
     /// Read metadata into the engine.
     ReadMeta {
@@ -452,6 +468,10 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// The volumes hold the image of the rollback point again.
+    RolledBack {
+        to: Position,
     },
     Demoted,
     Note(String),

@@ -60,6 +60,13 @@ marks! {
     WaitedForActivityLog,
     BitmapCellLost,
     ActivityLogLost,
+    RollbackPointTaken,
+    RollbackPointKept,
+    RollbackPointDropped,
+    RolledBack,
+    RollbackResumed,
+    HistoryFull,
+    UndoTornTail,
 }
 
 /// How often each branch was taken.

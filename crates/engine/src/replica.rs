@@ -19,9 +19,11 @@ use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
 use crate::primary::frame_cost;
-use crate::state::{Broken, Mode, State};
+use crate::saving::Ticket;
+use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
+use crate::undo::BLOCK_BYTES;
 use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
 
@@ -56,6 +58,11 @@ pub(crate) struct Record {
 impl Record {
     fn payload_bytes(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
+    }
+
+    /// Whether it changes what stands on its volume.
+    fn overwrites(&self) -> bool {
+        matches!(self.content, Content::Data(_) | Content::Zero { .. })
     }
 
     /// Whether both reach into one block of the device (rule 3).
@@ -114,6 +121,8 @@ pub(crate) struct Replica {
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
+    /// What they overwrite is being saved.
+    saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     pub ring: Ring,
     window_bytes: u64,
@@ -127,7 +136,7 @@ pub(crate) struct Replica {
     /// A stream waits to begin until what came before is applied.
     beginning: Option<Beginning>,
     begins: u64,
-    pub paused: bool,
+    pub paused: Option<Pause>,
     want_received: bool,
     ack_due: bool,
     /// A primary sends on this session.
@@ -148,6 +157,7 @@ impl Replica {
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
+            saving: VecDeque::new(),
             applying: VecDeque::new(),
             ring: Ring::new(journal_bytes, JournalHead::default()),
             window_bytes,
@@ -159,7 +169,7 @@ impl Replica {
             sync_end: None,
             beginning: None,
             begins: 0,
-            paused: false,
+            paused: None,
             want_received: false,
             ack_due: false,
             streaming: false,
@@ -190,10 +200,6 @@ impl Replica {
         new
     }
 
-    pub fn begins_sync(&self) -> bool {
-        self.beginning.is_some_and(|b| !b.begin.nothing_dirty)
-    }
-
     pub fn new_session(&mut self) {
         self.received_bytes = 0;
         self.streaming = false;
@@ -210,6 +216,7 @@ impl Replica {
         self.landing.is_empty()
             && self.batches.is_empty()
             && self.to_apply.is_empty()
+            && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
     }
@@ -224,7 +231,7 @@ impl Replica {
 
     /// Replay has put everything on the volumes.
     pub fn replayed(&mut self) -> bool {
-        self.to_apply.is_empty() && self.applying.is_empty()
+        self.to_apply.is_empty() && self.saving.is_empty() && self.applying.is_empty()
     }
 
     /// Replay met the end of a sync.
@@ -234,6 +241,28 @@ impl Replica {
 
     pub fn written_wall(&self) -> Wall {
         self.written_wall
+    }
+
+    /// The primary's time of the last record received.
+    pub fn newest_wall(&self) -> Wall {
+        let batched = self.batches.back().and_then(|batch| batch.records.last());
+        let saving = self.saving.back().map(|(record, _)| record);
+        let newest = self.landing.back().or(batched).or(self.to_apply.back()).or(saving);
+        let applying = self.applying.back().map(|a| &a.record);
+        newest.or(applying).map_or(self.written_wall.max(self.applied_wall), |record| record.wall)
+    }
+
+    /// Forgets what was received and not applied; the ranges it was for.
+    pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        let batched = self.batches.drain(..).flat_map(|batch| batch.records);
+        let saving = self.saving.drain(..).map(|(record, _)| record);
+        let applying = self.applying.drain(..).map(|a| a.record);
+        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
+        (self.held_bytes, self.unflushed_bytes) = (0, 0);
+        (self.paused, self.sync_end, self.cycle) = (None, None, None);
+        self.unflushed_volumes.clear();
+        changes
     }
 
     /// Records waiting to be applied, in bytes.
@@ -435,14 +464,22 @@ impl Group {
 
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, cx: &mut Cx) {
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
-            let Some(record) = self.replica.to_apply.front() else { break };
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            // Nothing new begins.
+            return self.collect_applied(cx);
+        }
+        self.save_ahead(cx);
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
+            let Some((record, ticket)) = self.replica.saving.front() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record, block)) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let record = self.replica.to_apply.pop_front().expect("front was there");
+            let (record, _) = self.replica.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
             self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
@@ -450,6 +487,26 @@ impl Group {
             }
         }
         self.collect_applied(cx);
+    }
+
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    fn save_ahead(&mut self, cx: &mut Cx) {
+        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
+            return;
+        }
+        if self.saver.store.is_short() {
+            return self.pause_apply(cx, Pause::HistoryFull);
+        }
+        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
+            let Some(record) = self.replica.to_apply.pop_front() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket =
+                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            self.replica.saving.push_back((record, ticket));
+        }
+        self.pump_saves(cx);
     }
 
     fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
@@ -479,7 +536,7 @@ impl Group {
         };
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
             (Ok(_), _) => {
@@ -506,13 +563,18 @@ impl Group {
     }
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    fn pause_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::replace(&mut self.replica.paused, true) {
-            cx.marks.hit(Mark::ApplyPaused);
-            cx.event(
-                self.id(),
-                Event::Note("a volume has no space; apply waits, the journal keeps what arrives".into()),
-            );
+    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
+        if self.replica.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(self.id(), Event::Note(note.into()));
         }
         self.replica.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
@@ -520,10 +582,14 @@ impl Group {
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::take(&mut self.replica.paused) {
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            return self.retry_write_back(cx);
+        }
+        if self.replica.paused.take().is_none() {
             return;
         }
         self.replica.ack_due = true;
+        self.retry_saves(cx);
         let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
         let again: Vec<Record> = self
             .replica
@@ -571,6 +637,7 @@ impl Group {
         let replica = &mut self.replica;
         let starting = matches!(self.phase, Phase::Starting(_));
         if starting
+            || matches!(self.phase, Phase::RollingBack(_))
             || replica.cycle.is_some()
             || replica.written == replica.applied
             || matches!(self.state, State::Failed(_))
@@ -613,6 +680,7 @@ impl Group {
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.drop_rollback_point(None);
             self.forget_bits(cx);
         }
         self.sb.current.journal = cycle.head;
@@ -646,7 +714,8 @@ impl Group {
     /// One acknowledgement per turn, if anything moved.
     pub fn send_due_ack(&mut self, cx: &mut Cx) {
         let replica = &mut self.replica;
-        if !core::mem::take(&mut replica.ack_due) || !replica.streaming {
+        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
+        if !core::mem::take(&mut replica.ack_due) || !says {
             return;
         }
         let Some(link) = cx.peer.link else { return };
@@ -677,6 +746,7 @@ impl Group {
         self.replica.streaming = false;
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
+        self.replica.ack_due = true;
         self.proceed_sync_begin(cx);
     }
 
@@ -688,6 +758,7 @@ impl Group {
             return;
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
+        self.take_rollback_point(cx, &begin);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
@@ -720,13 +791,16 @@ impl Group {
         if self.replica.applied < self.replica.written {
             self.flush_replica(cx);
         }
-        self.replica.is_idle() && self.replica.applied == self.replica.received
+        self.replica.is_idle() && self.saver.is_idle() && self.replica.applied == self.replica.received && !self.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
     pub fn primary_tick(&mut self, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            return Some(());
+        }
         let state = State::from_kind(*state)?;
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));

@@ -254,6 +254,7 @@ impl Group {
 
     fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
         let Some(link) = cx.peer.link else { return };
+        self.doubt_peer_bits();
         let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
@@ -271,6 +272,7 @@ impl Group {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            dirty_bytes: self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum(),
             cut: 0,
             attempt: self.passes,
         };
@@ -282,6 +284,20 @@ impl Group {
             _ => "update sync",
         };
         self.transition(cx, State::Syncing, why);
+    }
+
+    /// The secondary has dirty regions of its own, as after a rollback: which ones is not known here.
+    fn doubt_peer_bits(&mut self) {
+        if self.hello.as_ref().is_none_or(|h| h.dirty_bytes == 0) {
+            return;
+        }
+        for volume in &mut self.volumes {
+            for region in 0..crate::bitmap::regions(volume.config.size_bytes) {
+                if !volume.dirty.get(region) {
+                    volume.put_in_doubt(region, region);
+                }
+            }
+        }
     }
 
     pub fn peer_sync_ready(&mut self, header: &Header) {
@@ -510,7 +526,7 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => unreachable!("a read answers with what was read"),
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);

@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
 use crate::identity::Role;
 use crate::ids::*;
@@ -27,12 +28,6 @@ use crate::time::Wall;
 use crate::undo::{INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::wire::{Kind, SyncBegin};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
-
-/// What follows once bits are durable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum AfterBits {
-    Rollback,
-}
 
 /// What a rollback is for.
 #[derive(Clone, Copy, Debug)]
@@ -247,37 +242,11 @@ impl Group {
         self.save_bits(cx, AfterBits::Rollback);
     }
 
-    /// Makes the dirty regions as they are now durable.
-    pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let maps: Vec<_> = self.volumes.iter().map(|v| &v.dirty).collect();
-        let generation = self.sb.current.identity.generation;
-        let image = crate::bitmap::encode_bitmaps(self.config.tag, self.config.peer, generation, &maps);
-        let token = self.start_op(Op::Bits(then));
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Bitmap(self.id()),
-            offset: 0,
-            parts: alloc::vec![Bytes::Meta(image)],
-            durable: true,
-            waits_for_peer: false,
-        });
-    }
-
-    pub fn bits_saved(&mut self, cx: &mut Cx, then: AfterBits, ok: bool) {
-        if !ok {
-            return self.fail(cx, Broken::Undo);
-        }
-        match then {
-            AfterBits::Rollback => self.record_rollback(cx),
-        }
-    }
-
-    fn record_rollback(&mut self, cx: &mut Cx) {
+    /// The bits of all that is undone and dropped are durable.
+    pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
         self.sb.current.rolling_back = true;
-        // A secondary whose regions differ in ways its primary does not know of.
-        self.sb.current.compare = true;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
         self.save(cx, Some(AfterSuper::RollingBack));
@@ -424,7 +393,7 @@ impl Group {
         (identity.inconsistent, identity.handed_over) = (false, false);
         (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
         match then {
-            Then::Promote { id, force, entropy } => self.become_primary(cx, id, force, entropy, true),
+            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
             Then::Start => self.record(cx),
         }
     }
@@ -432,9 +401,9 @@ impl Group {
     /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
     fn give_rollback_up(&mut self, cx: &mut Cx, what: String) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let then = rollback.then;
         rollback.stage = Stage::GivenUp(what.clone());
         cx.event(self.id(), Event::Note(what));
-        let then = rollback.then;
         let sb = &mut self.sb.current;
         (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
         self.replica.stand_at(sb.identity.position, sb.applied_wall);

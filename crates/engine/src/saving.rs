@@ -17,7 +17,6 @@ use crate::group::{Cx, Group, GroupTimer, Op};
 use crate::identity::Role;
 use crate::ids::VolumeId;
 use crate::limits;
-use crate::marks::Mark;
 use crate::state::Broken;
 use crate::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
@@ -331,7 +330,6 @@ impl Group {
 
     /// The store is full, or its file system is.
     fn history_full(&mut self, cx: &mut Cx) {
-        cx.marks.hit(Mark::HistoryFull);
         if self.role() == Role::Secondary {
             self.pause_apply(cx, crate::state::Pause::HistoryFull);
         }

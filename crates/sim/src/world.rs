@@ -40,6 +40,7 @@ pub enum Job {
     Flush { store: Store, mark: u64 },
     Read { store: Store, offset: u64, length: u32, crc: Option<u32> },
     ReadMeta { store: Store, offset: u64, length: u32 },
+    ReadSummed { store: Store, offset: u64, length: u32 },
     ReadHash { store: Store, offset: u64, length: u32 },
 }
 
@@ -312,6 +313,9 @@ impl World {
             Output::ReadMeta { token, store, offset, length } => {
                 self.disk_job(node, token, Job::ReadMeta { store, offset, length });
             }
+            Output::ReadSummed { token, store, offset, length } => {
+                self.disk_job(node, token, Job::ReadSummed { store, offset, length });
+            }
             Output::ReadHash { token, store, offset, length } => {
                 self.disk_job(node, token, Job::ReadHash { store, offset, length });
             }
@@ -472,6 +476,11 @@ impl World {
                 let view = sim.disks[&store].view();
                 let end = (offset as usize + length as usize).min(view.len());
                 Ok(IoDone::Meta(view[offset as usize..end].to_vec()))
+            }
+            Job::ReadSummed { store, offset, length } => {
+                let data = sim.disks[&store].view()[offset as usize..][..length as usize].to_vec();
+                let (zero, crc) = (data.iter().all(|b| *b == 0), crc32c(&data));
+                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
             }
             Job::ReadHash { store, offset, length } => {
                 Ok(IoDone::Hash(hash(&sim.disks[&store].view()[offset as usize..][..length as usize])))
