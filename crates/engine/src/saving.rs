@@ -91,11 +91,6 @@ impl Saver {
         ticket <= self.durable_piece
     }
 
-    /// Content that waits in memory.
-    pub fn held_bytes(&self) -> u64 {
-        self.held_bytes
-    }
-
     /// Ranges waiting for the store; more are worth asking for.
     pub fn has_room(&self) -> bool {
         self.pieces.len() < limits::SAVE_PIECES_MAX

@@ -184,7 +184,6 @@ pub(crate) struct Piece {
 struct MarkLog {
     id: u64,
     saved: BTreeMap<(VolumeId, u64), Saved>,
-    saved_bytes: u64,
 }
 
 /// A batch whose space is in use.
@@ -265,7 +264,7 @@ impl Undo {
     /// From here on whatever is overwritten for the first time must be saved. Ids grow.
     pub fn begin_mark(&mut self, id: u64) {
         assert!(id != 0 && self.marks.back().is_none_or(|m| m.id < id), "marks have growing ids");
-        self.marks.push_back(MarkLog { id, saved: BTreeMap::new(), saved_bytes: 0 });
+        self.marks.push_back(MarkLog { id, saved: BTreeMap::new() });
     }
 
     /// Gives up the oldest mark and what only it needs. The caller has nothing in flight for it.
@@ -301,10 +300,6 @@ impl Undo {
         }
     }
 
-    pub fn saved_bytes(&self) -> u64 {
-        self.marks.iter().map(|m| m.saved_bytes).sum()
-    }
-
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes
     }
@@ -317,12 +312,6 @@ impl Undo {
     /// What is reserved is not there: nothing may be overwritten.
     pub fn is_short(&self) -> bool {
         self.reserved_bytes > self.free_bytes()
-    }
-
-    /// The file has this size now.
-    pub fn resize(&mut self, bytes: u64) {
-        assert!(self.live.is_empty() || bytes >= self.bytes, "a store in use only grows");
-        self.bytes = bytes;
     }
 
     // ---- saving ----------------------------------------------------------------------------------------------------
@@ -402,7 +391,6 @@ impl Undo {
             let place = (e.payload_at > 0).then(|| base + u64::from(e.payload_at));
             let saved = Saved { volume: e.volume, offset: e.offset, length: e.length, place, crc: e.payload_crc };
             log.saved.insert((e.volume, e.offset), saved);
-            log.saved_bytes += u64::from(e.length);
         }
     }
 
@@ -620,7 +608,7 @@ mod tests {
         store.reserve(64 * KIB);
         assert!(store.is_short());
         assert!(save(&mut store, &[data(640 * KIB, 4 * KIB)]).is_none());
-        store.resize(400 * KIB);
+        store.reserve(0);
         assert!(!store.is_short() && save(&mut store, &[data(640 * KIB, 4 * KIB)]).is_some());
     }
 
@@ -636,7 +624,7 @@ mod tests {
         let placed = save(&mut store, &[data(64 * KIB, 32 * KIB)]).expect("room at the start");
         assert_eq!(placed.offset, 0);
         assert_eq!(store.free_bytes(), 4 * KIB);
-        assert!(save(&mut store, &[data(128 * KIB, 0)]).is_none(), "the tail may not reach the head");
+        assert!(save(&mut store, &[data(128 * KIB, 4 * KIB)]).is_none(), "the tail may not reach the head");
     }
 
     #[test]
