@@ -164,13 +164,31 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) enum AfterSuper {
     Ready,
-    SyncReady { number: u64 },
-    Applied { upto: Seq, wall: Wall },
-    Promoted { id: CommandId, text: String, warn: bool },
-    Demoted { id: CommandId, text: String, warn: bool },
-    Answer { id: CommandId, text: String },
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        text: String,
+    },
     /// The rollback point is given up.
-    PointGone { answer: Option<(CommandId, String)> },
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
     RollingBack,
     RollbackGivenUp,
     Stopped,
@@ -703,6 +721,11 @@ impl Group {
         }
         if matches!(self.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
             self.phase = Phase::Stopped;
             return;
         }

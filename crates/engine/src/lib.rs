@@ -31,8 +31,8 @@ mod primary;
 mod queue;
 mod replica;
 mod resync;
-mod rollback;
 mod roles;
+mod rollback;
 mod saving;
 mod start;
 pub mod state;
@@ -468,6 +468,11 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// A sync to this secondary begins: the image that is on its volumes now can be gone back to.
+    RollbackPoint {
+        name: String,
+        at: Position,
     },
     /// The volumes hold the image of the rollback point again.
     RolledBack {

@@ -275,13 +275,13 @@ impl Group {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        if matches!(self.state, State::Failed(_)) || !matches!(self.phase, Phase::Running) {
-            // Failed, stopping, or being promoted: the session is about to end.
+        let receives = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if matches!(self.state, State::Failed(_)) || !receives {
+            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
         }
         let expected = self.replica.received.next();
-        let fits = self.role() == Role::Secondary
-            && self.replica.beginning.is_none()
+        let fits = self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation
             && header.generation_tag == self.replica.generation.tag
             && header.seq == expected;
@@ -791,14 +791,18 @@ impl Group {
         if self.replica.applied < self.replica.written {
             self.flush_replica(cx);
         }
-        self.replica.is_idle() && self.saver.is_idle() && self.replica.applied == self.replica.received && !self.slots.saves()
+        self.replica.is_idle()
+            && self.saver.is_idle()
+            && self.replica.applied == self.replica.received
+            && !self.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
     pub fn primary_tick(&mut self, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
-        if matches!(self.phase, Phase::RollingBack(_)) {
+        if self.role() != Role::Secondary || !matches!(self.phase, Phase::Running) {
+            // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
         let state = State::from_kind(*state)?;

@@ -526,7 +526,9 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);

@@ -32,7 +32,11 @@ use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 /// What a rollback is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
-    Promote { id: CommandId, force: bool, entropy: u64 },
+    Promote {
+        id: CommandId,
+        force: bool,
+        entropy: u64,
+    },
     /// It was interrupted: finish it and start as a secondary.
     Start,
 }
@@ -103,6 +107,8 @@ impl Group {
             cx.marks.hit(Mark::RollbackPointTaken);
             assert!(self.saver.is_idle() && self.saver.store.mark().is_none(), "an older point is gone");
             self.saver.store.begin_mark(point.id);
+            let (name, at) = (name(point.id), point.position);
+            cx.event(self.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
             cx.marks.hit(Mark::RollbackPointKept);
         }
@@ -214,7 +220,10 @@ impl Group {
         if matches!(self.state, crate::state::State::Failed(_)) {
             self.phase = Phase::Running;
             if let Then::Promote { id, .. } = then {
-                cx.refuse(id, "a store of this node failed on the way back to the rollback point; a restart goes on with it");
+                cx.refuse(
+                    id,
+                    "a store of this node failed on the way back to the rollback point; a restart goes on with it",
+                );
             }
             return;
         }
@@ -471,7 +480,8 @@ impl Group {
         let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
         let Some(index) = index else { return self.scan_ended(cx) };
         if !index.entries.iter().all(|e| self.saved_range_fits(e.volume, e.offset, e.length)) {
-            let why = "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
+            let why =
+                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
             return self.start_failed(cx, Broken::Undo, why);
         }
         // What the superblock counts was durable; behind that a batch may be torn in its content.

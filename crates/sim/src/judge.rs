@@ -58,6 +58,8 @@ struct Pending {
     /// State changes of the group when it was admitted under the promise of `sync`.
     promised_since: Option<u64>,
     admitted: Option<(Seq, Seq)>,
+    /// Another node was promoted while this one still had it: what becomes of it is nobody's order.
+    overtaken: bool,
 }
 
 /// One write in the order of a run.
@@ -198,14 +200,19 @@ impl Judge {
                 asked
             }
         };
-        self.pending
-            .insert(id, Pending { group, node, asked, issued_after_acked, promised_since: None, admitted: None });
+        self.pending.insert(
+            id,
+            Pending { group, node, asked, issued_after_acked, promised_since: None, admitted: None, overtaken: false },
+        );
     }
 
     pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Violation> {
         let Some(p) = self.pending.remove(&id) else {
             return Err(Violation(format!("request {} was answered twice", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
             Asked::Flush { volume, covers } if ok => {
@@ -246,6 +253,9 @@ impl Judge {
         let Some(p) = self.pending.get_mut(&id) else {
             return Err(Violation(format!("request {} was admitted but never issued", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         let Some((_, key)) = g.current else {
             return Err(Violation("a write was admitted without a primary".into()));
@@ -284,6 +294,9 @@ impl Judge {
         images: Vec<Vec<u8>>,
         same_disks: bool,
     ) -> Result<(), Violation> {
+        for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
+            p.overtaken = true;
+        }
         let g = self.group(group);
         if same_disks {
             g.check_durable(&images)?;

@@ -364,6 +364,9 @@ impl World {
         if let engine::Event::Ready { role: Role::Secondary, .. } = event {
             self.check_secondary(node, group);
         }
+        if let engine::Event::RollbackPoint { at, .. } = event {
+            self.check_prefix(node, group, at);
+        }
         if let engine::Event::Promoted { .. } = event {
             self.operator.was_promoted(group, node);
         }
@@ -403,8 +406,15 @@ impl World {
         if id.inconsistent || id.generation.is_blank() || self.operator.discarded(group, node) {
             return;
         }
+        self.check_prefix(node, group, id.position);
+    }
+
+    /// The node says it has exactly this place of the order on its volumes.
+    fn check_prefix(&mut self, node: usize, group: GroupId, at: Position) {
         let images = self.nodes[node].images(group);
-        if let Err(v) = self.judge.check_prefix(group, id.position, &images) {
+        if !self.operator.discarded(group, node)
+            && let Err(v) = self.judge.check_prefix(group, at, &images)
+        {
             self.fail(v.into());
         }
     }
