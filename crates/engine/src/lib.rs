@@ -34,6 +34,7 @@ mod resync;
 mod roles;
 mod rollback;
 mod saving;
+mod settle;
 mod start;
 pub mod state;
 pub mod status;
@@ -445,6 +446,14 @@ pub enum Event {
     HotExtents {
         extents: u64,
         extent_bytes: u64,
+    },
+    /// What this primary had lost with its power was fetched from its peer.
+    Pulled {
+        bytes: u64,
+    },
+    /// Writes that the peer does not see in order begin a generation of their own.
+    WritesAlone {
+        generation: Generation,
     },
     Decided {
         decision: identity::Decision,

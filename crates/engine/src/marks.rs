@@ -67,6 +67,15 @@ marks! {
     RollbackResumed,
     HistoryFull,
     UndoTornTail,
+    JournalDamaged,
+    FlushPointRecorded,
+    FlushedForPeer,
+    GenerationContinued,
+    BitsJoined,
+    TailPulled,
+    NothingToPull,
+    ServedAloneInDoubt,
+    TailAskedAbout,
 }
 
 /// How often each branch was taken.
