@@ -65,6 +65,8 @@ pub struct Glance {
     pub protection: Protection,
     /// Why this secondary does not apply.
     pub paused: Option<Pause>,
+    /// Through with starting, and not changing its role or stopping.
+    pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
     pub settled: bool,
 }
@@ -133,8 +135,14 @@ impl Node {
             mode: g.settings.mode,
             protection: g.protection(),
             paused: g.replica.paused,
+            running: matches!(g.phase, Phase::Running),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
+    }
+
+    /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
+    pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
+        self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
