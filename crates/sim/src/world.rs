@@ -359,6 +359,9 @@ impl World {
             Output::ReadMeta { token, store, offset, length } => {
                 self.disk_job(node, token, Job::ReadMeta { store, offset, length });
             }
+            Output::ReadSummed { token, store, offset, length } => {
+                self.disk_job(node, token, Job::ReadSummed { store, offset, length });
+            }
             Output::ReadHash { token, store, offset, length } => {
                 self.disk_job(node, token, Job::ReadHash { store, offset, length });
             }
@@ -411,6 +414,7 @@ impl World {
                 self.check_secondary(node, group);
             }
             engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
+            engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
@@ -478,8 +482,15 @@ impl World {
         if id.inconsistent || id.generation.is_blank() || self.operator.discarded(group, node) {
             return;
         }
+        self.check_prefix(node, group, id.position);
+    }
+
+    /// The node says that exactly this place of the order stands on its volumes.
+    fn check_prefix(&mut self, node: usize, group: GroupId, at: Position) {
         let images = self.nodes[node].images(group);
-        if let Err(failure) = self.judge.check_prefix(group, id.position, &images) {
+        if !self.operator.discarded(group, node)
+            && let Err(failure) = self.judge.check_prefix(group, at, &images)
+        {
             self.fail(failure);
         }
     }
