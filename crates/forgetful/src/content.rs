@@ -207,7 +207,7 @@ impl Content {
     /// moment: sector by sector, or in larger pieces.
     pub fn forget(&mut self, mut random: Option<&mut Random>) -> Toll {
         let mut toll = Toll::default();
-        let mut survives = |random: &mut Option<&mut Random>, eighths| match random {
+        let survives = |random: &mut Option<&mut Random>, eighths| match random {
             Some(random) => random.below(8) < eighths,
             None => false,
         };

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use disk::Disk;
 use serve::lock;
 
-pub use mount::MountError;
+pub use mount::{MountError, missing};
 
 /// What becomes of that which was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +82,8 @@ impl Store {
     /// # Errors
     /// [`MountError`]: there is no FUSE, or this is not root.
     pub fn mount(at: &Path) -> Result<Store, MountError> {
-        let disk = Arc::new(Mutex::new(Disk::new(
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        )));
+        let disk =
+            Arc::new(Mutex::new(Disk::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())));
         mount::mount(at, disk.clone())?;
         Ok(Store { disk, at: at.to_owned() })
     }

@@ -39,16 +39,22 @@ fn failed<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> MountError {
     move |error| MountError { step, error: error.into() }
 }
 
+/// What this machine lacks for a store, if anything.
+pub fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("root");
+    }
+    (!Path::new(DEVICE).exists()).then_some(DEVICE)
+}
+
 pub(crate) fn mount(at: &Path, disk: Arc<Mutex<Disk>>) -> Result<(), MountError> {
     enter_own_namespace()?;
     // Closed on exec: a daemon that the test starts must not keep the store's side of it open.
     let device = File::options().read(true).write(true).open(DEVICE).map_err(failed("opening /dev/fuse"))?;
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // With `default_permissions` the kernel judges modes and owners, as on a disk.
-    let options = format!(
-        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
-        device.as_raw_fd()
-    );
+    let options =
+        format!("fd={},rootmode=40000,user_id={user},group_id={group},default_permissions", device.as_raw_fd());
     let options = CString::new(options).expect("there is no zero in it");
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
     rustix::mount::mount("forgetful", at, "fuse", flags, Some(options.as_c_str())).map_err(failed("mount(2)"))?;

@@ -14,16 +14,13 @@ use fuser::{
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::FallocateFlags;
 
 use crate::disk::{Changes, Disk};
 
 /// The kernel asks again each time: the power may have been cut in between.
 const NO_TIME: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
-/// Of lseek(2).
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
 /// Transfers in flight that nobody waits for (io_uring), before the kernel holds more back.
 const BACKGROUND_MAX: u16 = 256;
 
@@ -213,7 +210,7 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         // O_SYNC holds the bit of O_DSYNC.
-        let is_durable = OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::DSYNC);
+        let is_durable = flags.0 & libc::O_DSYNC != 0;
         match self.disk_of(fh).and_then(|mut disk| disk.write(ino.0, offset, data, is_durable)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
@@ -243,7 +240,8 @@ impl Filesystem for Served {
                 while entries
                     .next()
                     .is_some_and(|(name, entry)| !reply.add(INodeNo(entry.node), entry.cookie, entry.kind, name))
-                {}
+                {
+                }
                 reply.ok();
             }
             Err(error) => reply.error(error),
@@ -282,8 +280,8 @@ impl Filesystem for Served {
 
     fn lseek(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let sought = match (u64::try_from(offset), whence) {
-            (Ok(offset), SEEK_DATA | SEEK_HOLE) => {
-                self.disk_of(fh).and_then(|disk| disk.seek(ino.0, offset, whence == SEEK_DATA))
+            (Ok(offset), libc::SEEK_DATA | libc::SEEK_HOLE) => {
+                self.disk_of(fh).and_then(|disk| disk.seek(ino.0, offset, whence == libc::SEEK_DATA))
             }
             _ => Err(Errno::EINVAL),
         };
