@@ -16,12 +16,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farshore::demo::relay::{Relay, RelayOptions};
+use forgetful::{Fate, Loss, Store};
 use serde_json::Value;
 
 /// However loaded the machine is, what takes longer has failed.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// Pause between two looks at a condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The next free port of this process's own address.
+static PORT: AtomicU16 = AtomicU16::new(7400);
 
 /// The one group of every pair.
 pub const GROUP: &str = "g";
@@ -59,19 +63,27 @@ pub struct Plan<'a> {
     pub group: &'a str,
     /// Further lines of the file's head.
     pub head: &'a str,
+    /// Further lines of each node's table.
+    pub node: &'a str,
+    /// Each node's directory, volumes and state, is a store of its own whose power can be cut.
+    pub forgets: bool,
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Plan { volumes: &["data", "log"], volume_bytes: 16 << 20, mode: "async", group: "", head: "" }
+        let volumes = &["data", "log"];
+        Plan { volumes, volume_bytes: 16 << 20, mode: "async", group: "", head: "", node: "", forgets: false }
     }
 }
 
 /// Two nodes of one cluster; neither runs until it is served.
 pub struct Pair {
-    directory: tempfile::TempDir,
+    // Taken down in this order: daemons, what they stand on, the directory of it all.
     daemons: [Option<Daemon>; 2],
     relay: Option<Relay>,
+    /// By node, if the plan says so.
+    stores: Vec<Store>,
+    directory: tempfile::TempDir,
 }
 
 struct Daemon(Child);
@@ -87,17 +99,21 @@ impl Drop for Daemon {
 impl Pair {
     pub fn new(plan: &Plan) -> Pair {
         let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
-        let pair = Pair { directory, daemons: [None, None], relay: None };
+        let mut pair = Pair { daemons: [None, None], relay: None, stores: Vec::new(), directory };
         let mut secret = fs::OpenOptions::new();
         let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
         std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
         for node in Node::BOTH {
             fs::create_dir(pair.path(node.name())).expect("a directory for the node");
+            if plan.forgets {
+                pair.stores.push(Store::mount(&pair.path(node.name())).expect("FUSE and root: ask must_skip first"));
+            }
             for volume in plan.volumes {
                 let file = fs::File::create(pair.device(node, volume)).expect("a volume");
                 file.set_len(plan.volume_bytes).expect("the volume has room");
             }
         }
+        pair.flush_stores(plan);
         fs::write(pair.config(), pair.config_text(plan)).expect("a configuration");
         pair
     }
@@ -124,8 +140,17 @@ impl Pair {
         });
     }
 
+    /// Makes new volumes durable, as whoever creates them has to before a power loss.
+    fn flush_stores(&self, plan: &Plan) {
+        for node in Node::BOTH.into_iter().filter(|_| plan.forgets) {
+            let volumes = plan.volumes.iter().map(|volume| self.device(node, volume));
+            for path in volumes.chain([self.path(node.name())]) {
+                fs::File::open(path).and_then(|file| file.sync_all()).expect("the store flushes");
+            }
+        }
+    }
+
     fn config_text(&self, plan: &Plan) -> String {
-        static PORT: AtomicU16 = AtomicU16::new(7400);
         let process = std::process::id().to_be_bytes();
         // A loopback address of this process alone: its ports meet nobody else's.
         let address = format!("127.{}.{}.{}", 64 + process[1] % 64, process[2], process[3]);
@@ -134,7 +159,11 @@ impl Pair {
         for node in Node::BOTH {
             let (name, port) = (node.name(), PORT.fetch_add(1, Ordering::Relaxed));
             let state = self.path(name).join("state");
-            text += &format!("[nodes.{name}]\naddress = \"{address}:{port}\"\nstate = \"{}\"\n", state.display());
+            text += &format!(
+                "[nodes.{name}]\naddress = \"{address}:{port}\"\nstate = \"{}\"\n{}\n",
+                state.display(),
+                plan.node
+            );
         }
         text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{}\"\n", plan.mode);
         text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n{}\n", plan.group);
@@ -224,11 +253,16 @@ impl Pair {
         self.serve_by(node, command);
     }
 
-    /// Starts the node's daemon where it cannot reach its peer, nor its peer it: nobody listens where it dials.
+    /// Starts the node's daemon where it cannot reach its peer, nor its peer it.
     pub fn serve_alone(&mut self, node: Node) {
-        assert_eq!(node, Node::Far, "the one that listens would be found by its peer");
-        let nowhere = SocketAddr::new(self.address(Node::Near).ip(), 1);
-        let config = self.config_with_address("alone.toml", Node::Near, nowhere);
+        let ip = self.address(Node::Near).ip();
+        let elsewhere = match node {
+            // It listens where nobody dials.
+            Node::Near => SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed)),
+            // It dials where nobody listens.
+            Node::Far => SocketAddr::new(ip, 1),
+        };
+        let config = self.config_with_address("alone.toml", Node::Near, elsewhere);
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(config);
         self.serve_by(node, command);
@@ -253,6 +287,26 @@ impl Pair {
     /// Ends the node's daemon at once, as a crash would.
     pub fn kill(&mut self, node: Node) {
         self.daemons[node as usize].take().expect("the daemon runs");
+    }
+
+    /// Cuts the power of nodes, all at one moment: their stores forget, their daemons are gone. Then it is back; what
+    /// that has cost each.
+    pub fn lose_power(&mut self, nodes: &[Node], seed: u64) -> Vec<Loss> {
+        let cut = |(at, node): (usize, &Node)| self.stores[*node as usize].cut_power(Fate::Drawn(seed + at as u64));
+        let losses = nodes.iter().enumerate().map(cut).collect();
+        for node in nodes {
+            self.daemons[*node as usize].take();
+            self.stores[*node as usize].restore_power();
+        }
+        losses
+    }
+
+    /// The same for both while neither runs, and of what was not flushed nothing survives.
+    pub fn lose_power_at_rest(&mut self) -> Vec<Loss> {
+        assert!(self.daemons.iter().all(Option::is_none), "both nodes rest");
+        let losses = self.stores.iter().map(|store| store.cut_power(Fate::AllLost)).collect();
+        self.stores.iter().for_each(Store::restore_power);
+        losses
     }
 
     /// Stops the node's daemon cleanly.
