@@ -63,6 +63,15 @@ struct Node {
     links: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Power {
+    On,
+    /// Nobody gets an answer.
+    Cut,
+    /// Everybody gets an error.
+    Off,
+}
+
 /// One change of names: of each, what it leads to from then on.
 struct Step(Vec<(u64, OsString, Option<Entry>)>);
 
@@ -72,7 +81,10 @@ pub(crate) struct Disk {
     numbers: u64,
     /// Not yet on the medium.
     steps: VecDeque<Step>,
-    is_powered: bool,
+    power: Power,
+    /// A cut that is due after so many more flushes.
+    due: Option<(u64, Fate)>,
+    loss: Loss,
     /// Counts power losses; what was opened before the last one is dead.
     boot: u64,
     counts: Counts,
@@ -89,7 +101,9 @@ impl Disk {
             nodes: HashMap::from([(ROOT, root)]),
             numbers: ROOT,
             steps: VecDeque::new(),
-            is_powered: true,
+            power: Power::On,
+            due: None,
+            loss: Loss::default(),
             boot: 0,
             counts: Counts::default(),
             random: Random::new(0),
@@ -98,8 +112,8 @@ impl Disk {
 
     // --- Power ---
 
-    pub fn is_powered(&self) -> bool {
-        self.is_powered
+    pub fn power(&self) -> Power {
+        self.power
     }
 
     pub fn boot(&self) -> u64 {
@@ -114,9 +128,33 @@ impl Disk {
         Counts { unflushed_bytes: contents.sum(), unflushed_names: self.steps.len() as u64, ..self.counts }
     }
 
-    /// From here on everything fails, and what was not flushed is decided upon.
-    pub fn cut_power(&mut self, fate: Fate) -> Loss {
-        assert!(self.is_powered, "the power was cut before");
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Has the power cut when so many more flushes are done, in the moment of the next.
+    pub fn cut_power_after(&mut self, flushes: u64, fate: Fate) {
+        self.due = Some((flushes, fate));
+    }
+
+    /// A flush or durable write begins, unless the power is lost in this moment.
+    pub fn begin_flush(&mut self) -> bool {
+        match &mut self.due {
+            Some((0, fate)) => {
+                let fate = *fate;
+                self.cut_power(fate);
+                return false;
+            }
+            Some((flushes, _)) => *flushes -= 1,
+            None => {}
+        }
+        self.counts.flushes += 1;
+        true
+    }
+
+    /// What was not flushed is decided upon.
+    pub fn cut_power(&mut self, fate: Fate) {
+        assert!(self.power == Power::On, "the power was cut before");
         let mut random = match fate {
             Fate::AllLost => None,
             Fate::Drawn(seed) => Some(Random::new(seed)),
@@ -135,13 +173,12 @@ impl Disk {
             node.lose_power(random.as_mut(), &mut loss);
         }
         self.drop_unreachable();
-        (self.is_powered, self.boot) = (false, self.boot + 1);
-        loss
+        self.boot += 1;
+        (self.power, self.due, self.loss) = (Power::Cut, None, loss);
     }
 
-    pub fn restore_power(&mut self) {
-        assert!(!self.is_powered, "the power was not cut");
-        self.is_powered = true;
+    pub fn set_power(&mut self, power: Power) {
+        self.power = power;
     }
 
     /// Nodes without a name are gone, and the others have as many links as names.
@@ -444,9 +481,9 @@ mod tests {
     }
 
     fn lose(disk: &mut Disk, fate: Fate) -> Loss {
-        let loss = disk.cut_power(fate);
-        disk.restore_power();
-        loss
+        disk.cut_power(fate);
+        disk.set_power(Power::On);
+        disk.loss()
     }
 
     #[test]
@@ -525,6 +562,18 @@ mod tests {
         disk.flush(file, false).unwrap();
         lose(&mut disk, Fate::AllLost);
         assert_eq!(disk.attributes(file).unwrap().perm, 0o600);
+    }
+
+    #[test]
+    fn a_cut_that_is_due_comes_with_the_flush_it_was_set_to() {
+        let mut disk = Disk::new(0, 0);
+        disk.cut_power_after(2, Fate::AllLost);
+        assert!(disk.begin_flush() && disk.begin_flush());
+        assert_eq!(disk.power(), Power::On);
+        assert!(!disk.begin_flush());
+        assert_eq!((disk.power(), disk.counts().flushes), (Power::Cut, 2));
+        disk.set_power(Power::On);
+        assert!(disk.begin_flush(), "it comes once");
     }
 
     #[test]

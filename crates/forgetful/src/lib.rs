@@ -17,8 +17,9 @@
 //! point of their order. So it is bolder than any one file system (ext4 makes a name durable with its file, and never
 //! keeps a size without what was done to its bytes): programs that survive here survive there.
 //!
-//! From the cut until the power is back everything fails with EIO; a descriptor from before a cut fails for ever, as the
-//! process that held it would be gone.
+//! From the cut on nobody gets an answer, so that a program learns nothing of it, as on a machine that is out. The test
+//! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their
+//! processes could not end. A descriptor from before a cut fails for ever.
 //!
 //! Not there, as nothing here needs them: symbolic and hard links, extended attributes, shared mappings, a limit of
 //! space.
@@ -30,10 +31,10 @@ mod random;
 mod serve;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use disk::Disk;
-use serve::lock;
+use disk::{Disk, Power};
+use serve::Shared;
 
 pub use mount::{MountError, missing};
 
@@ -60,6 +61,8 @@ pub struct Loss {
 /// What the store was asked to keep, and what it need not keep yet. Bytes in whole sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Flushes and durable writes that began.
+    pub flushes: u64,
     pub flushed_bytes: u64,
     pub flushed_names: u64,
     pub unflushed_bytes: u64,
@@ -70,9 +73,8 @@ pub struct Counts {
 ///
 /// The mount is visible to the thread that made it, to threads and programs which that thread starts later, and to
 /// nobody else; it ends with the last of them. So a test that is killed leaves no mount behind.
-#[derive(Debug)]
 pub struct Store {
-    disk: Arc<Mutex<Disk>>,
+    shared: Arc<Shared>,
     at: PathBuf,
 }
 
@@ -82,41 +84,60 @@ impl Store {
     /// # Errors
     /// [`MountError`]: there is no FUSE, or this is not root.
     pub fn mount(at: &Path) -> Result<Store, MountError> {
-        let disk =
-            Arc::new(Mutex::new(Disk::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())));
-        mount::mount(at, disk.clone())?;
-        Ok(Store { disk, at: at.to_owned() })
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let shared = Arc::new(Shared::new(Disk::new(owner.0, owner.1)));
+        mount::mount(at, shared.clone())?;
+        Ok(Store { shared, at: at.to_owned() })
     }
 
-    /// Pulls the plug. Nothing that is asked from now on succeeds, until the power is back.
+    /// Pulls the plug. Nothing is answered from now on.
     ///
     /// # Panics
     /// It has no power.
     pub fn cut_power(&self, fate: Fate) -> Loss {
-        lock(&self.disk).cut_power(fate)
+        self.shared.disk().cut_power(fate);
+        self.loss()
+    }
+
+    /// Has the plug pulled after so many more flushes (fsync, fdatasync, durable writes): the next one gets no answer.
+    pub fn cut_power_after(&self, flushes: u64, fate: Fate) {
+        self.shared.disk().cut_power_after(flushes, fate);
+    }
+
+    pub fn has_power(&self) -> bool {
+        self.shared.disk().power() == Power::On
+    }
+
+    /// What the last cut has cost.
+    pub fn loss(&self) -> Loss {
+        self.shared.disk().loss()
+    }
+
+    /// From now on what waits, and whatever is asked, fails with EIO. For when those who ask cannot hear it any more.
+    pub fn fail_requests(&self) {
+        self.shared.set_power(Power::Off);
     }
 
     /// What is left can be used again. Programs that ran before the cut must have ended: their descriptors stay dead.
-    ///
-    /// # Panics
-    /// It has power.
     pub fn restore_power(&self) {
-        lock(&self.disk).restore_power();
+        self.shared.set_power(Power::On);
     }
 
     pub fn counts(&self) -> Counts {
-        lock(&self.disk).counts()
+        self.shared.disk().counts()
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
+        // Whoever waits for an answer could not be killed.
+        self.fail_requests();
         mount::unmount(&self.at);
     }
 }
 
-impl std::fmt::Debug for Disk {
+impl std::fmt::Debug for Store {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Disk({:?})", self.counts())
+        write!(formatter, "Store({}, {:?})", self.at.display(), self.counts())
     }
 }

@@ -9,13 +9,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fuser::{Config, Session, SessionACL};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::disk::Disk;
-use crate::serve::Served;
+use crate::serve::{Served, Shared};
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -47,7 +46,7 @@ pub fn missing() -> Option<&'static str> {
     (!Path::new(DEVICE).exists()).then_some(DEVICE)
 }
 
-pub(crate) fn mount(at: &Path, disk: Arc<Mutex<Disk>>) -> Result<(), MountError> {
+pub(crate) fn mount(at: &Path, shared: Arc<Shared>) -> Result<(), MountError> {
     enter_own_namespace()?;
     // Closed on exec: a daemon that the test starts must not keep the store's side of it open.
     let device = File::options().read(true).write(true).open(DEVICE).map_err(failed("opening /dev/fuse"))?;
@@ -58,7 +57,7 @@ pub(crate) fn mount(at: &Path, disk: Arc<Mutex<Disk>>) -> Result<(), MountError>
     let options = CString::new(options).expect("there is no zero in it");
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
     rustix::mount::mount("forgetful", at, "fuse", flags, Some(options.as_c_str())).map_err(failed("mount(2)"))?;
-    let session = Session::from_fd(Served(disk), device.into(), SessionACL::Owner, Config::default());
+    let session = Session::from_fd(Served(shared), device.into(), SessionACL::Owner, Config::default());
     // The thread ends by itself when the kernel has let go of the mount. Nobody waits for it: it would be for ever if
     // a program still has a file open.
     session.and_then(Session::spawn).map(drop).map_err(|error| {

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -16,7 +16,7 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 
-use crate::disk::{Changes, Disk};
+use crate::disk::{Changes, Disk, Power};
 
 /// The kernel asks again each time: the power may have been cut in between.
 const NO_TIME: Duration = Duration::ZERO;
@@ -24,13 +24,37 @@ const GENERATION: Generation = Generation(0);
 /// Transfers in flight that nobody waits for (io_uring), before the kernel holds more back.
 const BACKGROUND_MAX: u16 = 256;
 
-pub(crate) struct Served(pub Arc<Mutex<Disk>>);
+/// The disk, and who waits for its power.
+pub(crate) struct Shared {
+    disk: Mutex<Disk>,
+    power_changed: Condvar,
+}
+
+impl Shared {
+    pub fn new(disk: Disk) -> Shared {
+        Shared { disk: Mutex::new(disk), power_changed: Condvar::new() }
+    }
+
+    /// The disk, with or without power. A test that panicked while it held it has failed already; the mount must still
+    /// be taken down.
+    pub fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_power(&self, power: Power) {
+        self.disk().set_power(power);
+        self.power_changed.notify_all();
+    }
+}
+
+pub(crate) struct Served(pub Arc<Shared>);
 
 impl Served {
-    /// The disk, if it has power.
+    /// The disk, if it has power. Waits, and with it everyone who asks later, while the power is cut.
     fn disk(&self) -> Result<MutexGuard<'_, Disk>, Errno> {
-        let disk = lock(&self.0);
-        if disk.is_powered() { Ok(disk) } else { Err(Errno::EIO) }
+        let is_cut = |disk: &mut Disk| disk.power() == Power::Cut;
+        let disk = self.0.power_changed.wait_while(self.0.disk(), is_cut).unwrap_or_else(PoisonError::into_inner);
+        if disk.power() == Power::On { Ok(disk) } else { Err(Errno::EIO) }
     }
 
     /// The disk, if the handle is not from before a power loss.
@@ -39,15 +63,20 @@ impl Served {
         if handle.0 == disk.boot() { Ok(disk) } else { Err(Errno::EIO) }
     }
 
+    /// The disk for something that makes durable: the moment in which the power may be set to be lost.
+    fn disk_to_flush(&self, handle: FileHandle) -> Result<MutexGuard<'_, Disk>, Errno> {
+        let mut disk = self.disk_of(handle)?;
+        if disk.begin_flush() {
+            return Ok(disk);
+        }
+        drop(disk);
+        self.disk_of(handle)
+    }
+
     fn opened(&self) -> Result<(FileHandle, FopenFlags), Errno> {
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH;
         self.disk().map(|disk| (FileHandle(disk.boot()), flags))
     }
-}
-
-/// A test that panicked while it held the disk has failed already; the mount must still be taken down.
-pub(crate) fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
-    disk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn owner(request: &Request) -> (u32, u32) {
@@ -211,7 +240,8 @@ impl Filesystem for Served {
     ) {
         // O_SYNC holds the bit of O_DSYNC.
         let is_durable = flags.0 & libc::O_DSYNC != 0;
-        match self.disk_of(fh).and_then(|mut disk| disk.write(ino.0, offset, data, is_durable)) {
+        let disk = if is_durable { self.disk_to_flush(fh) } else { self.disk_of(fh) };
+        match disk.and_then(|mut disk| disk.write(ino.0, offset, data, is_durable)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }
@@ -223,7 +253,7 @@ impl Filesystem for Served {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk_of(fh).and_then(|mut disk| disk.flush(ino.0, datasync)));
+        answer_empty!(reply, self.disk_to_flush(fh).and_then(|mut disk| disk.flush(ino.0, datasync)));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -249,7 +279,7 @@ impl Filesystem for Served {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk_of(fh).and_then(|mut disk| disk.flush(ino.0, false)));
+        answer_empty!(reply, self.disk_to_flush(fh).and_then(|mut disk| disk.flush(ino.0, false)));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use forgetful::{Fate, Store};
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -149,20 +149,46 @@ fn names_need_their_directory_flushed() {
 }
 
 #[test]
-fn without_power_everything_fails_and_old_descriptors_stay_dead() {
-    on_a_store("without_power_everything_fails_and_old_descriptors_stay_dead", |rig| {
+fn without_power_nothing_is_answered_and_old_descriptors_stay_dead() {
+    on_a_store("without_power_nothing_is_answered_and_old_descriptors_stay_dead", |rig| {
         let path = rig.file("a");
         let mut old = open(&path, 0);
         old.write_all_at(&[9; 512], 512).unwrap();
         assert_eq!(rig.store.counts().unflushed_bytes, 512);
         let loss = rig.store.cut_power(Fate::AllLost);
         assert_eq!((loss.forgotten_bytes, loss.survived_bytes, loss.forgotten_names), (512, 0, 0));
-        let is_dead = |result: std::io::Result<()>| result.unwrap_err().raw_os_error() == Some(5);
+        let is_dead = |result: std::io::Result<()>| result.unwrap_err().raw_os_error() == Some(libc::EIO);
+        let mut child = Command::new("cat").arg(&path).stderr(Stdio::null()).spawn().unwrap();
+        assert!(!rig.store.has_power());
+        child.kill().unwrap();
+        rig.store.fail_requests();
+        assert!(!child.wait().unwrap().success());
         assert!(is_dead(fs::metadata(&path).map(drop)) && is_dead(old.sync_all()));
         rig.store.restore_power();
         assert_eq!(pages(&path), [1, 1, 1, 1]);
         assert!(is_dead(old.sync_all()) && is_dead(old.write_all_at(&[1], 0)));
         assert!(is_dead(old.read_exact(&mut [0; 10])));
+    });
+}
+
+#[test]
+fn a_cut_can_be_set_to_a_flush() {
+    on_a_store("a_cut_can_be_set_to_a_flush", |rig| {
+        let path = rig.file("a");
+        let before = rig.store.counts().flushes;
+        rig.store.cut_power_after(2, Fate::AllLost);
+        let script = "for n in 1 2 3 4; do printf $n | dd of=$0 conv=fdatasync,notrunc status=none; done";
+        let mut child = Command::new("sh").args(["-c", script]).arg(&path).spawn().unwrap();
+        while rig.store.has_power() {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        rig.store.fail_requests();
+        child.wait().unwrap();
+        rig.store.restore_power();
+        assert_eq!(rig.store.counts().flushes, before + 2);
+        assert_eq!((fs::read(&path).unwrap()[0], rig.store.loss().forgotten_bytes), (b'2', 512));
     });
 }
 

@@ -69,10 +69,21 @@ pub struct Plan<'a> {
     pub forgets: bool,
 }
 
+impl Plan<'_> {
+    pub const DEFAULT: Plan<'static> = Plan {
+        volumes: &["data", "log"],
+        volume_bytes: 16 << 20,
+        mode: "async",
+        group: "",
+        head: "",
+        node: "",
+        forgets: false,
+    };
+}
+
 impl Default for Plan<'_> {
     fn default() -> Self {
-        let volumes = &["data", "log"];
-        Plan { volumes, volume_bytes: 16 << 20, mode: "async", group: "", head: "", node: "", forgets: false }
+        Plan::DEFAULT
     }
 }
 
@@ -87,6 +98,13 @@ pub struct Pair {
 }
 
 struct Daemon(Child);
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // A daemon that waits for a store without power could not be killed.
+        self.stores.iter().for_each(Store::fail_requests);
+    }
+}
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -248,9 +266,14 @@ impl Pair {
 
     /// Starts the node's daemon and waits until it answers.
     pub fn serve(&mut self, node: Node) {
+        assert!(self.try_serve(node), "{} lost its power:\n{}", node.name(), self.log(node));
+    }
+
+    /// The same for a node that may lose its power meanwhile; whether it still has it.
+    pub fn try_serve(&mut self, node: Node) -> bool {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
-        self.serve_by(node, command);
+        self.start(node, command)
     }
 
     /// Starts the node's daemon where it cannot reach its peer, nor its peer it.
@@ -269,19 +292,35 @@ impl Pair {
     }
 
     /// Starts the node's daemon by a command of the caller's, and waits until its group has started.
-    pub fn serve_by(&mut self, node: Node, mut command: Command) {
+    pub fn serve_by(&mut self, node: Node, command: Command) {
+        assert!(self.start(node, command), "{} lost its power:\n{}", node.name(), self.log(node));
+    }
+
+    fn start(&mut self, node: Node, mut command: Command) -> bool {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
         self.daemons[node as usize] = Some(Daemon(child));
-        self.until(&format!("{} answers", node.name()), |pair| {
+        let mut question = None;
+        self.until(&format!("{} has started", node.name()), |pair| {
             let daemon = pair.daemons[node as usize].as_mut().expect("started above");
             if let Some(status) = daemon.0.try_wait().expect("a child can be asked") {
                 panic!("the daemon of {} ended with {status}:\n{}", node.name(), pair.log(node));
             }
-            pair.run(node, &["status"]).status.code().is_some_and(|code| code < 2)
+            if !pair.has_power(node) {
+                return true;
+            }
+            // Asked beside, because without power there is no answer.
+            let asked = question.get_or_insert_with(|| Background::start(pair.command(node, &["status", "--json"])));
+            if !asked.has_ended() {
+                return false;
+            }
+            let output = question.take().expect("just asked").output();
+            // Until it has started it refuses commands and has no exports.
+            output.status.code().is_some_and(|code| code < 2)
+                && serde_json::from_slice::<Value>(&output.stdout)
+                    .is_ok_and(|status| status["groups"][0]["reason"] != "it is starting")
         });
-        // Until then it refuses commands and has no exports.
-        self.until(&format!("{} has started", node.name()), |pair| pair.status(node)["reason"] != "it is starting");
+        self.has_power(node)
     }
 
     /// Ends the node's daemon at once, as a crash would.
@@ -292,13 +331,36 @@ impl Pair {
     /// Cuts the power of nodes, all at one moment: their stores forget, their daemons are gone. Then it is back; what
     /// that has cost each.
     pub fn lose_power(&mut self, nodes: &[Node], seed: u64) -> Vec<Loss> {
-        let cut = |(at, node): (usize, &Node)| self.stores[*node as usize].cut_power(Fate::Drawn(seed + at as u64));
-        let losses = nodes.iter().enumerate().map(cut).collect();
+        for node in nodes.iter().filter(|node| self.has_power(**node)) {
+            self.stores[*node as usize].cut_power(Fate::Drawn(seed + *node as u64));
+        }
+        // Their daemons hear nothing of it before they are dead.
         for node in nodes {
+            if let Some(daemon) = &mut self.daemons[*node as usize] {
+                daemon.0.kill().expect("a child of ours can be killed");
+            }
+        }
+        for node in nodes {
+            self.stores[*node as usize].fail_requests();
             self.daemons[*node as usize].take();
             self.stores[*node as usize].restore_power();
         }
-        losses
+        nodes.iter().map(|node| self.stores[*node as usize].loss()).collect()
+    }
+
+    /// Has the node's power cut after so many more flushes. From then on it must not be asked anything while
+    /// [`Pair::has_power`] says no: nobody would answer. [`Pair::lose_power`] ends that.
+    pub fn lose_power_after(&self, node: Node, flushes: u64, seed: u64) {
+        self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
+    }
+
+    pub fn has_power(&self, node: Node) -> bool {
+        self.stores.get(node as usize).is_none_or(Store::has_power)
+    }
+
+    /// How often a node's store was asked to make something durable.
+    pub fn flushes(&self, node: Node) -> u64 {
+        self.stores[node as usize].counts().flushes
     }
 
     /// The same for both while neither runs, and of what was not flushed nothing survives.
@@ -359,9 +421,14 @@ impl Pair {
 
     /// Runs a command of the binary against the node.
     pub fn run(&self, node: Node, words: &[&str]) -> Output {
+        self.command(node, words).stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// A command of the binary against the node, not yet run.
+    pub fn command(&self, node: Node, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(words).args(["--node", node.name(), "--config"]).arg(self.config());
-        command.stdin(Stdio::null()).output().expect("the binary runs")
+        command
     }
 
     /// Runs a command that must end with exit code 0; its output.
@@ -497,10 +564,17 @@ impl Background {
     /// Waits for its end; whether it succeeded, and what it said.
     pub fn finish(mut self, pair: &mut Pair) -> (bool, String) {
         pair.until("a client ends", |_| self.has_ended());
-        let child = self.0.take().expect("it is finished once");
-        let output = child.wait_with_output().expect("a child's output can be read");
+        let output = self.output();
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status.success() && !said.contains("failed"), said)
+    }
+}
+
+impl Background {
+    /// Waits for its end, which must be near; what it wrote.
+    pub fn output(mut self) -> Output {
+        let child = self.0.take().expect("it is finished once");
+        child.wait_with_output().expect("a child's output can be read")
     }
 }
 
