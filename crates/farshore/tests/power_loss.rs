@@ -9,7 +9,7 @@ mod common;
 use std::collections::HashSet;
 
 use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random, must_skip};
+use common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
 use forgetful::Loss;
 use witness::WriteName;
 
@@ -47,7 +47,7 @@ fn power_is_lost_under_load_with_the_fallback_file_engine() {
 }
 
 fn lose_power_in_rounds(test: &str, engine: &str, seed: u64) {
-    if must_skip(test, &forgetful::missing().map_or(Vec::new(), |needed| vec![(needed, false)])) {
+    if must_skip_stores(test) {
         return;
     }
     let node = format!("engine = \"{engine}\"");

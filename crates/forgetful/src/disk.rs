@@ -87,6 +87,8 @@ pub(crate) struct Disk {
     loss: Loss,
     /// Counts power losses; what was opened before the last one is dead.
     boot: u64,
+    /// Files that are open, by the boot that they were opened in.
+    open_files: BTreeMap<u64, u64>,
     counts: Counts,
     random: Random,
 }
@@ -105,6 +107,7 @@ impl Disk {
             due: None,
             loss: Loss::default(),
             boot: 0,
+            open_files: BTreeMap::new(),
             counts: Counts::default(),
             random: Random::new(0),
         }
@@ -118,6 +121,25 @@ impl Disk {
 
     pub fn boot(&self) -> u64 {
         self.boot
+    }
+
+    /// Notes that a file was opened; the handle.
+    pub fn open_file(&mut self) -> u64 {
+        *self.open_files.entry(self.boot).or_insert(0) += 1;
+        self.boot
+    }
+
+    pub fn close_file(&mut self, boot: u64) {
+        let open = self.open_files.get_mut(&boot).expect("what is closed was open");
+        *open -= 1;
+        if *open == 0 {
+            self.open_files.remove(&boot);
+        }
+    }
+
+    /// Whether files are open that were opened before the last power loss.
+    pub fn has_dead_files(&self) -> bool {
+        self.open_files.keys().any(|boot| *boot < self.boot)
     }
 
     pub fn counts(&self) -> Counts {
@@ -135,6 +157,10 @@ impl Disk {
     /// Has the power cut when so many more flushes are done, in the moment of the next.
     pub fn cut_power_after(&mut self, flushes: u64, fate: Fate) {
         self.due = Some((flushes, fate));
+    }
+
+    pub fn keep_power(&mut self) {
+        self.due = None;
     }
 
     /// A flush or durable write begins, unless the power is lost in this moment.

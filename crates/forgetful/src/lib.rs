@@ -19,7 +19,7 @@
 //!
 //! From the cut on nobody gets an answer, so that a program learns nothing of it, as on a machine that is out. The test
 //! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their
-//! processes could not end. A descriptor from before a cut fails for ever.
+//! processes could not end. Of a descriptor from before a cut every use fails.
 //!
 //! Not there, as nothing here needs them: symbolic and hard links, extended attributes, shared mappings, a limit of
 //! space.
@@ -104,6 +104,11 @@ impl Store {
         self.shared.disk().cut_power_after(flushes, fate);
     }
 
+    /// Calls off a cut that is due and has not come.
+    pub fn keep_power(&self) {
+        self.shared.disk().keep_power();
+    }
+
     pub fn has_power(&self) -> bool {
         self.shared.disk().power() == Power::On
     }
@@ -118,8 +123,13 @@ impl Store {
         self.shared.set_power(Power::Off);
     }
 
-    /// What is left can be used again. Programs that ran before the cut must have ended: their descriptors stay dead.
+    /// What is left can be used again. Programs that ran before the cut must have ended; this waits until the kernel has
+    /// closed their files and with that freed their locks, which it may do a little later.
+    ///
+    /// # Panics
+    /// Files stay open.
     pub fn restore_power(&self) {
+        assert!(self.shared.wait_for_dead_files(), "{}: files from before the cut are still open", self.at.display());
         self.shared.set_power(Power::On);
     }
 

@@ -3,16 +3,18 @@
 //! Nothing is cached on the way: no page (every file is opened for direct I/O), no attribute, no name. Locks stay in
 //! the kernel, which does them as for any file. A durable write (O_DSYNC, RWF_DSYNC) comes as a write that says so, also
 //! from io_uring, and not as a write and a flush.
+//!
+//! FUSE could be asked to take direct I/O from a ring without a thread waiting for it. It is not: a program that is
+//! killed with such requests under way takes seconds to end.
 
 use std::ffi::OsStr;
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::FallocateFlags;
 
@@ -21,18 +23,19 @@ use crate::disk::{Changes, Disk, Power};
 /// The kernel asks again each time: the power may have been cut in between.
 const NO_TIME: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
-/// Transfers in flight that nobody waits for (io_uring), before the kernel holds more back.
-const BACKGROUND_MAX: u16 = 256;
+/// How long a killed program's files may stay open: io_uring closes them after its process has gone.
+const LETTING_GO_MAX: Duration = Duration::from_secs(30);
 
 /// The disk, and who waits for its power.
 pub(crate) struct Shared {
     disk: Mutex<Disk>,
-    power_changed: Condvar,
+    /// Its power, or what is open.
+    changed: Condvar,
 }
 
 impl Shared {
     pub fn new(disk: Disk) -> Shared {
-        Shared { disk: Mutex::new(disk), power_changed: Condvar::new() }
+        Shared { disk: Mutex::new(disk), changed: Condvar::new() }
     }
 
     /// The disk, with or without power. A test that panicked while it held it has failed already; the mount must still
@@ -43,7 +46,14 @@ impl Shared {
 
     pub fn set_power(&self, power: Power) {
         self.disk().set_power(power);
-        self.power_changed.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing is open from before the last power loss; false: it took too long.
+    pub fn wait_for_dead_files(&self) -> bool {
+        let has_dead_files = |disk: &mut Disk| disk.has_dead_files();
+        let waited = self.changed.wait_timeout_while(self.disk(), LETTING_GO_MAX, has_dead_files);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
@@ -53,7 +63,7 @@ impl Served {
     /// The disk, if it has power. Waits, and with it everyone who asks later, while the power is cut.
     fn disk(&self) -> Result<MutexGuard<'_, Disk>, Errno> {
         let is_cut = |disk: &mut Disk| disk.power() == Power::Cut;
-        let disk = self.0.power_changed.wait_while(self.0.disk(), is_cut).unwrap_or_else(PoisonError::into_inner);
+        let disk = self.0.changed.wait_while(self.0.disk(), is_cut).unwrap_or_else(PoisonError::into_inner);
         if disk.power() == Power::On { Ok(disk) } else { Err(Errno::EIO) }
     }
 
@@ -75,7 +85,7 @@ impl Served {
 
     fn opened(&self) -> Result<(FileHandle, FopenFlags), Errno> {
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH;
-        self.disk().map(|disk| (FileHandle(disk.boot()), flags))
+        self.disk().map(|mut disk| (FileHandle(disk.open_file()), flags))
     }
 }
 
@@ -102,13 +112,6 @@ macro_rules! answer_empty {
 }
 
 impl Filesystem for Served {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Neither is needed for what the disk does, both for how programs meet it: with much in flight.
-        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         answer_entry!(reply, self.disk().and_then(|disk| disk.lookup(parent.0, name)));
     }
@@ -252,13 +255,28 @@ impl Filesystem for Served {
         reply.ok();
     }
 
+    fn release(
+        &self,
+        _: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.disk().close_file(fh.0);
+        self.0.changed.notify_all();
+        reply.ok();
+    }
+
     fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
         answer_empty!(reply, self.disk_to_flush(fh).and_then(|mut disk| disk.flush(ino.0, datasync)));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.opened() {
-            Ok((handle, _)) => reply.opened(handle, FopenFlags::empty()),
+        match self.disk() {
+            Ok(disk) => reply.opened(FileHandle(disk.boot()), FopenFlags::empty()),
             Err(error) => reply.error(error),
         }
     }

@@ -3,7 +3,7 @@
 //! Several writers share each volume, keep several writes in flight, and meet again and again in a small area, so that
 //! most writes overlap others that are under way.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,9 +48,20 @@ pub struct Run {
 
 #[derive(Default)]
 struct Durable {
-    fua: HashSet<WriteName>,
-    /// Of each flush that was acknowledged, the volume and the tick of its issue.
-    flushes: Vec<(VolumeId, u64)>,
+    /// Written through, or flushed before the last power loss.
+    certain: HashSet<WriteName>,
+    /// By volume, when the last of the acknowledged flushes was issued.
+    flushed: HashMap<VolumeId, u64>,
+    /// When the power was lost last: what was not flushed by then no later flush can bring back.
+    power_lost: u64,
+}
+
+impl Durable {
+    fn covers(&self, write: &witness::Write) -> bool {
+        let flushed = self.flushed.get(&write.volume).copied().unwrap_or(0);
+        let is_flushed = write.acknowledged.is_some_and(|tick| self.power_lost < tick && tick < flushed);
+        is_flushed || self.certain.contains(&write.name)
+    }
 }
 
 impl Run {
@@ -82,13 +93,15 @@ impl Run {
     /// The writes that an acknowledged flush or FUA promised to be durable on the primary's own disk.
     pub fn flushed(&self) -> HashSet<WriteName> {
         let durable = self.durable.lock().expect("no writer panics");
-        let is_flushed = |write: &&witness::Write| {
-            let covers = |(volume, tick): &(VolumeId, u64)| {
-                *volume == write.volume && write.acknowledged.is_some_and(|acknowledged| acknowledged < *tick)
-            };
-            durable.fua.contains(&write.name) || durable.flushes.iter().any(covers)
-        };
-        self.recorder.history().writes.iter().filter(is_flushed).map(|write| write.name).collect()
+        let history = self.recorder.history();
+        history.writes.iter().filter(|write| durable.covers(write)).map(|write| write.name).collect()
+    }
+
+    /// Notes that the primary has lost its power; its writers are gone.
+    pub fn power_lost(&self) {
+        let certain = self.flushed();
+        let power_lost = self.recorder.tick();
+        *self.durable.lock().expect("no writer panics") = Durable { certain, flushed: HashMap::new(), power_lost };
     }
 
     /// The writes that were acknowledged until now.
@@ -328,13 +341,15 @@ impl Writer {
                 let name = ticket.name();
                 self.recorder.acknowledge(ticket);
                 if fua {
-                    self.durable().fua.insert(name);
+                    self.durable().certain.insert(name);
                 }
                 self.counts.acknowledged.fetch_add(1, Ordering::Relaxed);
             }
             Flying::Flush(tick) if is_done => {
                 let volume = self.volume;
-                self.durable().flushes.push((volume, tick));
+                let mut durable = self.durable();
+                let flushed = durable.flushed.entry(volume).or_insert(0);
+                *flushed = tick.max(*flushed);
             }
             Flying::Write { ticket, .. } => {
                 self.recorder.fail(ticket);

@@ -354,13 +354,22 @@ impl Pair {
         self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
     }
 
-    pub fn has_power(&self, node: Node) -> bool {
-        self.stores.get(node as usize).is_none_or(Store::has_power)
+    /// Starts a node's daemon, whose power is lost at a flush of that start, if it comes to so many. Then it starts
+    /// once more. Whether the power was lost.
+    pub fn serve_with_a_loss(&mut self, node: Node, flushes: u64, seed: u64) -> bool {
+        self.lose_power_after(node, flushes, seed);
+        self.try_serve(node);
+        self.stores[node as usize].keep_power();
+        if self.has_power(node) {
+            return false;
+        }
+        self.lose_power(&[node], seed);
+        self.serve(node);
+        true
     }
 
-    /// How often a node's store was asked to make something durable.
-    pub fn flushes(&self, node: Node) -> u64 {
-        self.stores[node as usize].counts().flushes
+    pub fn has_power(&self, node: Node) -> bool {
+        self.stores.get(node as usize).is_none_or(Store::has_power)
     }
 
     /// The same for both while neither runs, and of what was not flushed nothing survives.
@@ -623,6 +632,11 @@ pub fn must_skip(test: &str, needed: &[(&str, bool)]) -> bool {
         std::io::Write::write_all(&mut list, format!("{line}\n").as_bytes()).expect("the list of skips takes a line");
     }
     true
+}
+
+/// Whether a test that cuts the power of stores must be left out.
+pub fn must_skip_stores(test: &str) -> bool {
+    forgetful::missing().is_some_and(|needed| must_skip(test, &[(needed, false)]))
 }
 
 pub fn is_root() -> bool {
