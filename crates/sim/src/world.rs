@@ -374,7 +374,8 @@ impl World {
 
     fn engine_event(&mut self, node: usize, group: GroupId, event: engine::Event) {
         match &event {
-            engine::Event::Admitted { .. } | engine::Event::AppliedWrite { .. } => {}
+            engine::Event::AppliedWrite { .. } => {}
+            engine::Event::Admitted { .. } if std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
         if let Err(failure) = self.judge.event(node, group, &event) {
@@ -389,7 +390,10 @@ impl World {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
             }
-            engine::Event::SyncBegan { full: false, .. } => self.check_consent(node, group),
+            engine::Event::SyncBegan { full: false, .. } => {
+                self.check_consent(node, group);
+                self.check_covered(group);
+            }
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
