@@ -60,6 +60,15 @@ marks! {
     WaitedForActivityLog,
     BitmapCellLost,
     ActivityLogLost,
+    JournalDamaged,
+    FlushPointRecorded,
+    FlushedForPeer,
+    GenerationContinued,
+    BitsJoined,
+    TailPulled,
+    NothingToPull,
+    ServedAloneInDoubt,
+    TailAskedAbout,
 }
 
 /// How often each branch was taken.

@@ -12,6 +12,7 @@ use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
+use crate::settle::Settling;
 use crate::state::{Broken, Mode, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
@@ -193,6 +194,11 @@ impl Group {
             _ if failed => {
                 self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
             }
+            Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
+                if self.stream.is_some() {
+                    self.fall_to_logging(cx, "the peer holds differences of its own");
+                }
+            }
             Decision::Continue(received) if self.stream.is_some() => self.continue_stream(cx, received, granted),
             Decision::Continue(_) | Decision::UpdateSync => {
                 self.fall_to_logging(cx, "the link is up, a sync is due");
@@ -236,7 +242,7 @@ impl Group {
             let wait = self.no_autosync_before.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
-        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed);
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
         if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
             self.begin_sync(cx, false);
         }
@@ -291,6 +297,7 @@ impl Group {
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
+        self.sb.current.alone = false;
         let nothing_dirty = resync.total_bytes == 0;
         let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
         if let Some(hello) = self.hello.as_mut() {
@@ -321,12 +328,17 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
+        if full {
+            // This node's content is to overwrite the peer's: nothing is asked of it.
+            self.settling = Settling::Asking;
+        }
+        self.settle_by_order(cx);
         let already = self.state.streams() && !full;
         if !already {
             self.fall_to_logging(cx, "the operator asked for a sync");
             if full {
                 self.mark_everything(cx);
-            } else {
+            } else if self.settle(cx) {
                 self.begin_sync(cx, false);
             }
         }
@@ -345,6 +357,11 @@ impl Group {
     }
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            // Once it is on record that nothing will be pulled.
+            self.full_sync_due = true;
+            return;
+        }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
         if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {

@@ -386,6 +386,7 @@ impl World {
                 self.check_confirmed(node, group);
                 self.check_secondary(node, group);
             }
+            engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
@@ -428,8 +429,17 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
-        if let Err(failure) = self.judge.primary_ready(node, group, position, images, was_authority) {
+        let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
+        if let Err(failure) = begins {
             self.fail(failure);
+        }
+    }
+
+    /// A primary knows what it holds, its exports are not open yet.
+    fn primary_up(&mut self, node: usize, group: GroupId) {
+        let images = self.nodes[node].images(group);
+        if let Some(glance) = self.glance(node, group) {
+            self.judge.primary_up(group, glance.identity.position, images);
         }
     }
 
