@@ -310,6 +310,10 @@ impl Group {
             // Failed, stopping, or being promoted: the session is about to end.
             return;
         }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
+            return;
+        }
         let expected = self.replica.received.next();
         let fits = self.role() == Role::Secondary
             && self.replica.beginning.is_none()
