@@ -460,6 +460,9 @@ mod tests {
     fn completion_is_counted_up_to_the_oldest_write_in_flight() {
         let mut v = volume();
         assert_eq!(v.complete_through(Seq(9)), Seq(9));
+        // It waits for its number: no later one may count as complete because of it.
+        v.occupy(9, 4 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));

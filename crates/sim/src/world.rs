@@ -402,7 +402,8 @@ impl World {
 
     fn engine_event(&mut self, node: usize, group: GroupId, event: engine::Event) {
         match &event {
-            engine::Event::Admitted { .. } | engine::Event::AppliedWrite { .. } => {}
+            engine::Event::AppliedWrite { .. } => {}
+            engine::Event::Admitted { .. } if std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
         if let Err(failure) = self.judge.event(node, group, &event) {
@@ -419,7 +420,10 @@ impl World {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
             }
-            engine::Event::SyncBegan { full: false, .. } => self.check_consent(node, group),
+            engine::Event::SyncBegan { full: false, .. } => {
+                self.check_consent(node, group);
+                self.check_covered(group);
+            }
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
@@ -454,15 +458,16 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
-        let ready = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
-        if let Err(failure) = ready {
+        let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
+        if let Err(failure) = begins {
             self.fail(failure);
         }
     }
 
+    /// A primary knows what it holds, its exports are not open yet.
     fn primary_up(&mut self, node: usize, group: GroupId) {
         let images = self.nodes[node].images(group);
-        if let Some(glance) = self.nodes[node].engine.as_ref().and_then(|e| e.glance(group)) {
+        if let Some(glance) = self.glance(node, group) {
             self.judge.primary_up(group, glance.identity.position, images);
         }
     }
