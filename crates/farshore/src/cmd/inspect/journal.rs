@@ -275,6 +275,7 @@ mod tests {
             seq: Seq(seq),
             kind: RecordKind::Data,
             no_hole: false,
+            resync: false,
             volume: VolumeId(0),
             offset: 0,
             length: 4096,
@@ -291,6 +292,7 @@ mod tests {
             origin: NodeId(0),
             generation: GENERATION,
             incarnation: Incarnation(1),
+            cut: 0,
             bytes: 8192,
             entries: vec![entry],
         };
