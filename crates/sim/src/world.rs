@@ -467,6 +467,11 @@ impl World {
                     disk.fail_write(write, offset, length, &mut self.rng);
                     return Err(IoError::Io);
                 }
+                let full = if volume(&store) { sim.trouble.serving_full_until } else { sim.trouble.state_full_until };
+                if full > now && (serving || !volume(&store)) {
+                    disk.fail_write(write, offset, length, &mut self.rng);
+                    return Err(IoError::NoSpace);
+                }
                 if volume(&store) && !serving && sim.trouble.full_until > now && self.rng.percent(30) {
                     disk.fail_write(write, offset, length, &mut self.rng);
                     return Err(IoError::NoSpace);
