@@ -52,6 +52,7 @@ pub enum Broken {
     Journal,
     Superblock,
     Bits,
+    VolumeShrank,
     Start,
 }
 
@@ -66,6 +67,7 @@ impl Broken {
             Broken::Journal => "the journal could not be written or read",
             Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
+            Broken::VolumeShrank => "a volume is smaller than it was",
             Broken::Start => "the group's state could not be recovered",
         }
     }

@@ -267,7 +267,7 @@ mod tests {
             (Key::StartAlone, "never", "neither \"serve\" nor \"wait\""),
             (Key::StartAlone, "wait", "such as \"wait 60s\""),
             (Key::StartAlone, "wait 60", "no unit"),
-            (Key::StartAlone, "wait 2d", "the most is \"24h\""),
+            (Key::StartAlone, "wait 25h", "the most is \"24h\""),
             (Key::QueueMemory, "64M", "64MiB"),
             (Key::QueueMemory, "4096", "the least is 1MiB"),
             (Key::QueueItems, "1", "out of bounds"),
