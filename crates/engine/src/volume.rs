@@ -197,7 +197,7 @@ impl Volume {
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
         let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
-        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).min().unwrap_or(last)
+        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
@@ -452,5 +452,8 @@ mod tests {
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
+        v.release(1);
+        v.occupy(3, 2 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "a write without its number yet");
     }
 }
