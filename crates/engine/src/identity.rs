@@ -119,6 +119,11 @@ pub enum Why {
         ours: Generation,
         theirs: Generation,
     },
+    /// The peer's history has had more promotions or lone stretches than ours, and does not name ours as where it came from.
+    PeerWentFurther {
+        ours: Generation,
+        theirs: Generation,
+    },
     /// The peer has seen numbers that this node never gave: an old copy of the state directory was restored.
     PeerSawOurFuture,
 }
@@ -152,6 +157,11 @@ impl fmt::Display for Why {
                 f,
                 "the peer was promoted after this node was primary (generation {theirs}, ours is {ours}); \
                  this node must not overwrite it: 'farshore demote GROUP' here"
+            ),
+            Why::PeerWentFurther { ours, theirs } => write!(
+                f,
+                "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
+                 GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
             ),
             Why::PeerSawOurFuture => write!(
                 f,
@@ -187,8 +197,11 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     if mine == other {
         return same_history(ours, theirs, queue);
     }
-    if theirs.parent.generation == mine || other.number > mine.number {
+    if theirs.parent.generation == mine {
         return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
+    }
+    if other.number > mine.number {
+        return Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other });
     }
     if ours.parent.generation == other && ours.continued {
         // A follower of the history that this node went on writing alone: what it lacks is dirty here.
@@ -350,7 +363,7 @@ mod tests {
         let demoted_again = Identity { role: Role::Secondary, ..promoted };
         assert!(matches!(decide(&old, &demoted_again, queue(60, 90)), Decision::Refuse(Why::PeerIsNewer { .. })));
         let grandchild = Identity { parent: at(2, 1, 5), ..secondary(3, 1, 5) };
-        assert!(matches!(decide(&old, &grandchild, None), Decision::Refuse(Why::PeerIsNewer { .. })));
+        assert!(matches!(decide(&old, &grandchild, None), Decision::NeedsFullSync(Why::PeerWentFurther { .. })));
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub struct Glance {
     pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
     pub settled: bool,
+    /// What this primary lost with its power may still have to be fetched.
+    pub in_doubt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +152,7 @@ impl Node {
             protection: g.protection(),
             paused: g.replica.paused,
             running: matches!(g.phase, Phase::Running),
+            in_doubt: g.sb.current.in_doubt != Incarnation(0),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
     }
