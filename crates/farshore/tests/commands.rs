@@ -92,6 +92,8 @@ fn group(state: GroupState) -> GroupStatus {
         queue: QueueStatus::default(),
         journal: None,
         peers: vec![],
+        promotable: None,
+        marks: Vec::new(),
         sync: None,
         settings: Default::default(),
         warnings: vec![],
