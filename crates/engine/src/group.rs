@@ -14,14 +14,16 @@ use crate::ids::*;
 use crate::limits;
 use crate::link::PeerView;
 use crate::marks::{Mark, Marks};
+use crate::memory::reserve;
 use crate::planted::{Fault, planted};
-use crate::primary::WriteOp;
+use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
 use crate::replica::Replica;
 use crate::resync::{Resync, ResyncRead};
 use crate::rollback::Rollback;
 use crate::saving::{Saver, Ticket};
 use crate::settle::Settling;
+use crate::stall::Stall;
 use crate::start::StartStage;
 use crate::state::{Broken, Mode, Pause, State, legal};
 use crate::superblock::Superblock;
@@ -38,6 +40,9 @@ use crate::{
 pub(crate) enum TimerKey {
     Group(GroupId, GroupTimer),
     Link(NodeId, LinkTimer),
+    /// A group has been starting, or syncing, for longer than its turn: the next may begin.
+    Starts,
+    Syncs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +53,8 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
+    /// A sync may have come to a stand.
+    Stall,
     CatchUp,
     ApplyFlush,
     ApplyRetry,
@@ -71,6 +78,12 @@ pub(crate) struct Cx<'a> {
     /// Report every admission (the simulator's judges want it, the data path does not).
     pub trace: bool,
     pub peer: PeerView,
+    /// What the node's pool lets this group hold in memory, all in all.
+    pub allowance: u64,
+    /// A place for a sync is free for this group.
+    pub may_sync: bool,
+    /// Bytes of control frames handed to the link meanwhile.
+    pub handed_bytes: u64,
 }
 
 /// An operation under way; its slot is in the token.
@@ -251,6 +264,8 @@ pub(crate) struct Stream {
     pub open: bool,
     pub granted_bytes: u64,
     pub sent_bytes: u64,
+    /// How often the peer's grant went back on this stream.
+    pub recalls: u64,
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
@@ -318,7 +333,7 @@ pub(crate) struct Group {
     pub reserved_bytes: u64,
     pub reserved_items: u64,
     pub hold_until: Option<Mono>,
-    pub no_autosync_before: Mono,
+    pub stall: Stall,
     pub applied_wall: Wall,
     // The secondary's half.
     pub replica: Replica,
@@ -334,6 +349,16 @@ pub(crate) struct Group {
     /// The peer's hello came while this node was starting.
     pub early_hello: Option<GroupHello>,
     pub counters: Counters,
+    /// What the node's pool was told last that this group holds.
+    pub counted_bytes: u64,
+    /// What the pool lets it hold however short memory is.
+    pub reserve_bytes: u64,
+    /// The pool kept it from something just now; it waits in line for memory.
+    pub wants_memory: bool,
+    pub waits_for_memory: bool,
+    /// It would sync if this node had a place for it; in full, as the operator asked.
+    pub wants_turn: bool,
+    pub wanted_full: bool,
 }
 
 impl Group {
@@ -370,7 +395,7 @@ impl Group {
             reserved_bytes: 0,
             reserved_items: 0,
             hold_until: None,
-            no_autosync_before: Mono(0),
+            stall: Stall::default(),
             applied_wall: Wall(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),
             saver: Saver::new(config.history_bytes),
@@ -380,6 +405,12 @@ impl Group {
             unfit: None,
             early_hello: None,
             counters: Counters::default(),
+            counted_bytes: 0,
+            reserve_bytes: reserve(config.window_bytes),
+            wants_memory: false,
+            waits_for_memory: false,
+            wants_turn: false,
+            wanted_full: false,
             config,
         }
     }
@@ -399,6 +430,12 @@ impl Group {
 
     pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
         &mut self.volumes[usize::from(id.0)]
+    }
+
+    /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
+    pub fn held_bytes(&self) -> u64 {
+        let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
+        self.queue.bytes() + self.reserved_bytes + lease
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -601,7 +638,7 @@ impl Group {
     pub fn make_hello(&self) -> GroupHello {
         GroupHello {
             identity: self.identity(),
-            granted_bytes: self.replica.granted_bytes(),
+            granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
             features: 0,
@@ -617,7 +654,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
-        self.no_autosync_before = cx.now.mono;
+        self.stall.link_up(cx.now.mono);
         if matches!(self.phase, Phase::Starting(_)) {
             return;
         }
@@ -662,10 +699,10 @@ impl Group {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
             Kind::SyncReady => {
-                self.peer_sync_ready(&header);
+                self.peer_sync_ready(cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),
+            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
             Kind::ProbeResult => {
                 self.probe_result(cx, &header);
                 Some(())
@@ -760,6 +797,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         self.sb.current.held_in_logging = true;
+        self.wanted_full = false;
         self.fall_to_logging(cx, "the operator asked for logging");
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }
@@ -856,6 +894,7 @@ impl Group {
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::Stall => self.check_stall(cx),
             GroupTimer::CatchUp => self.catch_up(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
@@ -913,6 +952,7 @@ impl Cx<'_> {
     }
 
     pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        self.handed_bytes += frame_bytes(&payload);
         self.out.push_back(Output::Send { link, header, payload });
     }
 

@@ -19,6 +19,7 @@ pub mod bitmap;
 mod bits;
 pub mod cell;
 mod codec;
+mod gate;
 mod group;
 pub mod identity;
 mod ids;
@@ -26,6 +27,7 @@ pub mod journal;
 pub mod limits;
 mod link;
 pub mod marks;
+mod memory;
 mod node;
 pub mod planted;
 mod primary;
@@ -36,15 +38,18 @@ mod roles;
 mod rollback;
 mod saving;
 mod settle;
+mod stall;
 mod start;
 pub mod state;
 pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+mod turns;
 pub mod undo;
 mod volume;
 mod waits;
+mod window;
 pub mod wire;
 
 use alloc::string::String;
@@ -195,6 +200,10 @@ pub struct NodeConfig {
     pub node: NodeId,
     pub groups: Vec<GroupConfig>,
     pub link_timeout: Duration,
+    /// What all groups together may hold in memory (rule 22).
+    pub memory_bytes: u64,
+    /// Groups that sync at once as primaries (rule 17).
+    pub syncs_at_once: usize,
 }
 
 /// A request of a front end, already checked against the volume's size and block.

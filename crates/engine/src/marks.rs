@@ -76,6 +76,11 @@ marks! {
     NothingToPull,
     ServedAloneInDoubt,
     TailAskedAbout,
+    MemoryShort,
+    StalledAgain,
+    SyncStalled,
+    SyncWaitedForTurn,
+    GoodbyeHeard,
 }
 
 /// How often each branch was taken.

@@ -18,14 +18,16 @@ use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
+use crate::memory::reserve;
 use crate::planted::{Fault, planted};
-use crate::primary::frame_cost;
+use crate::queue::cost;
 use crate::saving::Ticket;
 use crate::settle::Kept;
 use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
 use crate::undo::BLOCK_BYTES;
+use crate::window::Window;
 use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
 
@@ -127,9 +129,7 @@ pub(crate) struct Replica {
     saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     pub ring: Ring,
-    window_bytes: u64,
-    held_bytes: u64,
-    received_bytes: u64,
+    pub window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
     cycle: Option<Cycle>,
@@ -170,9 +170,7 @@ impl Replica {
             saving: VecDeque::new(),
             applying: VecDeque::new(),
             ring: Ring::new(journal_bytes, JournalHead::default()),
-            window_bytes,
-            held_bytes: 0,
-            received_bytes: 0,
+            window: Window::new(window_bytes, reserve(window_bytes)),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
@@ -237,11 +235,6 @@ impl Replica {
         }
     }
 
-    /// The primary may have sent this much in this session.
-    pub fn granted_bytes(&self) -> u64 {
-        self.received_bytes + self.window_bytes.saturating_sub(self.held_bytes)
-    }
-
     /// A former replica's journal goes on where it was, should this node become secondary again.
     pub fn after_promotion(config: &crate::GroupConfig, old: &Replica) -> Replica {
         let mut new = Replica::new(config.window_bytes, config.journal_bytes);
@@ -250,7 +243,7 @@ impl Replica {
     }
 
     pub fn new_session(&mut self) {
-        self.received_bytes = 0;
+        self.window.restart();
         self.streaming = false;
         self.beginning = None;
     }
@@ -260,6 +253,7 @@ impl Replica {
         self.beginning = None;
         self.tail_asked = None;
         self.ack_due = false;
+        self.window.restart();
     }
 
     /// The journal is short of space that the primary's flush would free, or has freed.
@@ -285,7 +279,6 @@ impl Replica {
     pub fn replay(&mut self, records: Vec<Record>) {
         let last = records.last().map_or(self.durable, |r| r.seq);
         (self.received, self.durable) = (last, last);
-        self.held_bytes += records.iter().map(|r| r.cost).sum::<u64>();
         self.to_apply.extend(records);
     }
 
@@ -319,15 +312,16 @@ impl Replica {
         let applying = self.applying.drain(..).map(|a| a.record);
         let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
         let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
-        (self.held_bytes, self.unflushed_bytes) = (0, 0);
+        self.window.forget_held();
+        self.unflushed_bytes = 0;
         (self.paused, self.sync_end, self.cycle) = (None, None, None);
         self.unflushed_volumes.clear();
         changes
     }
 
-    /// Records waiting to be applied, in bytes.
+    /// Records waiting to be applied, in bytes of memory.
     pub fn unapplied_bytes(&self) -> u64 {
-        self.held_bytes
+        self.window.held_bytes()
     }
 }
 
@@ -338,6 +332,14 @@ impl Group {
         let receives = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
         if matches!(self.state, State::Failed(_)) || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way; the peer was told.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();
@@ -354,10 +356,7 @@ impl Group {
         let Some(content) = content_of(header, payload) else {
             return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        let payload_bytes = match &content {
-            Content::Probe(_) => 32,
-            _ => u64::from(header.payload_bytes),
-        };
+        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         let record = Record {
             seq: header.seq,
             volume: header.volume,
@@ -366,15 +365,13 @@ impl Group {
             wall: header.wall,
             crc: header.payload_crc,
             content,
-            cost: frame_cost(payload_bytes),
+            cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
-        replica.received_bytes += record.cost;
-        replica.held_bytes += record.cost;
         replica.streaming = true;
-        if replica.held_bytes > replica.window_bytes && !planted(Fault::WindowIgnored) {
+        if !replica.window.receive(record.cost) && !planted(Fault::WindowIgnored) {
             return self.protocol_error(cx, "more than the window allows");
         }
         replica.landing.push_back(record);
@@ -693,7 +690,7 @@ impl Group {
             let replica = &mut self.replica;
             replica.written = record.seq;
             replica.written_wall = record.wall;
-            replica.held_bytes -= record.cost;
+            replica.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
                 replica.sync_end = Some(record.seq);
@@ -796,6 +793,10 @@ impl Group {
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
+        if self.replica.beginning.is_some() {
+            // No acknowledgements before the new stream: this says that what was before it gets on.
+            self.say_hello(cx, Kind::GroupState);
+        }
         self.land(cx);
         if self.replica.written > self.replica.applied {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
@@ -821,13 +822,22 @@ impl Group {
             received: replica.received,
             durable: replica.durable,
             applied: replica.applied,
-            granted_bytes: replica.granted_bytes(),
+            granted_bytes: replica.window.grant(cx.allowance),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,
             wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
         };
-        cx.send_control(link, Kind::Ack, self.id(), ack.encode());
+        let recalls = replica.window.recalls();
+        self.wants_memory |= replica.window.is_short(cx.allowance);
+        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
+        cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+
+    /// Memory of this node came free: room for writers who wait, for a larger window.
+    pub fn memory_freed(&mut self, cx: &mut Cx) {
+        self.release_blocked(cx);
+        self.replica.ack_due |= self.replica.streaming && self.replica.window.could_grow(cx.allowance);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------
@@ -877,7 +887,7 @@ impl Group {
         self.replica.streaming = true;
         self.replica.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
-        self.replica.received_bytes = 0;
+        self.replica.window.restart();
         if let Some(link) = cx.peer.link {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
             cx.send(link, header, SendPayload::None);
@@ -911,7 +921,13 @@ impl Group {
         if header.incarnation == replica.incarnation {
             replica.primary_flushed_to(header.flushed.min(replica.durable));
         }
+        match state {
+            // Nothing comes before a new stream begins.
+            State::Logging | State::Failed(_) => replica.window.restart(),
+            _ => replica.window.seen(header.offset),
+        }
         if replica.streaming && header.seq == replica.applied && replica.applied == replica.received {
+            replica.window.recall();
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;
         }

@@ -32,12 +32,26 @@ pub struct GroupStatus {
     pub sync: Option<SyncStatus>,
     /// Received and not yet on the volumes (secondary).
     pub unapplied_bytes: u64,
+    /// What the group holds of the node's memory, or has promised to take.
+    pub memory_bytes: u64,
     /// What a promotion would give now (secondary): the place in the write order, and the primary's time of it.
     pub promotable: Option<(Position, Wall)>,
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
     pub resynced_bytes: u64,
+}
+
+/// What the groups of a node share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedStatus {
+    /// Held or promised by all groups, and what they may (rule 22).
+    pub memory_bytes: u64,
+    pub memory_limit_bytes: u64,
+    /// Groups that start now, and that wait for their turn to.
+    pub starting: (usize, usize),
+    /// Groups that sync now as primaries, and that wait for their turn to.
+    pub syncing: (usize, usize),
 }
 
 /// The image before the sync under way, kept by a secondary.
@@ -145,6 +159,15 @@ impl Node {
         self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
     }
 
+    pub fn shared(&self) -> SharedStatus {
+        SharedStatus {
+            memory_bytes: self.memory.held_bytes(),
+            memory_limit_bytes: self.memory.limit_bytes(),
+            starting: self.starts.counts(),
+            syncing: self.syncs.counts(),
+        }
+    }
+
     pub fn status(&self) -> Vec<GroupStatus> {
         self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now.wall))).collect()
     }
@@ -185,6 +208,7 @@ impl Group {
                 sent_bytes: r.sent_bytes,
             }),
             unapplied_bytes: self.replica.unapplied_bytes(),
+            memory_bytes: self.held_bytes(),
             promotable: self.promotable(),
             rollback_point: self.rollback_point(),
             writes: self.counters.writes,

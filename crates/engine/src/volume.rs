@@ -208,7 +208,7 @@ impl Volume {
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
         let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
-        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).min().unwrap_or(last)
+        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
@@ -460,8 +460,14 @@ mod tests {
     fn completion_is_counted_up_to_the_oldest_write_in_flight() {
         let mut v = volume();
         assert_eq!(v.complete_through(Seq(9)), Seq(9));
+        // It waits for its number: no later one may count as complete because of it.
+        v.occupy(9, 4 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
+        v.release(1);
+        v.occupy(3, 2 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "a write without its number yet");
     }
 }

@@ -310,13 +310,13 @@ impl Header {
     }
 }
 
-/// Payload of an `Ack`; `received` stands in the header's `seq`.
+/// Payload of an `Ack`. The header's `offset` says how often the grant went back on this stream; ticks repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ack {
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
-    /// Bytes (payload + [`HEADER_BYTES`] each) the primary may have sent on this stream in total.
+    /// Bytes, counted as the memory they cost the secondary, that the primary may have sent on this stream in total.
     pub granted_bytes: u64,
     /// The primary's stamp of the last applied write.
     pub applied_wall: Wall,
