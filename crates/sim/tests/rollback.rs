@@ -300,13 +300,12 @@ fn a_rotten_undo_store_is_named_and_never_played_back() {
 #[test]
 fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
     let (mut world, _) = mid_sync(slow());
-    let content = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
-    let first_content = 4096 + 100;
-    let mut rotten = content;
-    rotten[first_content] ^= 1;
     world.cut([false; 2]);
     world.pass(SECOND);
     world.crash(FAR, false, FOR_EVER);
+    let mut rotten = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
+    // In the content of the first batch.
+    rotten[4096 + 100] ^= 1;
     world.nodes[FAR].disks.insert(Store::Undo(GROUP), Disk::new(rotten));
     world.boot(FAR);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
