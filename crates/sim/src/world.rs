@@ -416,6 +416,8 @@ impl World {
             }
             engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
+            // What was confirmed of the sync is undone, and that is what was asked for.
+            engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
