@@ -60,6 +60,13 @@ marks! {
     WaitedForActivityLog,
     BitmapCellLost,
     ActivityLogLost,
+    RollbackPointTaken,
+    RollbackPointKept,
+    RollbackPointDropped,
+    RolledBack,
+    RollbackResumed,
+    HistoryFull,
+    UndoTornTail,
     JournalDamaged,
     FlushPointRecorded,
     FlushedForPeer,
@@ -69,6 +76,11 @@ marks! {
     NothingToPull,
     ServedAloneInDoubt,
     TailAskedAbout,
+    MemoryShort,
+    StalledAgain,
+    SyncStalled,
+    SyncWaitedForTurn,
+    GoodbyeHeard,
 }
 
 /// How often each branch was taken.

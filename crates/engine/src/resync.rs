@@ -3,6 +3,7 @@
 //! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
@@ -110,6 +111,7 @@ impl Group {
             self.early_hello = Some(hello);
             return;
         }
+        self.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         // A change of roles may turn sizes that were fine into ones that are not.
@@ -174,7 +176,7 @@ impl Group {
         None
     }
 
-    fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
     }
@@ -206,6 +208,10 @@ impl Group {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(cx, &alloc::format!("{why}"));
+                if self.wanted_full {
+                    // The operator has asked for it already, and it waited for its turn.
+                    self.sync_in_turn(cx, true);
+                }
             }
             Decision::Refuse(why) => {
                 cx.marks.hit(Mark::ForkRefused);
@@ -238,13 +244,13 @@ impl Group {
         if self.sb.current.held_in_logging || !self.settings.autosync {
             return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
         }
-        if cx.now.mono < self.no_autosync_before {
-            let wait = self.no_autosync_before.since(cx.now.mono);
+        if cx.now.mono < self.stall.left_alone_until {
+            let wait = self.stall.left_alone_until.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
         let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
         if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
-            self.begin_sync(cx, false);
+            self.sync_in_turn(cx, false);
         }
     }
 
@@ -259,7 +265,7 @@ impl Group {
         }
     }
 
-    fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
+    pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
         let Some(link) = cx.peer.link else { return };
         let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
@@ -278,6 +284,7 @@ impl Group {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            dirty_bytes: self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum(),
             cut: 0,
             attempt: self.passes,
         };
@@ -289,9 +296,14 @@ impl Group {
             _ => "update sync",
         };
         self.transition(cx, State::Syncing, why);
+        self.watch_sync(cx);
     }
 
-    pub fn peer_sync_ready(&mut self, header: &Header) {
+    pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
+        self.stall.answered(cx.now.mono);
+        if self.state == State::Logging {
+            self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
         // An answer to a begin that was abandoned meanwhile is nobody's.
         let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
@@ -333,21 +345,18 @@ impl Group {
             self.settling = Settling::Asking;
         }
         self.settle_by_order(cx);
-        let already = self.state.streams() && !full;
-        if !already {
-            self.fall_to_logging(cx, "the operator asked for a sync");
-            if full {
-                self.mark_everything(cx);
-            } else if self.settle(cx) {
-                self.begin_sync(cx, false);
-            }
-        }
-        let text = if already { "the group is already in step; nothing to do" } else { "sync began" };
+        let text = if self.state.streams() && !full {
+            "the group is already in step; nothing to do"
+        } else if self.sync_in_turn(cx, full) {
+            "sync began"
+        } else {
+            "the sync begins by itself when it is its turn: other groups of this node are syncing"
+        };
         self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
     }
 
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
-    fn mark_everything(&mut self, cx: &mut Cx) {
+    pub fn mark_everything(&mut self, cx: &mut Cx) {
         for volume in &mut self.volumes {
             volume.dirty.set_all();
             volume.doubt = None;
@@ -392,6 +401,7 @@ impl Group {
                 || backlog >= limits::RESYNC_BACKLOG_BYTES
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
                 || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
+                || (backlog > 0 && self.held_bytes() + resync.reading_bytes >= cx.allowance / 2)
                 || self.queue.len() >= self.settings.queue_items / 2;
             if busy {
                 return;
@@ -529,7 +539,9 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);
@@ -576,6 +588,7 @@ impl Group {
     pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
         let Some(resync) = self.resync.as_mut() else { return };
         let Some(range) = resync.probes.remove(&header.seq) else { return };
+        self.stall.moved(cx.now.mono);
         if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
             cx.marks.hit(Mark::ProbeEqual);
             resync.done_bytes += range.length;
@@ -637,6 +650,7 @@ impl Group {
         }
         self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;
             hello.identity.inconsistent = false;

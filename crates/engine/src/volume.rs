@@ -132,6 +132,17 @@ impl Volume {
         }
     }
 
+    /// Dirty regions that are not merely in doubt.
+    pub fn surely_dirty_bytes(&self) -> u64 {
+        self.dirty.dirty_bytes() - self.doubt.as_ref().map_or(0, |doubt| doubt.common_bytes(&self.dirty))
+    }
+
+    /// What was written to the range is being undone or dropped: the peer may have it.
+    pub fn mark_undone(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        (first..=last).for_each(|region| _ = self.dirty.set(region));
+    }
+
     pub fn in_doubt(&self, region: u64) -> bool {
         self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
     }
@@ -197,7 +208,7 @@ impl Volume {
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
         let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
-        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).min().map_or(last, |before| before.min(last))
+        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
@@ -455,5 +466,8 @@ mod tests {
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
+        v.release(1);
+        v.occupy(3, 2 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "a write without its number yet");
     }
 }

@@ -62,6 +62,8 @@ struct Pending {
     /// What had happened to the group when it was admitted under a promise.
     promised_since: Option<Happened>,
     admitted: Option<(Seq, Seq)>,
+    /// Another node was promoted while this one still had it: what becomes of it is nobody's order.
+    overtaken: bool,
 }
 
 /// One write in the order of a run.
@@ -220,7 +222,8 @@ impl Judge {
                 asked
             }
         };
-        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since: None, admitted: None };
+        let (promised_since, admitted, overtaken) = (None, None, false);
+        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since, admitted, overtaken };
         self.pending.insert(id, pending);
     }
 
@@ -228,6 +231,9 @@ impl Judge {
         let Some(p) = self.pending.remove(&id) else {
             return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
             Asked::Flush { volume, covers } if ok => {
@@ -279,6 +285,9 @@ impl Judge {
         let Some(p) = self.pending.get_mut(&id) else {
             return Err(Failure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         let Some((_, key)) = g.current else {
             return Err(Failure::new(Oracle::Order, "a write was admitted without a primary"));
@@ -332,6 +341,9 @@ impl Judge {
         same_disks: bool,
         identity: &Identity,
     ) -> Result<(), Failure> {
+        for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
+            p.overtaken = true;
+        }
         let g = self.group(group);
         if identity.continued {
             let root = g.history(identity.parent.generation.tag);
