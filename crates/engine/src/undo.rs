@@ -166,6 +166,7 @@ pub(crate) struct Saved {
 }
 
 /// Where to read a part of the image at a mark.
+#[allow(dead_code, reason = "what a view is made of")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// It was not overwritten since.
@@ -175,6 +176,7 @@ pub(crate) enum Source {
 }
 
 /// A piece of the image at a mark.
+#[allow(dead_code, reason = "what a view is made of")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub range: Range<u64>,
@@ -439,6 +441,7 @@ impl Undo {
     }
 
     /// Where to read a range as it was at a mark: the earliest content saved after it, else the volume.
+    #[allow(dead_code, reason = "cuts, views and copies read through it; a rollback writes everything back")]
     pub fn view(&self, mark: u64, volume: VolumeId, range: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut left = alloc::vec![range];

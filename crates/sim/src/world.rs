@@ -458,8 +458,8 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
-        let ready = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
-        if let Err(failure) = ready {
+        let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
+        if let Err(failure) = begins {
             self.fail(failure);
         }
     }
