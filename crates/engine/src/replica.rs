@@ -341,10 +341,6 @@ impl Group {
             // Promoted while it was on its way; the peer was told.
             return;
         }
-        if self.role() == Role::Primary {
-            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
-            return;
-        }
         let expected = self.replica.received.next();
         let fits = self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation

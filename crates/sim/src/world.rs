@@ -83,6 +83,8 @@ pub struct Tally {
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
+    /// Rows of the identity table that a primary came to.
+    pub rows: BTreeSet<&'static str>,
 }
 
 /// The longest write of a client, with its bookkeeping.
@@ -422,6 +424,7 @@ impl World {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
             }
+            engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);
