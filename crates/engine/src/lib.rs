@@ -15,7 +15,8 @@
 extern crate alloc;
 
 pub mod activity;
-mod bitmap;
+pub mod bitmap;
+mod bits;
 pub mod cell;
 mod codec;
 mod gate;
@@ -28,11 +29,15 @@ mod link;
 pub mod marks;
 mod memory;
 mod node;
+pub mod planted;
 mod primary;
 mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod rollback;
+mod saving;
+mod settle;
 mod stall;
 mod start;
 pub mod state;
@@ -41,6 +46,7 @@ mod stream;
 pub mod superblock;
 mod time;
 mod turns;
+pub mod undo;
 mod volume;
 mod waits;
 mod window;
@@ -53,9 +59,7 @@ use core::any::Any;
 use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
-pub use bitmap::{
-    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
-};
+pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};
@@ -228,6 +232,8 @@ pub enum IoDone {
     Payload { buf: Buf, zero: bool },
     /// A read of metadata.
     Meta(Vec<u8>),
+    /// A read of payload with its CRC-32C; `zero` when all its bytes are zero.
+    Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
 }
@@ -245,6 +251,10 @@ pub enum Command {
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    DropRollbackPoint {
+        name: String,
     },
 }
 
@@ -352,6 +362,13 @@ pub enum Output {
         length: u32,
         crc: Option<u32>,
     },
+    /// Read payload and sum it up: [`IoDone::Summed`].
+    ReadSummed {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
     /// Read metadata into the engine.
     ReadMeta {
         token: Token,
@@ -435,6 +452,19 @@ pub enum Event {
         to: Position,
         records: u64,
     },
+    /// An unclean start: these many extents were being written and may differ.
+    HotExtents {
+        extents: u64,
+        extent_bytes: u64,
+    },
+    /// What this primary had lost with its power was fetched from its peer.
+    Pulled {
+        bytes: u64,
+    },
+    /// Writes that the peer does not see in order begin a generation of their own.
+    WritesAlone {
+        generation: Generation,
+    },
     Decided {
         decision: identity::Decision,
     },
@@ -457,6 +487,15 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// A sync to this secondary begins: the image that is on its volumes now can be gone back to.
+    RollbackPoint {
+        name: String,
+        at: Position,
+    },
+    /// The volumes hold the image of the rollback point again.
+    RolledBack {
+        to: Position,
     },
     Demoted,
     Note(String),

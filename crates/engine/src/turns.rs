@@ -103,7 +103,11 @@ impl Group {
         if self.stream.is_some() {
             self.fall_to_logging(cx, "the operator asked for a sync");
         }
-        self.begin_sync(cx, full);
+        if full {
+            self.mark_everything(cx);
+        } else if self.settle(cx) {
+            self.begin_sync(cx, false);
+        }
         true
     }
 

@@ -14,7 +14,7 @@ fn a_stall_trips_the_wait_limit_once() {
     // Room for all that is written while the next sync stalls too: a full queue is another story.
     let roomy = Options { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
     let mut world = World::in_peace(roomy);
-    let connections = world.connections.len();
+    let connections = world.net.connections.len();
     world.nodes[1].trouble.stalled_until = world.now + 40 * SECOND;
     let first = world.write(0, 0, 4 * KIB);
     let (done, after) = world.answer(first);
@@ -28,7 +28,7 @@ fn a_stall_trips_the_wait_limit_once() {
     }
     assert!(longest <= 1200 * MILLISECOND, "{longest} ns");
     assert_eq!(world.mark(0, Mark::WaitLimitTripped), 1, "in 30 s");
-    assert_eq!(world.connections.len(), connections, "a slow peer is not a dead peer");
+    assert_eq!(world.net.connections.len(), connections, "a slow peer is not a dead peer");
     world.settle();
 }
 

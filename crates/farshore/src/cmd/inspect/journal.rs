@@ -302,8 +302,12 @@ mod tests {
     /// A journal of three batches, wrapped, its superblock beside it.
     fn place() -> (tempfile::TempDir, Vec<u8>) {
         let directory = tempfile::tempdir().expect("directory");
-        let mut superblock =
-            Superblock { tag: 42, journal: JournalHead { offset: 8192, ordinal: 7 }, ..Superblock::default() };
+        let mut superblock = Superblock {
+            update: 2,
+            tag: 42,
+            journal: JournalHead { offset: 8192, ordinal: 7 },
+            ..Superblock::default()
+        };
         superblock.identity.incarnation = Incarnation(2);
         superblock.identity.position.generation = GENERATION;
         superblock.identity.position.incarnation = Incarnation(1);
