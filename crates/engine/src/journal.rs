@@ -144,6 +144,14 @@ impl Index {
         Some(index)
     }
 
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        let (content, stored) = block.split_at_checked(INDEX_BYTES - 4)?;
+        let mut r = Reader(content);
+        let marked = r.u64()? == MAGIC && Reader(stored).u32()? == crc32c::crc32c(content);
+        r.u16().filter(|version| marked && *version != VERSION)
+    }
+
     /// The last record's number.
     pub fn last(&self) -> Seq {
         self.entries.last().map_or(Seq::NONE, |e| e.seq)
@@ -337,6 +345,17 @@ mod tests {
             bad[at] ^= 0x40;
             assert_eq!(Index::decode(&bad), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut image = sample().encode();
+        assert_eq!(Index::other_version(&image), None);
+        image[8] = 9;
+        assert_eq!((Index::decode(&image), Index::other_version(&image)), (None, None), "damaged");
+        let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
+        image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Index::other_version(&image), Some(9));
     }
 
     #[test]
