@@ -20,12 +20,15 @@ use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
 use crate::replica::Replica;
 use crate::resync::{Resync, ResyncRead};
+use crate::rollback::Rollback;
+use crate::saving::{Saver, Ticket};
 use crate::settle::Settling;
 use crate::stall::Stall;
 use crate::start::StartStage;
-use crate::state::{Broken, Mode, State, legal};
+use crate::state::{Broken, Mode, Pause, State, legal};
 use crate::superblock::Superblock;
 use crate::time::{Mono, Now, Timers, Wall};
+use crate::undo::Saved;
 use crate::volume::{FlushWaiter, Volume};
 use crate::wire::{GroupHello, Header, Kind, VolumeRange};
 use crate::{
@@ -99,6 +102,11 @@ pub(crate) enum Op {
     Apply { seq: Seq },
     ReplicaFlush,
     StartRead,
+    SaveRead { piece: Ticket },
+    SaveBatch { last_piece: Ticket },
+    RestoreRead(Saved),
+    RestoreWrite(Saved),
+    RestoreFlush,
 }
 
 /// Operations by slot; a slot is reused only after its operation is gone.
@@ -152,6 +160,20 @@ impl Slots {
         self.ops.iter().any(|op| matches!(op, Some(Op::Apply { seq: s }) if *s == seq))
     }
 
+    /// Something of the undo store is in flight.
+    pub fn saves(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(Op::SaveRead { .. } | Op::SaveBatch { .. })))
+    }
+
+    /// Something of the receiving side is in flight.
+    pub fn replica_busy(&self) -> bool {
+        let busy = |op: &Op| {
+            matches!(op, Op::JournalBatch { .. } | Op::Apply { .. } | Op::ReplicaFlush | Op::Superblock | Op::StartRead)
+                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
+        };
+        self.saves() || self.ops.iter().flatten().any(busy)
+    }
+
     pub fn writes(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
     }
@@ -161,12 +183,38 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) enum AfterSuper {
     Ready,
-    SyncReady { number: u64 },
-    Applied { upto: Seq, wall: Wall },
-    Promoted { id: CommandId, text: String, warn: bool },
-    Demoted { id: CommandId, text: String, warn: bool },
-    Answer { id: CommandId, text: String },
-    FlushRecorded { volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter> },
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        text: String,
+    },
+    /// The rollback point is given up.
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
+    RollingBack,
+    RollbackGivenUp,
+    FlushRecorded {
+        volume: VolumeId,
+        through: Seq,
+        waiters: Vec<FlushWaiter>,
+    },
     NewGeneration,
     Settled,
     ServedInDoubt,
@@ -196,6 +244,8 @@ pub(crate) enum Phase {
         force: bool,
         entropy: u64,
     },
+    /// Back to the rollback point.
+    RollingBack(Rollback),
     /// A new role is being recorded; nothing is accepted meanwhile.
     Recording,
     /// The peer gets until the deadline to have everything; what it lacks then stays marked.
@@ -287,6 +337,10 @@ pub(crate) struct Group {
     pub applied_wall: Wall,
     // The secondary's half.
     pub replica: Replica,
+    /// Either half's: what is overwritten since the newest mark.
+    pub saver: Saver,
+    /// Why the rollback point cannot be gone back to.
+    pub undo_damaged: Option<String>,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -344,6 +398,8 @@ impl Group {
             stall: Stall::default(),
             applied_wall: Wall(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),
+            saver: Saver::new(config.history_bytes),
+            undo_damaged: None,
             primary_says: None,
             hello: None,
             unfit: None,
@@ -412,6 +468,11 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
+            Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
+            Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
+            Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
+            Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
             Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
         }
     }
@@ -471,6 +532,11 @@ impl Group {
         }
     }
 
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.sb.after.push((self.sb.current.update + 1, then));
+    }
+
     /// Goes on first and records afterwards.
     fn record_late(&mut self, cx: &mut Cx) {
         let then = core::mem::take(&mut self.sb.after);
@@ -483,6 +549,7 @@ impl Group {
     }
 
     fn write_superblock(&mut self, cx: &mut Cx) {
+        self.note_rollback_point();
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
@@ -523,6 +590,9 @@ impl Group {
             AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
+            AfterSuper::RollingBack => self.write_back(cx),
+            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
@@ -669,7 +739,10 @@ impl Group {
             self.settings = *settings;
             return cx.answer(id, CommandResult::Done(String::new()));
         }
-        if !matches!(self.phase, Phase::Running) {
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
+        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
+        if !matches!(self.phase, Phase::Running) && !way_out {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
         }
         if let State::Failed(broken) = self.state {
@@ -681,6 +754,7 @@ impl Group {
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.demote(cx, id),
             Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
         }
     }
 
@@ -733,7 +807,9 @@ impl Group {
         match self.phase {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
-            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
+            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
+                self.stop_wanted = true;
+            }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
@@ -749,6 +825,7 @@ impl Group {
         match self.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::RollingBack(_) => self.proceed_rollback(cx),
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
@@ -767,6 +844,11 @@ impl Group {
         }
         if matches!(self.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
             self.phase = Phase::Stopped;
             return;
         }
@@ -797,6 +879,7 @@ impl Group {
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::Rollback => self.record_rollback(cx),
             AfterBits::Joined => self.bits_joined(cx),
             AfterBits::Pull => self.begin_pull(cx),
         }

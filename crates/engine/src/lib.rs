@@ -35,6 +35,8 @@ mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod rollback;
+mod saving;
 mod settle;
 mod stall;
 mod start;
@@ -44,6 +46,7 @@ mod stream;
 pub mod superblock;
 mod time;
 mod turns;
+pub mod undo;
 mod volume;
 mod waits;
 mod window;
@@ -229,6 +232,8 @@ pub enum IoDone {
     Payload { buf: Buf, zero: bool },
     /// A read of metadata.
     Meta(Vec<u8>),
+    /// A read of payload with its CRC-32C; `zero` when all its bytes are zero.
+    Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
 }
@@ -246,6 +251,10 @@ pub enum Command {
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    DropRollbackPoint {
+        name: String,
     },
 }
 
@@ -352,6 +361,13 @@ pub enum Output {
         offset: u64,
         length: u32,
         crc: Option<u32>,
+    },
+    /// Read payload and sum it up: [`IoDone::Summed`].
+    ReadSummed {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
     },
     /// Read metadata into the engine.
     ReadMeta {
@@ -471,6 +487,15 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// A sync to this secondary begins: the image that is on its volumes now can be gone back to.
+    RollbackPoint {
+        name: String,
+        at: Position,
+    },
+    /// The volumes hold the image of the rollback point again.
+    RolledBack {
+        to: Position,
     },
     Demoted,
     Note(String),

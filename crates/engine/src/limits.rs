@@ -128,6 +128,14 @@ pub const HISTORY_BYTES_DEFAULT: u64 = 16 * GIB;
 pub const HISTORY_BYTES_MIN: u64 = 64 * MIB;
 pub const HISTORY_BYTES_MAX: u64 = 1 << 50;
 
+/// One range on its way into the undo store, and how many there may be: a large trim is saved in pieces.
+pub const SAVE_PIECE_BYTES_MAX: u64 = 256 * KIB;
+pub const SAVE_PIECES_MAX: usize = 256;
+/// What is read to be saved and not saved yet: enough to keep a disk busy.
+pub const SAVE_HELD_BYTES_MAX: u64 = 8 * MIB;
+/// Ranges written back at once in a rollback: 8 MiB of the largest.
+pub const WRITE_BACKS_MAX: usize = 32;
+
 /// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
 /// within it.
 pub const START_ALONE_DEFAULT: Duration = Duration::from_secs(60);
@@ -204,6 +212,7 @@ const _: () = assert!(SYNC_STALLED_AFTER.as_secs() > UNSENT_BYTES_UNMEASURED / 1
 const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
 const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
+const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && SAVE_HELD_BYTES_MAX >= BATCH_BYTES_MAX);
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());

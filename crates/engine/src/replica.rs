@@ -21,10 +21,12 @@ use crate::marks::Mark;
 use crate::memory::reserve;
 use crate::planted::{Fault, planted};
 use crate::queue::cost;
+use crate::saving::Ticket;
 use crate::settle::Kept;
-use crate::state::{Broken, Mode, State};
+use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
+use crate::undo::BLOCK_BYTES;
 use crate::window::Window;
 use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
@@ -60,6 +62,11 @@ pub(crate) struct Record {
 impl Record {
     fn payload_bytes(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
+    }
+
+    /// Whether it changes what stands on its volume.
+    fn overwrites(&self) -> bool {
+        matches!(self.content, Content::Data(_) | Content::Zero { .. })
     }
 
     /// Whether both reach into one block of the device (rule 3).
@@ -118,6 +125,8 @@ pub(crate) struct Replica {
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
+    /// What they overwrite is being saved.
+    saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     pub ring: Ring,
     pub window: Window,
@@ -129,7 +138,7 @@ pub(crate) struct Replica {
     /// A stream waits to begin until what came before is applied.
     beginning: Option<Beginning>,
     begins: u64,
-    pub paused: bool,
+    pub paused: Option<Pause>,
     /// What was written by numbers that the primary may not have flushed, oldest first.
     pub kept: VecDeque<Kept>,
     /// The primary's flush point, as far as it told.
@@ -158,6 +167,7 @@ impl Replica {
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
+            saving: VecDeque::new(),
             applying: VecDeque::new(),
             ring: Ring::new(journal_bytes, JournalHead::default()),
             window: Window::new(window_bytes, reserve(window_bytes)),
@@ -167,7 +177,7 @@ impl Replica {
             sync_end: None,
             beginning: None,
             begins: 0,
-            paused: false,
+            paused: None,
             kept: VecDeque::new(),
             primary_flushed: Seq::NONE,
             noted: Seq::NONE,
@@ -232,10 +242,6 @@ impl Replica {
         new
     }
 
-    pub fn begins_sync(&self) -> bool {
-        self.beginning.is_some_and(|b| !b.begin.nothing_dirty)
-    }
-
     pub fn new_session(&mut self) {
         self.window.restart();
         self.streaming = false;
@@ -264,6 +270,7 @@ impl Replica {
         self.landing.is_empty()
             && self.batches.is_empty()
             && self.to_apply.is_empty()
+            && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
     }
@@ -277,7 +284,7 @@ impl Replica {
 
     /// Replay has put everything on the volumes.
     pub fn replayed(&mut self) -> bool {
-        self.to_apply.is_empty() && self.applying.is_empty()
+        self.to_apply.is_empty() && self.saving.is_empty() && self.applying.is_empty()
     }
 
     /// Replay met the end of a sync.
@@ -287,6 +294,29 @@ impl Replica {
 
     pub fn written_wall(&self) -> Wall {
         self.written_wall
+    }
+
+    /// The primary's time of the last record received.
+    pub fn newest_wall(&self) -> Wall {
+        let batched = self.batches.back().and_then(|batch| batch.records.last());
+        let saving = self.saving.back().map(|(record, _)| record);
+        let newest = self.landing.back().or(batched).or(self.to_apply.back()).or(saving);
+        let applying = self.applying.back().map(|a| &a.record);
+        newest.or(applying).map_or(self.written_wall.max(self.applied_wall), |record| record.wall)
+    }
+
+    /// Forgets what was received and not applied; the ranges it was for.
+    pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        let batched = self.batches.drain(..).flat_map(|batch| batch.records);
+        let saving = self.saving.drain(..).map(|(record, _)| record);
+        let applying = self.applying.drain(..).map(|a| a.record);
+        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
+        self.window.forget_held();
+        self.unflushed_bytes = 0;
+        (self.paused, self.sync_end, self.cycle) = (None, None, None);
+        self.unflushed_volumes.clear();
+        changes
     }
 
     /// Records waiting to be applied, in bytes of memory.
@@ -299,12 +329,17 @@ impl Group {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        if matches!(self.state, State::Failed(_)) || !matches!(self.phase, Phase::Running) {
-            // Failed, stopping, or being promoted: the session is about to end.
+        let receives = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if matches!(self.state, State::Failed(_)) || !receives {
+            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
         }
         if self.role() == Role::Primary {
             // Promoted while it was on its way; the peer was told.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();
@@ -504,15 +539,23 @@ impl Group {
 
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, cx: &mut Cx) {
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
-            let Some(record) = self.replica.to_apply.front() else { break };
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            // Nothing new begins.
+            return self.collect_applied(cx);
+        }
+        self.save_ahead(cx);
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
+            let Some((record, ticket)) = self.replica.saving.front() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let record = self.replica.to_apply.pop_front().expect("front was there");
+            let (record, _) = self.replica.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
             self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
@@ -520,6 +563,26 @@ impl Group {
             }
         }
         self.collect_applied(cx);
+    }
+
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    fn save_ahead(&mut self, cx: &mut Cx) {
+        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
+            return;
+        }
+        if self.saver.store.is_short() {
+            return self.pause_apply(cx, Pause::HistoryFull);
+        }
+        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
+            let Some(record) = self.replica.to_apply.pop_front() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket =
+                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            self.replica.saving.push_back((record, ticket));
+        }
+        self.pump_saves(cx);
     }
 
     fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
@@ -553,7 +616,7 @@ impl Group {
         };
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
@@ -581,13 +644,18 @@ impl Group {
     }
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    fn pause_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::replace(&mut self.replica.paused, true) {
-            cx.marks.hit(Mark::ApplyPaused);
-            cx.event(
-                self.id(),
-                Event::Note("a volume has no space; apply waits, the journal keeps what arrives".into()),
-            );
+    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
+        if self.replica.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(self.id(), Event::Note(note.into()));
         }
         self.replica.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
@@ -595,10 +663,14 @@ impl Group {
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::take(&mut self.replica.paused) {
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            return self.retry_write_back(cx);
+        }
+        if self.replica.paused.take().is_none() {
             return;
         }
         self.replica.ack_due = true;
+        self.retry_saves(cx);
         let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
         let again: Vec<Record> = self
             .replica
@@ -646,6 +718,7 @@ impl Group {
         let replica = &mut self.replica;
         let starting = matches!(self.phase, Phase::Starting(_));
         if starting
+            || matches!(self.phase, Phase::RollingBack(_))
             || replica.cycle.is_some()
             || (replica.written == replica.applied && !replica.can_trim())
             || matches!(self.state, State::Failed(_))
@@ -692,6 +765,7 @@ impl Group {
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.drop_rollback_point(None);
             self.forget_bits(cx);
         }
         self.sb.current.journal = cycle.head;
@@ -739,7 +813,8 @@ impl Group {
     /// One acknowledgement per turn, if anything moved.
     pub fn send_due_ack(&mut self, cx: &mut Cx) {
         let replica = &mut self.replica;
-        if !core::mem::take(&mut replica.ack_due) || !replica.streaming {
+        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
+        if !core::mem::take(&mut replica.ack_due) || !says {
             return;
         }
         let Some(link) = cx.peer.link else { return };
@@ -779,6 +854,7 @@ impl Group {
         self.replica.streaming = false;
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
+        self.replica.ack_due = true;
         self.proceed_sync_begin(cx);
     }
 
@@ -790,6 +866,7 @@ impl Group {
             return;
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
+        self.take_rollback_point(cx, &begin);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
@@ -823,13 +900,20 @@ impl Group {
         if self.replica.applied < self.replica.written {
             self.flush_replica(cx);
         }
-        self.replica.is_idle() && self.replica.applied == self.replica.received
+        self.replica.is_idle()
+            && self.saver.is_idle()
+            && self.replica.applied == self.replica.received
+            && !self.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
     pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
+        if self.role() != Role::Secondary || !matches!(self.phase, Phase::Running) {
+            // Promoted meanwhile, or about to be: no confirmations are owed.
+            return Some(());
+        }
         let state = State::from_kind(*state)?;
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));

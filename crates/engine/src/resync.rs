@@ -284,6 +284,7 @@ impl Group {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            dirty_bytes: self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum(),
             cut: 0,
             attempt: self.passes,
         };
@@ -538,7 +539,9 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);

@@ -55,6 +55,10 @@ impl Group {
 
     /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
     pub fn ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if self.stream.is_some_and(|s| !s.open) && self.resync.is_some() {
+            // The sync waits to begin for what the peer cannot apply.
+            return self.peer_paused(cx, ack.paused);
+        }
         let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
         let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
         if !ordered || ack.received > self.last_seq {
@@ -118,17 +122,15 @@ impl Group {
         }
     }
 
-    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
-        match (self.state, paused) {
-            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
-                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
-            }
-            (State::Paused(_), false) => {
-                let back =
-                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
-                self.transition(cx, back, "the secondary has space again");
-            }
-            _ => {}
+    fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
+        if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
+            let back = if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+            self.transition(cx, back, "the secondary has space again");
+        }
+        if let Some(pause) = paused
+            && matches!(self.state, State::Syncing | State::CatchingUp | State::Replicating)
+        {
+            self.transition(cx, State::Paused(pause), pause.words());
         }
     }
 

@@ -59,6 +59,11 @@ impl Window {
         self.held_bytes -= cost_bytes;
     }
 
+    /// Everything held was dropped.
+    pub fn forget_held(&mut self) {
+        self.held_bytes = 0;
+    }
+
     /// What is held, without what may come.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes

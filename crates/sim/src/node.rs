@@ -16,6 +16,9 @@ pub struct Trouble {
     pub apply_errors_until: u64,
     pub read_errors_until: u64,
     pub full_until: u64,
+    /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
+    pub serving_full_until: u64,
+    pub state_full_until: u64,
     pub slow_until: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,

@@ -14,6 +14,7 @@ pub enum Job {
     Flush { store: Store, mark: u64 },
     Read { store: Store, offset: u64, length: u32, crc: Option<u32> },
     ReadMeta { store: Store, offset: u64, length: u32 },
+    ReadSummed { store: Store, offset: u64, length: u32 },
     ReadHash { store: Store, offset: u64, length: u32 },
 }
 
@@ -89,6 +90,14 @@ impl World {
                 let end = (offset as usize + length as usize).min(all.len());
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
             }
+            Job::ReadSummed { store, offset, length } => {
+                if is_volume(&store) && sim.trouble.read_errors_until > now && self.rng.percent(10) {
+                    return Err(IoError::Io);
+                }
+                let data = view(&store, offset, length).to_vec();
+                let (zero, crc) = (data.iter().all(|b| *b == 0), crc32c(&data));
+                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
+            }
             Job::ReadHash { store, offset, length } => Ok(IoDone::Hash(hash(view(&store, offset, length)))),
         }
     }
@@ -98,9 +107,15 @@ impl World {
         let now = self.now;
         let sim = &mut self.nodes[node];
         let Store::Volume(group, _) = store else {
+            if sim.trouble.state_full_until > now {
+                return Some(IoError::NoSpace);
+            }
             return std::mem::take(&mut sim.trouble.fail_next_record).then_some(IoError::Io);
         };
         let serves = sim.serving.contains(&group);
+        if serves && sim.trouble.serving_full_until > now {
+            return Some(IoError::NoSpace);
+        }
         if serves {
             let fails = sim.trouble.write_errors_until > now && self.rng.percent(5);
             return fails.then(|| *self.rng.pick(&[IoError::Io, IoError::NoSpace]));
