@@ -157,6 +157,11 @@ pub enum Why {
         ours: Generation,
         theirs: Generation,
     },
+    /// The peer stands before what it confirmed as applied, and has no dirty regions that say why.
+    PeerWentBack {
+        confirmed: Seq,
+        stands_at: Seq,
+    },
     /// The peer has seen numbers that this node never gave: an old copy of the state directory was restored.
     PeerSawOurFuture,
 }
@@ -196,6 +201,13 @@ impl fmt::Display for Why {
                 f,
                 "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
                  GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
+            ),
+            Why::PeerWentBack { confirmed, stands_at } => write!(
+                f,
+                "the peer stands at sequence {} and had confirmed {} as applied: an old copy of its state directory was \
+                 restored, or its last updates were lost; it may have replayed old writes, so 'farshore sync GROUP --full' \
+                 has to make it whole",
+                stands_at.0, confirmed.0
             ),
             Why::PeerSawOurFuture => write!(
                 f,
@@ -257,6 +269,14 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
         return Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position });
     }
     Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
+}
+
+/// Whether the peer contradicts what it confirmed as applied on this node's present run.
+pub fn went_back(confirmed: Position, theirs: &Identity) -> Option<Decision> {
+    let place = theirs.position;
+    let same_run = (place.generation, place.incarnation) == (confirmed.generation, confirmed.incarnation);
+    (theirs.role == Role::Secondary && same_run && !place.generation.is_blank() && place.seq < confirmed.seq)
+        .then_some(Decision::NeedsFullSync(Why::PeerWentBack { confirmed: confirmed.seq, stands_at: place.seq }))
 }
 
 fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
@@ -365,6 +385,21 @@ mod tests {
         ] {
             assert!(matches!(decide(&promoted, &old, None), Decision::NeedsFullSync(Why::Fork { .. })), "{old:?}");
         }
+    }
+
+    #[test]
+    fn row_a_peer_that_takes_its_word_back_is_made_whole() {
+        let confirmed = at(1, 3, 70);
+        let why = Why::PeerWentBack { confirmed: Seq(70), stands_at: Seq(69) };
+        assert_eq!(went_back(confirmed, &secondary(1, 3, 69)), Some(Decision::NeedsFullSync(why)));
+        assert_eq!(went_back(confirmed, &secondary(1, 3, 70)), None);
+        assert_eq!(
+            went_back(confirmed, &secondary(1, 2, 9)),
+            None,
+            "an earlier run: nothing of this one was confirmed"
+        );
+        assert_eq!(went_back(confirmed, &primary(1, 3, 9)), None, "roles are another row");
+        assert_eq!(went_back(Position::default(), &secondary(1, 3, 69)), None);
     }
 
     #[test]
