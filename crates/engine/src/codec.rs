@@ -57,6 +57,9 @@ impl Reader<'_> {
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
+    pub fn u128(&mut self) -> Option<u128> {
+        self.take().map(u128::from_le_bytes)
+    }
     pub fn generation(&mut self) -> Option<Generation> {
         Some(Generation { number: self.u64()?, tag: self.u64()? })
     }

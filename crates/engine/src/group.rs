@@ -7,21 +7,30 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::activity::Activity;
+use crate::bits::{AfterBits, BitmapWriter};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::limits;
 use crate::link::PeerView;
 use crate::marks::{Mark, Marks};
-use crate::primary::WriteOp;
+use crate::memory::reserve;
+use crate::planted::{Fault, planted};
+use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
 use crate::replica::Replica;
 use crate::resync::{Resync, ResyncRead};
+use crate::rollback::Rollback;
+use crate::saving::{Saver, Ticket};
+use crate::settle::Settling;
+use crate::stall::Stall;
 use crate::start::StartStage;
-use crate::state::{Broken, Mode, State, legal};
+use crate::state::{Broken, Mode, Pause, State, legal};
 use crate::superblock::Superblock;
 use crate::time::{Mono, Now, Timers, Wall};
-use crate::volume::Volume;
-use crate::wire::{GroupHello, Header, Kind};
+use crate::undo::Saved;
+use crate::volume::{FlushWaiter, Volume};
+use crate::wire::{GroupHello, Header, Kind, VolumeRange};
 use crate::{
     Bytes, Command, CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings, Store,
 };
@@ -31,6 +40,9 @@ use crate::{
 pub(crate) enum TimerKey {
     Group(GroupId, GroupTimer),
     Link(NodeId, LinkTimer),
+    /// A group has been starting, or syncing, for longer than its turn: the next may begin.
+    Starts,
+    Syncs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,10 +53,14 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
+    /// A sync may have come to a stand.
+    Stall,
     CatchUp,
     ApplyFlush,
     ApplyRetry,
     Drain,
+    TidyBits,
+    StartAlone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +78,12 @@ pub(crate) struct Cx<'a> {
     /// Report every admission (the simulator's judges want it, the data path does not).
     pub trace: bool,
     pub peer: PeerView,
+    /// What the node's pool lets this group hold in memory, all in all.
+    pub allowance: u64,
+    /// A place for a sync is free for this group.
+    pub may_sync: bool,
+    /// Bytes of control frames handed to the link meanwhile.
+    pub handed_bytes: u64,
 }
 
 /// An operation under way; its slot is in the token.
@@ -71,11 +93,20 @@ pub(crate) enum Op {
     Resync(ResyncRead),
     LocalFlush(VolumeId),
     Superblock,
-    Bitmap,
+    BitmapCell { index: usize, words: Vec<u64> },
+    ActivityCell,
+    PullRead(VolumeRange),
+    PullWrite { bytes: u64 },
+    PullFlush,
     JournalBatch { ordinal: u64 },
     Apply { seq: Seq },
     ReplicaFlush,
     StartRead,
+    SaveRead { piece: Ticket },
+    SaveBatch { last_piece: Ticket },
+    RestoreRead(Saved),
+    RestoreWrite(Saved),
+    RestoreFlush,
 }
 
 /// Operations by slot; a slot is reused only after its operation is gone.
@@ -129,6 +160,20 @@ impl Slots {
         self.ops.iter().any(|op| matches!(op, Some(Op::Apply { seq: s }) if *s == seq))
     }
 
+    /// Something of the undo store is in flight.
+    pub fn saves(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(Op::SaveRead { .. } | Op::SaveBatch { .. })))
+    }
+
+    /// Something of the receiving side is in flight.
+    pub fn replica_busy(&self) -> bool {
+        let busy = |op: &Op| {
+            matches!(op, Op::JournalBatch { .. } | Op::Apply { .. } | Op::ReplicaFlush | Op::Superblock | Op::StartRead)
+                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
+        };
+        self.saves() || self.ops.iter().flatten().any(busy)
+    }
+
     pub fn writes(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
     }
@@ -138,11 +183,41 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) enum AfterSuper {
     Ready,
-    SyncReady { number: u64 },
-    Applied { upto: Seq, wall: Wall },
-    Promoted { id: CommandId, text: String, warn: bool },
-    Demoted { id: CommandId, text: String, warn: bool },
-    Answer { id: CommandId, text: String },
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        text: String,
+    },
+    /// The rollback point is given up.
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
+    RollingBack,
+    RollbackGivenUp,
+    FlushRecorded {
+        volume: VolumeId,
+        through: Seq,
+        waiters: Vec<FlushWaiter>,
+    },
+    NewGeneration,
+    Settled,
+    ServedInDoubt,
     Stopped,
 }
 
@@ -169,12 +244,16 @@ pub(crate) enum Phase {
         force: bool,
         entropy: u64,
     },
+    /// Back to the rollback point.
+    RollingBack(Rollback),
     /// A new role is being recorded; nothing is accepted meanwhile.
     Recording,
     /// The peer gets until the deadline to have everything; what it lacks then stays marked.
     Stopping {
         deadline: Mono,
     },
+    /// The dirty regions, then the clean stop are being recorded.
+    StopRecording,
     Stopped,
 }
 
@@ -185,6 +264,8 @@ pub(crate) struct Stream {
     pub open: bool,
     pub granted_bytes: u64,
     pub sent_bytes: u64,
+    /// How often the peer's grant went back on this stream.
+    pub recalls: u64,
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
@@ -214,12 +295,16 @@ pub(crate) struct Group {
     pub reason: String,
     pub sb: SuperWriter,
     pub volumes: Vec<Volume>,
+    pub bitmap: BitmapWriter,
+    pub activity: Activity,
     pub slots: Slots,
     // The primary's half.
     pub last_seq: Seq,
     pub last_wall: Wall,
     pub queue: Queue,
     pub stream: Option<Stream>,
+    /// The peer's journal waits for a flush here: it is told when there is one.
+    pub peer_wants_flush: bool,
     /// The number before the stream's first.
     pub stream_began: Seq,
     pub resync: Option<Resync>,
@@ -227,6 +312,17 @@ pub(crate) struct Group {
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
     pub repair_due: bool,
+    /// Not served yet: what the peer confirmed of the run before may be missing here.
+    pub withheld: bool,
+    pub withheld_since: Mono,
+    /// How far this session's settling has come.
+    pub settling: Settling,
+    /// A full sync begins when the settling is on record.
+    pub full_sync_due: bool,
+    /// For tags of generations that begin without a promotion.
+    pub entropy: u64,
+    /// A new generation is being recorded; writes wait for it.
+    pub generation_due: bool,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Writes waiting for the peer, in write order.
@@ -237,10 +333,14 @@ pub(crate) struct Group {
     pub reserved_bytes: u64,
     pub reserved_items: u64,
     pub hold_until: Option<Mono>,
-    pub no_autosync_before: Mono,
+    pub stall: Stall,
     pub applied_wall: Wall,
     // The secondary's half.
     pub replica: Replica,
+    /// Either half's: what is overwritten since the newest mark.
+    pub saver: Saver,
+    /// Why the rollback point cannot be gone back to.
+    pub undo_damaged: Option<String>,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -249,6 +349,16 @@ pub(crate) struct Group {
     /// The peer's hello came while this node was starting.
     pub early_hello: Option<GroupHello>,
     pub counters: Counters,
+    /// What the node's pool was told last that this group holds.
+    pub counted_bytes: u64,
+    /// What the pool lets it hold however short memory is.
+    pub reserve_bytes: u64,
+    /// The pool kept it from something just now; it waits in line for memory.
+    pub wants_memory: bool,
+    pub waits_for_memory: bool,
+    /// It would sync if this node had a place for it; in full, as the operator asked.
+    pub wants_turn: bool,
+    pub wanted_full: bool,
 }
 
 impl Group {
@@ -261,29 +371,46 @@ impl Group {
             reason: String::new(),
             sb: SuperWriter::default(),
             volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
+            bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
+            activity: Activity::new(config.activity),
             slots: Slots::default(),
             last_seq: Seq::NONE,
             last_wall: Wall(0),
             queue: Queue::default(),
             stream: None,
+            peer_wants_flush: false,
             stream_began: Seq::NONE,
             resync: None,
             passes: 0,
             repair_due: false,
+            withheld: false,
+            withheld_since: Mono(0),
+            settling: Settling::NotYet,
+            full_sync_due: false,
+            entropy: 0,
+            generation_due: false,
             stop_wanted: false,
             waiting_ack: VecDeque::new(),
             blocked: VecDeque::new(),
             reserved_bytes: 0,
             reserved_items: 0,
             hold_until: None,
-            no_autosync_before: Mono(0),
+            stall: Stall::default(),
             applied_wall: Wall(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),
+            saver: Saver::new(config.history_bytes),
+            undo_damaged: None,
             primary_says: None,
             hello: None,
             unfit: None,
             early_hello: None,
             counters: Counters::default(),
+            counted_bytes: 0,
+            reserve_bytes: reserve(config.window_bytes),
+            wants_memory: false,
+            waits_for_memory: false,
+            wants_turn: false,
+            wanted_full: false,
             config,
         }
     }
@@ -298,11 +425,17 @@ impl Group {
 
     /// Requests are accepted.
     pub fn serves(&self) -> bool {
-        self.role() == Role::Primary && matches!(self.phase, Phase::Running)
+        self.role() == Role::Primary && matches!(self.phase, Phase::Running) && !self.withheld
     }
 
     pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
         &mut self.volumes[usize::from(id.0)]
+    }
+
+    /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
+    pub fn held_bytes(&self) -> u64 {
+        let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
+        self.queue.bytes() + self.reserved_bytes + lease
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -326,11 +459,20 @@ impl Group {
         match self.slots.take(slot) {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
             Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
-            Some(Op::Bitmap) => self.bitmap_done(cx, result.is_ok()),
+            Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
+            Some(Op::PullRead(range)) => self.pull_read(cx, range, result),
+            Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
+            Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
+            Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),
             Some(Op::JournalBatch { ordinal }) => self.batch_done(cx, ordinal, result.is_ok()),
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
+            Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
+            Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
+            Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
+            Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
             Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
         }
     }
@@ -361,6 +503,11 @@ impl Group {
         }
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
+        if broken == Broken::VolumeFlush && self.role() == Role::Primary {
+            // What the caches held may be lost, as after a power loss: the next start treats it so.
+            self.sb.current.boot = 0;
+            self.save(cx, None);
+        }
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
             cx.send_control(link, Kind::GroupState, self.id(), hello.encode());
@@ -375,6 +522,9 @@ impl Group {
             // An update in flight carries the older content: this one lands with the next.
             self.sb.after.push((self.sb.current.update + 1, then));
         }
+        if planted(Fault::RecordNotAwaited) && !self.sb.after.is_empty() {
+            return self.record_late(cx);
+        }
         if self.sb.in_flight {
             self.sb.dirty = true;
         } else {
@@ -382,7 +532,24 @@ impl Group {
         }
     }
 
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.sb.after.push((self.sb.current.update + 1, then));
+    }
+
+    /// Goes on first and records afterwards.
+    fn record_late(&mut self, cx: &mut Cx) {
+        let then = core::mem::take(&mut self.sb.after);
+        if !core::mem::replace(&mut self.sb.in_flight, true) {
+            self.write_superblock(cx);
+        } else {
+            self.sb.dirty = true;
+        }
+        then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
+    }
+
     fn write_superblock(&mut self, cx: &mut Cx) {
+        self.note_rollback_point();
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
@@ -400,7 +567,8 @@ impl Group {
     fn super_done(&mut self, cx: &mut Cx, ok: bool) {
         self.sb.in_flight = false;
         if !ok {
-            return self.fail(cx, Broken::Superblock);
+            self.fail(cx, Broken::Superblock);
+            return self.after_super_failed(cx);
         }
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
@@ -422,8 +590,30 @@ impl Group {
             AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
+            AfterSuper::RollingBack => self.write_back(cx),
+            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
+            AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
+            AfterSuper::NewGeneration => self.generation_recorded(cx),
+            AfterSuper::Settled => self.settled_recorded(cx),
+            AfterSuper::ServedInDoubt => self.open_exports(cx),
             AfterSuper::Stopped => {
                 self.phase = Phase::Stopped;
+            }
+        }
+    }
+
+    /// The superblock could not be written: whoever waits for it is told.
+    fn after_super_failed(&mut self, cx: &mut Cx) {
+        for (_, then) in core::mem::take(&mut self.sb.after) {
+            match then {
+                AfterSuper::FlushRecorded { waiters, .. } => {
+                    waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+                }
+                AfterSuper::Answer { id, .. } | AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    cx.refuse(id, Broken::Superblock.words())
+                }
+                _ => {}
             }
         }
     }
@@ -448,9 +638,11 @@ impl Group {
     pub fn make_hello(&self) -> GroupHello {
         GroupHello {
             identity: self.identity(),
-            granted_bytes: self.replica.granted_bytes(),
+            granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
+            features: 0,
+            required: 0,
             volume_bytes: self.config.volumes.iter().map(|v| v.size_bytes).collect(),
         }
     }
@@ -461,7 +653,8 @@ impl Group {
         self.unfit = None;
         self.early_hello = None;
         self.primary_says = None;
-        self.no_autosync_before = cx.now.mono;
+        self.settling = Settling::NotYet;
+        self.stall.link_up(cx.now.mono);
         if matches!(self.phase, Phase::Starting(_)) {
             return;
         }
@@ -481,6 +674,8 @@ impl Group {
         self.unfit = None;
         self.early_hello = None;
         self.primary_says = None;
+        self.settling = Settling::NotYet;
+        self.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
             Role::Secondary => self.replica.lost_session(),
@@ -504,19 +699,22 @@ impl Group {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
             Kind::SyncReady => {
-                self.peer_sync_ready(&header);
+                self.peer_sync_ready(cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),
+            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
             Kind::ProbeResult => {
                 self.probe_result(cx, &header);
                 Some(())
             }
             Kind::SyncBegin => crate::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
-            Kind::Tick => self.primary_tick(&header, control),
+            Kind::Tick => self.primary_tick(cx, &header, control),
             Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
                 self.receive(cx, &header, payload);
                 Some(())
+            }
+            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => {
+                self.settling_frame(cx, &header, &payload)
             }
             Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
         };
@@ -536,7 +734,15 @@ impl Group {
     // ---- commands --------------------------------------------------------------------------------------------------
 
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
-        if !matches!(self.phase, Phase::Running) {
+        if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
+            // Nothing is admitted now: they count from the next write on.
+            self.settings = *settings;
+            return cx.answer(id, CommandResult::Done(String::new()));
+        }
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
+        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
+        if !matches!(self.phase, Phase::Running) && !way_out {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
         }
         if let State::Failed(broken) = self.state {
@@ -548,6 +754,7 @@ impl Group {
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.demote(cx, id),
             Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
         }
     }
 
@@ -558,6 +765,7 @@ impl Group {
         }
         if self.role() == Role::Primary {
             self.release_blocked(cx);
+            self.start_alone(cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }
@@ -589,6 +797,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         self.sb.current.held_in_logging = true;
+        self.wanted_full = false;
         self.fall_to_logging(cx, "the operator asked for logging");
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }
@@ -596,9 +805,11 @@ impl Group {
     /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
         match self.phase {
-            Phase::Stopping { .. } | Phase::Stopped => {}
+            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
-            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
+            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
+                self.stop_wanted = true;
+            }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
@@ -614,19 +825,30 @@ impl Group {
         match self.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::RollingBack(_) => self.proceed_rollback(cx),
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
-            Phase::Running => self.proceed_sync_begin(cx),
-            Phase::Starting(_) | Phase::Recording | Phase::Stopped => {}
+            Phase::Running => {
+                self.proceed_sync_begin(cx);
+                self.answer_tail(cx);
+            }
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
     }
 
     fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.sb.in_flight || self.slots.bitmap_in_flight() {
+        if self.sb.in_flight {
             return;
         }
         if matches!(self.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
             self.phase = Phase::Stopped;
             return;
         }
@@ -635,18 +857,8 @@ impl Group {
             Role::Secondary => self.replica_at_rest(cx),
         };
         if drained {
-            let maps: Vec<_> = self.volumes.iter().map(|v| &v.dirty).collect();
-            let generation = self.sb.current.identity.generation;
-            let image = crate::bitmap::encode_bitmaps(self.config.tag, self.config.peer, generation, &maps);
-            let token = self.start_op(Op::Bitmap);
-            cx.out.push_back(Output::Write {
-                token,
-                store: Store::Bitmap(self.id()),
-                offset: 0,
-                parts: alloc::vec![Bytes::Meta(image)],
-                durable: true,
-                waits_for_peer: false,
-            });
+            self.phase = Phase::StopRecording;
+            self.save_bits(cx, AfterBits::Stopped);
         }
     }
 
@@ -655,10 +867,22 @@ impl Group {
         self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
     }
 
-    fn bitmap_done(&mut self, cx: &mut Cx, ok: bool) {
-        self.sb.current.clean = ok;
-        self.sb.current.identity = self.identity();
-        self.save(cx, Some(AfterSuper::Stopped));
+    /// The dirty regions are durable.
+    pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        match then {
+            AfterBits::Started => self.bits_started(cx),
+            AfterBits::Stopped => {
+                self.sb.current.clean = true;
+                self.sb.current.identity = self.identity();
+                self.save(cx, Some(AfterSuper::Stopped));
+            }
+            AfterBits::Demote { id } => self.record_demotion(cx, id),
+            AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
+            AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::Rollback => self.record_rollback(cx),
+            AfterBits::Joined => self.bits_joined(cx),
+            AfterBits::Pull => self.begin_pull(cx),
+        }
     }
 
     // ---- timers ----------------------------------------------------------------------------------------------------
@@ -670,10 +894,13 @@ impl Group {
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::Stall => self.check_stall(cx),
             GroupTimer::CatchUp => self.catch_up(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
+            GroupTimer::TidyBits => self.tidy_bits(cx),
+            GroupTimer::StartAlone => self.start_alone(cx),
         }
     }
 
@@ -691,6 +918,9 @@ impl Group {
 
     /// What must hold after every input.
     pub fn check_invariants(&self) {
+        if cfg!(feature = "planted") {
+            return;
+        }
         assert_eq!(self.stream.is_some(), self.state.streams(), "a stream exists exactly in the states that stream");
         assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
         assert!(self.role() == Role::Primary || self.stream.is_none(), "a secondary sends nothing");
@@ -701,12 +931,6 @@ impl Group {
         if self.state == State::Replicating {
             assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
         }
-    }
-}
-
-impl Slots {
-    fn bitmap_in_flight(&self) -> bool {
-        self.ops.iter().any(|op| matches!(op, Some(Op::Bitmap)))
     }
 }
 
@@ -728,6 +952,7 @@ impl Cx<'_> {
     }
 
     pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        self.handed_bytes += frame_bytes(&payload);
         self.out.push_back(Output::Send { link, header, payload });
     }
 

@@ -14,8 +14,8 @@ use crate::superblock::JournalHead;
 use crate::time::Wall;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FSHBATCH");
-/// Format versions: 1, the first.
-pub const VERSION: u16 = 1;
+/// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.
+pub const VERSION: u16 = 2;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
 const FIXED_BYTES: usize = 128;
@@ -41,6 +41,8 @@ pub struct Entry {
     pub seq: Seq,
     pub kind: RecordKind,
     pub no_hole: bool,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
@@ -64,6 +66,8 @@ pub struct Index {
     pub origin: NodeId,
     pub generation: Generation,
     pub incarnation: Incarnation,
+    /// The cut whose numbers these are; 0: the stream of writes.
+    pub cut: u64,
     pub bytes: u32,
     pub entries: Vec<Entry>,
 }
@@ -83,6 +87,8 @@ impl Index {
         w.generation(self.generation);
         w.u64(self.incarnation.0);
         w.u16(self.origin.0);
+        w.pad_to(80);
+        w.u64(self.cut);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -94,7 +100,7 @@ impl Index {
             w.u32(e.payload_crc);
             w.u16(e.volume.0);
             w.u8(e.kind as u8);
-            w.u8(u8::from(e.no_hole));
+            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
         }
         w.pad_to(INDEX_BYTES - 4);
         let crc = crc32c::crc32c(&w.0);
@@ -128,6 +134,7 @@ impl Index {
             generation: r.generation()?,
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
+            cut: Reader(&block[80..]).u64()?,
             entries: Vec::with_capacity(count),
         };
         let mut r = Reader(&block[FIXED_BYTES..]);
@@ -135,6 +142,14 @@ impl Index {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
         Some(index)
+    }
+
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        let (content, stored) = block.split_at_checked(INDEX_BYTES - 4)?;
+        let mut r = Reader(content);
+        let marked = r.u64()? == MAGIC && Reader(stored).u32()? == crc32c::crc32c(content);
+        r.u16().filter(|version| marked && *version != VERSION)
     }
 
     /// The last record's number.
@@ -154,15 +169,18 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
         4 => RecordKind::SyncEnd,
         _ => return None,
     };
-    let no_hole = r.u8()? != 0;
+    let bits = r.u8()?;
+    let (no_hole, resync) = (bits & 1 != 0, bits & 2 != 0);
     let end = payload_at.checked_add(payload_bytes)?;
     let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
-    let agrees = (kind == RecordKind::Data) == (payload_bytes > 0)
+    let agrees = bits <= 3
+        && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
     (fits && agrees).then_some(Entry {
         seq,
         kind,
         no_hole,
+        resync,
         volume,
         offset,
         length,
@@ -175,10 +193,10 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
 
 /// A batch that replay may still need.
 #[derive(Clone, Copy, Debug)]
-struct Live {
-    offset: u64,
-    ordinal: u64,
-    last: Seq,
+pub(crate) struct LiveBatch {
+    pub offset: u64,
+    pub ordinal: u64,
+    pub last: Seq,
 }
 
 /// Where batches go.
@@ -187,13 +205,18 @@ pub(crate) struct Ring {
     bytes: u64,
     tail: u64,
     next_ordinal: u64,
-    live: VecDeque<Live>,
+    live: VecDeque<LiveBatch>,
 }
 
 impl Ring {
     /// An empty ring that goes on at `head`.
     pub fn new(bytes: u64, head: JournalHead) -> Ring {
         Ring { bytes, tail: head.offset, next_ordinal: head.ordinal, live: VecDeque::new() }
+    }
+
+    /// A ring that goes on at `next` behind batches that are still needed.
+    pub fn with(bytes: u64, next: JournalHead, live: Vec<LiveBatch>) -> Ring {
+        Ring { live: live.into(), ..Ring::new(bytes, next) }
     }
 
     /// Room for a batch of `bytes`: its offset and ordinal; `None` until older batches are trimmed.
@@ -227,7 +250,7 @@ impl Ring {
         };
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        self.live.push_back(Live { offset, ordinal, last });
+        self.live.push_back(LiveBatch { offset, ordinal, last });
         self.tail = offset + bytes;
         Some((offset, ordinal))
     }
@@ -241,10 +264,24 @@ impl Ring {
     }
 
     /// A superblock with this head is durable: what lies before is free.
-    pub fn trim(&mut self, head: JournalHead) {
+    /// The last number that is gone with it, if anything is.
+    pub fn trim(&mut self, head: JournalHead) -> Option<Seq> {
+        let mut gone = None;
         while self.live.front().is_some_and(|b| b.ordinal < head.ordinal) {
-            self.live.pop_front();
+            gone = self.live.pop_front().map(|b| b.last);
         }
+        gone
+    }
+
+    /// Batches that end at or before this number take up space.
+    pub fn has_before(&self, seq: Seq) -> bool {
+        self.live.front().is_some_and(|b| b.last <= seq)
+    }
+
+    pub fn is_half_full(&self) -> bool {
+        let Some(head) = self.live.front() else { return false };
+        let used = if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail };
+        used >= self.bytes / 2
     }
 
     pub fn bytes(&self) -> u64 {
@@ -266,12 +303,14 @@ mod tests {
             origin: NodeId(3),
             generation: Generation { number: 1, tag: 5 },
             incarnation: Incarnation(4),
+            cut: 9,
             bytes: 12288,
             entries: vec![
                 Entry {
                     seq: Seq(7),
                     kind: RecordKind::Data,
                     no_hole: false,
+                    resync: false,
                     volume: VolumeId(1),
                     offset: 512,
                     length: 8192,
@@ -283,7 +322,8 @@ mod tests {
                 Entry {
                     seq: Seq(8),
                     kind: RecordKind::Void,
-                    no_hole: false,
+                    no_hole: true,
+                    resync: true,
                     volume: VolumeId(0),
                     offset: 0,
                     length: 0,
@@ -305,6 +345,17 @@ mod tests {
             bad[at] ^= 0x40;
             assert_eq!(Index::decode(&bad), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut image = sample().encode();
+        assert_eq!(Index::other_version(&image), None);
+        image[8] = 9;
+        assert_eq!((Index::decode(&image), Index::other_version(&image)), (None, None), "damaged");
+        let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
+        image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Index::other_version(&image), Some(9));
     }
 
     #[test]

@@ -14,8 +14,12 @@
 
 extern crate alloc;
 
-mod bitmap;
+pub mod activity;
+pub mod bitmap;
+mod bits;
+pub mod cell;
 mod codec;
+mod gate;
 mod group;
 pub mod identity;
 mod ids;
@@ -23,20 +27,29 @@ pub mod journal;
 pub mod limits;
 mod link;
 pub mod marks;
+mod memory;
 mod node;
+pub mod planted;
 mod primary;
 mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod rollback;
+mod saving;
+mod settle;
+mod stall;
 mod start;
 pub mod state;
 pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+mod turns;
+pub mod undo;
 mod volume;
 mod waits;
+mod window;
 pub mod wire;
 
 use alloc::string::String;
@@ -45,9 +58,8 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::time::Duration;
 
-pub use bitmap::{
-    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
-};
+pub use activity::file_bytes as activity_file_bytes;
+pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};
@@ -96,9 +108,13 @@ pub enum Bytes {
 pub enum Store {
     Volume(GroupId, VolumeId),
     Journal(GroupId),
-    /// Two blocks of [`limits::META_BLOCK_BYTES`].
+    /// One [`cell`].
     Superblock(GroupId),
     Bitmap(GroupId),
+    /// Which extents were written lately.
+    Activity(GroupId),
+    /// What was overwritten since the rollback point, or before a cut could ship it.
+    Undo(GroupId),
 }
 
 /// What a volume looks like to the engine.
@@ -120,6 +136,17 @@ pub struct Settings {
     pub autosync: bool,
     pub queue_bytes: u64,
     pub queue_items: u64,
+    pub start_alone: StartAlone,
+}
+
+/// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
+/// are lost here (rule 24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAlone {
+    /// Serve at once: what only the peer has is asked about when it comes back.
+    Serve,
+    /// Serve after this long.
+    Wait(Duration),
 }
 
 impl Default for Settings {
@@ -131,6 +158,7 @@ impl Default for Settings {
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
+            start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
         }
     }
 }
@@ -148,6 +176,23 @@ pub struct GroupConfig {
     pub settings: Settings,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    pub activity: ActivityConfig,
+    /// Size of the undo store.
+    pub history_bytes: u64,
+}
+
+/// The shape of the activity log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivityConfig {
+    /// A power of two, a multiple of a region.
+    pub extent_bytes: u64,
+    pub extents: u32,
+}
+
+impl Default for ActivityConfig {
+    fn default() -> Self {
+        ActivityConfig { extent_bytes: limits::EXTENT_BYTES, extents: limits::EXTENTS_DEFAULT }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -155,6 +200,10 @@ pub struct NodeConfig {
     pub node: NodeId,
     pub groups: Vec<GroupConfig>,
     pub link_timeout: Duration,
+    /// What all groups together may hold in memory (rule 22).
+    pub memory_bytes: u64,
+    /// Groups that sync at once as primaries (rule 17).
+    pub syncs_at_once: usize,
 }
 
 /// A request of a front end, already checked against the volume's size and block.
@@ -183,6 +232,8 @@ pub enum IoDone {
     Payload { buf: Buf, zero: bool },
     /// A read of metadata.
     Meta(Vec<u8>),
+    /// A read of payload with its CRC-32C; `zero` when all its bytes are zero.
+    Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
 }
@@ -200,6 +251,10 @@ pub enum Command {
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    DropRollbackPoint {
+        name: String,
     },
 }
 
@@ -222,9 +277,11 @@ pub enum FramePayload {
 /// Everything that can happen to a node.
 #[derive(Debug)]
 pub enum Input {
-    /// Read the stores and take up the groups. `entropy` seeds new generations' tags.
+    /// Read the stores and take up the groups. `entropy` seeds new generations' tags; `boot` names the machine's boot: after
+    /// another one what was not flushed may be lost.
     Start {
         entropy: u64,
+        boot: u128,
     },
     Request {
         group: GroupId,
@@ -304,6 +361,13 @@ pub enum Output {
         offset: u64,
         length: u32,
         crc: Option<u32>,
+    },
+    /// Read payload and sum it up: [`IoDone::Summed`].
+    ReadSummed {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
     },
     /// Read metadata into the engine.
     ReadMeta {
@@ -388,6 +452,19 @@ pub enum Event {
         to: Position,
         records: u64,
     },
+    /// An unclean start: these many extents were being written and may differ.
+    HotExtents {
+        extents: u64,
+        extent_bytes: u64,
+    },
+    /// What this primary had lost with its power was fetched from its peer.
+    Pulled {
+        bytes: u64,
+    },
+    /// Writes that the peer does not see in order begin a generation of their own.
+    WritesAlone {
+        generation: Generation,
+    },
     Decided {
         decision: identity::Decision,
     },
@@ -410,6 +487,15 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// A sync to this secondary begins: the image that is on its volumes now can be gone back to.
+    RollbackPoint {
+        name: String,
+        at: Position,
+    },
+    /// The volumes hold the image of the rollback point again.
+    RolledBack {
+        to: Position,
     },
     Demoted,
     Note(String),

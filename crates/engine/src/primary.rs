@@ -6,18 +6,21 @@
 //! ```
 
 use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::activity::Pins;
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Stream, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
-use crate::volume::{Conflict, FlushWaiter};
-use crate::wire::{Header, Kind, flags};
+use crate::volume::{Conflict, FlushWaiter, Who};
+use crate::wire::{HEADER_BYTES, Header, Kind, flags};
 use crate::{Buf, Bytes, Event, IoError, Output, SendPayload, Slice, Store};
 
 /// What the writer waits for at the peer.
@@ -62,6 +65,8 @@ pub(crate) struct WriteOp {
     pub remote_done: bool,
     /// The writer has its answer (early, under policy `strict`).
     pub answered: bool,
+    /// Its places in the activity log.
+    pub pins: Pins,
 }
 
 impl WriteOp {
@@ -100,6 +105,7 @@ impl WriteOp {
             failed: None,
             remote_done: true,
             answered: false,
+            pins: Pins::default(),
         }
     }
 
@@ -132,11 +138,15 @@ impl Group {
     }
 
     fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
-        if !self.state.streams() || (self.queue.is_empty() && self.reserved_items == 0) {
+        let lone = self.queue.is_empty() && self.reserved_items == 0;
+        if !self.state.streams() || lone || planted(Fault::QueueLimitIgnored) {
             return true;
         }
         let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
+        let memory = self.held_bytes() + bytes <= cx.allowance;
+        self.wants_memory |= !memory;
+        memory
+            && self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
             && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
     }
 
@@ -144,18 +154,29 @@ impl Group {
         let op = self.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match self.volume(volume).conflict(offset, length) {
-            None => self.admit_write(cx, slot),
+            None => self.take_range(cx, slot),
             Some(conflict) => {
                 cx.marks.hit(match conflict {
                     Conflict::Write => Mark::OverlapWaited,
                     Conflict::Resync => Mark::WriteWaitedForResync,
                 });
-                let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
-                self.reserved_bytes += bytes;
-                self.reserved_items += items;
+                self.reserve(slot);
                 self.volume(volume).wait_for_range(slot, offset, length, true);
             }
         }
+    }
+
+    /// Room is promised to a write that waits for something else.
+    pub fn reserve(&mut self, slot: u32) {
+        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.reserved_bytes += bytes;
+        self.reserved_items += items;
+    }
+
+    pub fn unreserve(&mut self, slot: u32) {
+        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.reserved_bytes -= bytes;
+        self.reserved_items -= items;
     }
 
     /// Lets blocked writers in while there is room.
@@ -165,6 +186,9 @@ impl Group {
                 return;
             }
             self.blocked.pop_front();
+            if planted(Fault::WaiterForgotten) {
+                continue;
+            }
             let waited = cx.now.mono.since(self.slots.write(slot).since);
             self.counters.blocked_ns += waited.as_nanos() as u64;
             self.reserve_and_go(cx, slot);
@@ -176,11 +200,9 @@ impl Group {
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, cx: &mut Cx, volume: VolumeId) {
         while let Some(slot) = self.volume(volume).next_free_waiter() {
-            if let Some(Op::Write(op)) = self.slots.get(slot) {
-                let (bytes, items) = op.cost_bytes(limits::PART_BYTES_MIN);
-                self.reserved_bytes -= bytes;
-                self.reserved_items -= items;
-                self.admit_write(cx, slot);
+            if matches!(self.slots.get(slot), Some(Op::Write(_))) {
+                self.unreserve(slot);
+                self.take_range(cx, slot);
             } else {
                 self.admit_resync_read(cx, slot);
             }
@@ -189,7 +211,8 @@ impl Group {
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
     pub fn stamp(&mut self, cx: &Cx) -> Wall {
-        self.last_wall = Wall(cx.now.wall.0.max(self.last_wall.0 + 1));
+        let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.last_wall.0 + 1 };
+        self.last_wall = Wall(cx.now.wall.0.max(floor));
         self.last_wall
     }
 
@@ -203,7 +226,7 @@ impl Group {
         }
     }
 
-    fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+    pub fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
         let wall = self.stamp(cx);
         let level = self.write_level();
         let streamed = self.stream.is_some();
@@ -221,7 +244,8 @@ impl Group {
         let last = self.last_seq;
         let volume = self.volume(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
-        volume.occupy(slot, op.offset, op.length, first, true);
+        volume.keep(op.offset, op.length, last, streamed);
+        volume.number(slot, first);
         let stored = self.slots.write(slot);
         (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
         if level > Level::Local {
@@ -268,7 +292,7 @@ impl Group {
     fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
         let token = Token::new(self.id(), slot);
         let store = Store::Volume(self.id(), op.volume);
-        let durable = op.fua || level == Level::Durable;
+        let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
         cx.out.push_back(match &op.what {
             What::Data(buf) => Output::Write {
                 token,
@@ -290,8 +314,11 @@ impl Group {
         let op = self.slots.write(slot).clone();
         let volume = self.volume(op.volume);
         volume.release(slot);
+        self.activity.unpin(&op.pins);
+        let record = self.flush_record_due(op.volume);
+        let volume = self.volume(op.volume);
         // What a flush under way covers is not durable before that flush ends.
-        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some();
+        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some() || record > Seq::NONE;
         let durable = op.fua || op.level == Level::Durable;
         match result {
             Ok(()) => {
@@ -301,7 +328,7 @@ impl Group {
                 let flush_too = op.fua && others_unflushed;
                 self.slots.write(slot).local = if flush_too { Local::Flushing } else { Local::Done };
                 if flush_too {
-                    self.want_flush(cx, op.volume, FlushWaiter::Write(slot));
+                    self.want_flush(cx, op.volume, Who::Write(slot));
                 }
             }
             Err(error) => self.local_write_failed(cx, slot, &op, error),
@@ -309,15 +336,20 @@ impl Group {
         self.wake_range_waiters(cx, op.volume);
         self.finish(cx, slot);
         self.want_flush_for_bits(cx, op.volume);
+        if !self.activity.cold.is_empty() {
+            self.pump_activity(cx);
+        }
     }
 
     /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
     fn local_write_failed(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
         cx.marks.hit(Mark::LocalWriteFailed);
-        self.volume(op.volume).mark_uncovered(op.offset, op.length);
+        if !planted(Fault::FailedWriteClears) {
+            self.volume(op.volume).mark_uncovered(op.offset, op.length);
+        }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() {
+        while seq <= op.last && self.stream.is_some() && !planted(Fault::VoidKeepsData) {
             self.queue.void(seq);
             seq = seq.next();
         }
@@ -325,7 +357,7 @@ impl Group {
         stored.local = Local::Done;
         stored.failed = Some(error);
         cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
-        self.repair_due = true;
+        self.repair_due = !planted(Fault::RepairForgotten);
         self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 
@@ -350,17 +382,29 @@ impl Group {
     /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
     /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
     pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId) {
-        self.want_flush(cx, volume, FlushWaiter::Request(id));
+        if planted(Fault::FlushSkipped) {
+            return cx.reply(id, Ok(()));
+        }
+        self.want_flush(cx, volume, Who::Request(id));
     }
 
-    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, waiter: FlushWaiter) {
+    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: Who) {
+        let record = if matches!(who, Who::Engine) { Seq::NONE } else { self.flush_record_due(id) };
         let volume = self.volume(id);
+        let waiter = FlushWaiter { who, record };
         if volume.flushing.is_some() {
             // The one under way may have begun before the waiter's writes were complete.
             return volume.flush_next.push(waiter);
         }
         volume.flush_now.push(waiter);
         self.begin_flush(cx, id);
+    }
+
+    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
+    /// every acknowledged write: a pull brings it back, and nothing is due.
+    fn flush_record_due(&self, id: VolumeId) -> Seq {
+        let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
+        if both_have_it { Seq::NONE } else { self.volumes[usize::from(id.0)].record_due() }
     }
 
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
@@ -373,17 +417,23 @@ impl Group {
     }
 
     pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) {
+        let ok = ok || planted(Fault::FailedFlushIgnored);
         let volume = self.volume(id);
         let through = volume.flushing.take().expect("one flush at a time");
-        let waiters = core::mem::take(&mut volume.flush_now);
+        let mut waiters = core::mem::take(&mut volume.flush_now);
         volume.flush_now = core::mem::take(&mut volume.flush_next);
         if ok {
             volume.flushed = volume.flushed.max(through);
+            // An older write was still in flight: the flush point is not past the overwrite yet.
+            let early = waiters.extract_if(.., |waiter| waiter.record > through).collect::<Vec<_>>();
+            volume.flush_now.extend(early);
         } else {
             volume.latched = true;
             cx.marks.hit(Mark::FlushFailedLatched);
         }
-        for waiter in waiters {
+        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.volumes[usize::from(id.0)].recorded;
+        let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| ok && unrecorded(waiter));
+        for waiter in plain {
             self.flush_answer(cx, waiter, ok);
         }
         if !ok {
@@ -391,18 +441,40 @@ impl Group {
             later.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
             return self.fail(cx, Broken::VolumeFlush);
         }
+        if !recorded.is_empty() {
+            self.record_flush(cx, id, through, recorded);
+        }
         if !self.volume(id).flush_now.is_empty() {
             self.begin_flush(cx, id);
         }
-        self.clear_bits();
+        self.clear_bits(cx);
+        if self.peer_wants_flush {
+            self.tell_primary_state(cx);
+        }
     }
 
-    fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
+    /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
+    fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        cx.marks.hit(Mark::FlushPointRecorded);
+        self.sb.current.flushed[usize::from(volume.0)] = through;
+        self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
+    }
+
+    pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        let volume = self.volume(id);
+        volume.recorded = volume.recorded.max(through);
+        volume.forget_kept(through);
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, true);
+        }
+    }
+
+    pub fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
         let result = if ok { Ok(()) } else { Err(IoError::Io) };
-        match waiter {
-            FlushWaiter::Request(id) => cx.reply(id, result),
-            FlushWaiter::Engine => {}
-            FlushWaiter::Write(slot) => {
+        match waiter.who {
+            Who::Request(id) => cx.reply(id, result),
+            Who::Engine => {}
+            Who::Write(slot) => {
                 let op = self.slots.write(slot);
                 op.local = Local::Done;
                 op.failed = op.failed.or(result.err());
@@ -419,7 +491,7 @@ impl Group {
             return;
         }
         if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
-            self.want_flush(cx, id, FlushWaiter::Engine);
+            self.want_flush(cx, id, Who::Engine);
         } else {
             self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         }
@@ -429,14 +501,21 @@ impl Group {
         for index in 0..self.volumes.len() {
             let volume = &self.volumes[index];
             if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
-                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
             }
         }
     }
 
-    pub fn clear_bits(&mut self) {
-        let Some(applied) = self.stream.map(|s| s.applied) else { return };
-        self.volumes.iter_mut().for_each(|v| v.clear_confirmed(applied));
+    pub fn clear_bits(&mut self, cx: &mut Cx) {
+        let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
+        let Some(applied) = self.stream.map(applied) else { return };
+        let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
+        if cleared {
+            cx.timers.set_if_idle(
+                TimerKey::Group(self.id(), GroupTimer::TidyBits),
+                cx.now.mono.plus(limits::TIDY_BITS_AFTER),
+            );
+        }
     }
 
     // ---- clock and rest --------------------------------------------------------------------------------------------
@@ -460,8 +539,24 @@ impl Group {
         let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
         let wall = if idle { self.stamp(cx) } else { self.last_wall };
         let mode = Mode::ALL.iter().position(|m| *m == self.settings.mode).unwrap_or(0) as u8;
-        let header = Header { seq: self.last_seq, wall, ..Header::new(Kind::Tick, cx.peer.session, self.id()) };
+        let flushed = self.flush_point();
+        let incarnation = self.sb.current.identity.incarnation;
+        // Which grants this stream goes by: what was taken back before is not under way any more.
+        let offset = self.stream.map_or(0, |s| s.recalls);
+        let header = Header {
+            seq: self.last_seq,
+            offset,
+            wall,
+            flushed,
+            incarnation,
+            ..Header::new(Kind::Tick, cx.peer.session, self.id())
+        };
         cx.send(link, header, SendPayload::Control(vec![self.state.kind() as u8, mode]));
+    }
+
+    /// Every write up to here is flushed on its volume.
+    pub fn flush_point(&self) -> Seq {
+        self.volumes.iter().map(|volume| volume.flush_point(self.last_seq)).min().unwrap_or(self.last_seq)
     }
 
     /// All local work is done and flushed.
@@ -476,7 +571,7 @@ impl Group {
             if volume.flushing.is_some() {
                 rest = false;
             } else if dirty_cache && !volume.latched {
-                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
                 rest = false;
             }
         }
@@ -492,21 +587,30 @@ impl Group {
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,
             (State::Failed(_), _) => Protection::None,
+            // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
+            (State::Syncing | State::Paused(_), _) if self.resync.as_ref().is_some_and(|r| !r.repair) => {
+                Protection::LocalOnly
+            }
             (state, _) if state.streams() => Protection::Queued,
             _ => Protection::LocalOnly,
         }
     }
 }
 
-/// What one frame counts against the peer's window.
-pub(crate) fn frame_cost(payload_bytes: u64) -> u64 {
-    payload_bytes + crate::wire::HEADER_BYTES as u64
+/// What one frame counts against the peer's window: the memory it costs there. A hash fits into the bookkeeping.
+pub(crate) fn frame_cost(payload: &SendPayload) -> u64 {
+    match payload {
+        SendPayload::Data(slice) => cost(u64::from(slice.length)),
+        SendPayload::None | SendPayload::Control(_) => cost(0),
+    }
 }
 
-pub(crate) fn payload_bytes(payload: &SendPayload) -> u64 {
-    match payload {
+/// What one frame is on the wire.
+pub(crate) fn frame_bytes(payload: &SendPayload) -> u64 {
+    let payload_bytes = match payload {
         SendPayload::None => 0,
         SendPayload::Control(bytes) => bytes.len() as u64,
         SendPayload::Data(slice) => u64::from(slice.length),
-    }
+    };
+    payload_bytes + HEADER_BYTES as u64
 }

@@ -18,11 +18,17 @@ use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
-use crate::primary::frame_cost;
-use crate::state::{Broken, Mode, State};
+use crate::memory::reserve;
+use crate::planted::{Fault, planted};
+use crate::queue::cost;
+use crate::saving::Ticket;
+use crate::settle::Kept;
+use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
-use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
+use crate::undo::BLOCK_BYTES;
+use crate::window::Window;
+use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
 
 /// What a record does, with its bytes.
@@ -49,11 +55,18 @@ pub(crate) struct Record {
     pub content: Content,
     /// What it counts against the window.
     pub cost: u64,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
 }
 
 impl Record {
     fn payload_bytes(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
+    }
+
+    /// Whether it changes what stands on its volume.
+    fn overwrites(&self) -> bool {
+        matches!(self.content, Content::Data(_) | Content::Zero { .. })
     }
 
     /// Whether both reach into one block of the device (rule 3).
@@ -112,11 +125,11 @@ pub(crate) struct Replica {
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
+    /// What they overwrite is being saved.
+    saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     pub ring: Ring,
-    window_bytes: u64,
-    held_bytes: u64,
-    received_bytes: u64,
+    pub window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
     cycle: Option<Cycle>,
@@ -125,7 +138,15 @@ pub(crate) struct Replica {
     /// A stream waits to begin until what came before is applied.
     beginning: Option<Beginning>,
     begins: u64,
-    pub paused: bool,
+    pub paused: Option<Pause>,
+    /// What was written by numbers that the primary may not have flushed, oldest first.
+    pub kept: VecDeque<Kept>,
+    /// The primary's flush point, as far as it told.
+    primary_flushed: Seq,
+    /// No record up to here comes back from the journal at a start.
+    noted: Seq,
+    /// The primary asks for what it may have lost; answered once all is applied.
+    pub tail_asked: Option<FlushPoints>,
     want_received: bool,
     ack_due: bool,
     /// A primary sends on this session.
@@ -146,18 +167,21 @@ impl Replica {
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
+            saving: VecDeque::new(),
             applying: VecDeque::new(),
             ring: Ring::new(journal_bytes, JournalHead::default()),
-            window_bytes,
-            held_bytes: 0,
-            received_bytes: 0,
+            window: Window::new(window_bytes, reserve(window_bytes)),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
             sync_end: None,
             beginning: None,
             begins: 0,
-            paused: false,
+            paused: None,
+            kept: VecDeque::new(),
+            primary_flushed: Seq::NONE,
+            noted: Seq::NONE,
+            tail_asked: None,
             want_received: false,
             ack_due: false,
             streaming: false,
@@ -176,9 +200,39 @@ impl Replica {
         (self.written_wall, self.applied_wall) = (wall, wall);
     }
 
-    /// The primary may have sent this much in this session.
-    pub fn granted_bytes(&self) -> u64 {
-        self.received_bytes + self.window_bytes.saturating_sub(self.held_bytes)
+    /// Another stream begins: its primary has flushed what it sent before.
+    pub fn begin_stream(&mut self, from: Position, wall: Wall) {
+        self.stand_at(from, wall);
+        self.kept.clear();
+        (self.primary_flushed, self.noted) = (from.seq, from.seq);
+    }
+
+    /// Keeps the ranges of durable writes for a primary that loses its power.
+    pub fn remember(&mut self, records: &[Record]) {
+        let writes =
+            records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
+        self.kept.extend(
+            writes.map(|r| Kept {
+                seq: r.seq,
+                range: VolumeRange { volume: r.volume, offset: r.offset, length: r.length },
+            }),
+        );
+    }
+
+    /// What a start read back of writes that the primary may not have flushed.
+    pub fn kept_from_journal(&mut self) {
+        let before = self.kept.front().map_or(self.applied, |kept| Seq(kept.seq.0 - 1));
+        (self.primary_flushed, self.noted) = (before, before);
+    }
+
+    fn primary_flushed_to(&mut self, through: Seq) {
+        if through <= self.primary_flushed {
+            return;
+        }
+        self.primary_flushed = through;
+        while self.kept.front().is_some_and(|kept| kept.seq <= through) {
+            self.kept.pop_front();
+        }
     }
 
     /// A former replica's journal goes on where it was, should this node become secondary again.
@@ -188,12 +242,8 @@ impl Replica {
         new
     }
 
-    pub fn begins_sync(&self) -> bool {
-        self.beginning.is_some_and(|b| !b.begin.nothing_dirty)
-    }
-
     pub fn new_session(&mut self) {
-        self.received_bytes = 0;
+        self.window.restart();
         self.streaming = false;
         self.beginning = None;
     }
@@ -201,13 +251,26 @@ impl Replica {
     pub fn lost_session(&mut self) {
         self.streaming = false;
         self.beginning = None;
+        self.tail_asked = None;
         self.ack_due = false;
+        self.window.restart();
+    }
+
+    /// The journal is short of space that the primary's flush would free, or has freed.
+    fn is_pressed(&self) -> bool {
+        !self.landing.is_empty() || self.ring.is_half_full()
+    }
+
+    /// Batches are applied and flushed on both sides, and still take up the journal.
+    fn can_trim(&self) -> bool {
+        self.ring.has_before(self.applied.min(self.primary_flushed))
     }
 
     fn is_idle(&self) -> bool {
         self.landing.is_empty()
             && self.batches.is_empty()
             && self.to_apply.is_empty()
+            && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
     }
@@ -216,13 +279,12 @@ impl Replica {
     pub fn replay(&mut self, records: Vec<Record>) {
         let last = records.last().map_or(self.durable, |r| r.seq);
         (self.received, self.durable) = (last, last);
-        self.held_bytes += records.iter().map(|r| r.cost).sum::<u64>();
         self.to_apply.extend(records);
     }
 
     /// Replay has put everything on the volumes.
     pub fn replayed(&mut self) -> bool {
-        self.to_apply.is_empty() && self.applying.is_empty()
+        self.to_apply.is_empty() && self.saving.is_empty() && self.applying.is_empty()
     }
 
     /// Replay met the end of a sync.
@@ -234,9 +296,32 @@ impl Replica {
         self.written_wall
     }
 
-    /// Records waiting to be applied, in bytes.
+    /// The primary's time of the last record received.
+    pub fn newest_wall(&self) -> Wall {
+        let batched = self.batches.back().and_then(|batch| batch.records.last());
+        let saving = self.saving.back().map(|(record, _)| record);
+        let newest = self.landing.back().or(batched).or(self.to_apply.back()).or(saving);
+        let applying = self.applying.back().map(|a| &a.record);
+        newest.or(applying).map_or(self.written_wall.max(self.applied_wall), |record| record.wall)
+    }
+
+    /// Forgets what was received and not applied; the ranges it was for.
+    pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        let batched = self.batches.drain(..).flat_map(|batch| batch.records);
+        let saving = self.saving.drain(..).map(|(record, _)| record);
+        let applying = self.applying.drain(..).map(|a| a.record);
+        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
+        self.window.forget_held();
+        self.unflushed_bytes = 0;
+        (self.paused, self.sync_end, self.cycle) = (None, None, None);
+        self.unflushed_volumes.clear();
+        changes
+    }
+
+    /// Records waiting to be applied, in bytes of memory.
     pub fn unapplied_bytes(&self) -> u64 {
-        self.held_bytes
+        self.window.held_bytes()
     }
 }
 
@@ -244,13 +329,21 @@ impl Group {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        if matches!(self.state, State::Failed(_)) || !matches!(self.phase, Phase::Running) {
-            // Failed, stopping, or being promoted: the session is about to end.
+        let receives = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if matches!(self.state, State::Failed(_)) || !receives {
+            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way; the peer was told.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();
-        let fits = self.role() == Role::Secondary
-            && self.replica.beginning.is_none()
+        let fits = self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation
             && header.generation_tag == self.replica.generation.tag
             && header.seq == expected;
@@ -263,10 +356,7 @@ impl Group {
         let Some(content) = content_of(header, payload) else {
             return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        let payload_bytes = match &content {
-            Content::Probe(_) => 32,
-            _ => u64::from(header.payload_bytes),
-        };
+        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         let record = Record {
             seq: header.seq,
             volume: header.volume,
@@ -275,17 +365,19 @@ impl Group {
             wall: header.wall,
             crc: header.payload_crc,
             content,
-            cost: frame_cost(payload_bytes),
+            cost: cost(payload_bytes),
+            resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
-        replica.received_bytes += record.cost;
-        replica.held_bytes += record.cost;
         replica.streaming = true;
-        if replica.held_bytes > replica.window_bytes {
+        if !replica.window.receive(record.cost) && !planted(Fault::WindowIgnored) {
             return self.protocol_error(cx, "more than the window allows");
         }
         replica.landing.push_back(record);
+        replica.primary_flushed_to(header.flushed.min(header.seq));
+        self.trim_if_pressed(cx);
+        let replica = &mut self.replica;
         if header.flags & flags::WANT_RECEIVED != 0 {
             replica.want_received = true;
             replica.ack_due = true;
@@ -342,6 +434,7 @@ impl Group {
         let tail_before = replica.ring.head_after(Seq(u64::MAX)).offset;
         let Some((offset, ordinal)) = replica.ring.place(bytes, last) else {
             cx.marks.hit(Mark::JournalFullWaited);
+            self.replica.ack_due = true;
             self.flush_replica(cx);
             return false;
         };
@@ -353,7 +446,13 @@ impl Group {
         debug_assert_eq!(index.last(), last);
         let mut all = vec![Bytes::Meta(index.encode())];
         all.extend(parts);
+        if planted(Fault::ApplyBeforeJournal) {
+            self.replica.to_apply.extend(records.iter().cloned());
+        }
         self.replica.batches.push_back(Batch { ordinal, last, records, done: false });
+        if planted(Fault::AckBeforeJournal) {
+            (self.replica.durable, self.replica.ack_due) = (last, true);
+        }
         let token = self.start_op(Op::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
             token,
@@ -380,6 +479,7 @@ impl Group {
                 seq: record.seq,
                 kind: record.kind(),
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -402,6 +502,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
+            cut: 0,
             bytes,
             entries,
         };
@@ -417,11 +518,19 @@ impl Group {
             batch.done = true;
         }
         // Durable is the unbroken run: a later batch that finished first waits.
+        if let Some(batch) = replica.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
+            replica.durable = replica.durable.max(batch.last);
+            replica.ack_due = true;
+        }
         while replica.batches.front().is_some_and(|b| b.done) {
             let batch = replica.batches.pop_front().expect("front was there");
-            replica.durable = batch.last;
+            replica.durable = replica.durable.max(batch.last);
+            self.sb.current.confirmed_ordinal = batch.ordinal + 1;
             replica.ack_due = true;
-            replica.to_apply.extend(batch.records);
+            replica.remember(&batch.records);
+            if !planted(Fault::ApplyBeforeJournal) {
+                replica.to_apply.extend(batch.records);
+            }
         }
         self.apply(cx);
     }
@@ -430,14 +539,23 @@ impl Group {
 
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, cx: &mut Cx) {
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
-            let Some(record) = self.replica.to_apply.front() else { break };
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            // Nothing new begins.
+            return self.collect_applied(cx);
+        }
+        self.save_ahead(cx);
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
+            let Some((record, ticket)) = self.replica.saving.front() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
-            if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record, block)) {
+            let clash = |a: &Applying| !a.done && a.record.touches(record, block);
+            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let record = self.replica.to_apply.pop_front().expect("front was there");
+            let (record, _) = self.replica.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
             self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
@@ -447,10 +565,34 @@ impl Group {
         self.collect_applied(cx);
     }
 
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    fn save_ahead(&mut self, cx: &mut Cx) {
+        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
+            return;
+        }
+        if self.saver.store.is_short() {
+            return self.pause_apply(cx, Pause::HistoryFull);
+        }
+        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
+            let Some(record) = self.replica.to_apply.pop_front() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket =
+                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            self.replica.saving.push_back((record, ticket));
+        }
+        self.pump_saves(cx);
+    }
+
     fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
         let token = self.start_op(Op::Apply { seq: record.seq });
         let store = Store::Volume(self.id(), record.volume);
-        let (offset, length) = (record.offset, record.length);
+        let (mut offset, mut length) = (record.offset, record.length);
+        if planted(Fault::TrimDiffers) && matches!(record.content, Content::Zero { .. }) {
+            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
+            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
+        }
         cx.out.push_back(match &record.content {
             Content::Data(buf) => Output::Write {
                 token,
@@ -474,7 +616,8 @@ impl Group {
         };
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
+            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
             (Ok(_), _) => {
@@ -501,13 +644,18 @@ impl Group {
     }
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    fn pause_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::replace(&mut self.replica.paused, true) {
-            cx.marks.hit(Mark::ApplyPaused);
-            cx.event(
-                self.id(),
-                Event::Note("a volume has no space; apply waits, the journal keeps what arrives".into()),
-            );
+    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
+        if self.replica.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(self.id(), Event::Note(note.into()));
         }
         self.replica.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
@@ -515,10 +663,14 @@ impl Group {
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::take(&mut self.replica.paused) {
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            return self.retry_write_back(cx);
+        }
+        if self.replica.paused.take().is_none() {
             return;
         }
         self.replica.ack_due = true;
+        self.retry_saves(cx);
         let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
         let again: Vec<Record> = self
             .replica
@@ -538,7 +690,7 @@ impl Group {
             let replica = &mut self.replica;
             replica.written = record.seq;
             replica.written_wall = record.wall;
-            replica.held_bytes -= record.cost;
+            replica.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
                 replica.sync_end = Some(record.seq);
@@ -566,15 +718,20 @@ impl Group {
         let replica = &mut self.replica;
         let starting = matches!(self.phase, Phase::Starting(_));
         if starting
+            || matches!(self.phase, Phase::RollingBack(_))
             || replica.cycle.is_some()
-            || replica.written == replica.applied
+            || (replica.written == replica.applied && !replica.can_trim())
             || matches!(self.state, State::Failed(_))
         {
             return;
         }
-        let volumes = core::mem::take(&mut replica.unflushed_volumes);
+        let mut volumes = core::mem::take(&mut replica.unflushed_volumes);
+        if planted(Fault::TrimBeforeFlush) {
+            volumes.clear();
+        }
         replica.unflushed_bytes = 0;
-        let head = replica.ring.head_after(replica.written);
+        // The index of what the primary has not flushed stays (P1).
+        let head = replica.ring.head_after(replica.written.min(replica.primary_flushed));
         let cycle =
             Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
         replica.cycle = Some(cycle);
@@ -590,7 +747,7 @@ impl Group {
     pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
         let Some(cycle) = self.replica.cycle.as_mut() else { return };
         cycle.flushes -= 1;
-        cycle.failed |= !ok;
+        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
             cx.marks.hit(Mark::FlushFailedLatched);
             return self.fail(cx, Broken::VolumeFlush);
@@ -608,30 +765,56 @@ impl Group {
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.drop_rollback_point(None);
+            self.forget_bits(cx);
         }
         self.sb.current.journal = cycle.head;
         self.sb.current.applied_wall = cycle.wall;
+        if planted(Fault::TrimBeforeRecord) {
+            self.replica.ring.trim(cycle.head);
+        }
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled.
+    fn forget_bits(&mut self, cx: &mut Cx) {
+        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
+            volume.doubt = None;
+        }
+        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
     pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
         let Some(cycle) = self.replica.cycle.take() else { return };
         let replica = &mut self.replica;
-        replica.ring.trim(cycle.head);
+        replica.noted = replica.ring.trim(cycle.head).unwrap_or(replica.noted);
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
+        if self.replica.beginning.is_some() {
+            // No acknowledgements before the new stream: this says that what was before it gets on.
+            self.say_hello(cx, Kind::GroupState);
+        }
         self.land(cx);
         if self.replica.written > self.replica.applied {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }
 
+    /// The primary's flush point freed journal space that is wanted.
+    fn trim_if_pressed(&mut self, cx: &mut Cx) {
+        if self.replica.is_pressed() && self.replica.can_trim() {
+            self.flush_replica(cx);
+        }
+    }
+
     /// One acknowledgement per turn, if anything moved.
     pub fn send_due_ack(&mut self, cx: &mut Cx) {
         let replica = &mut self.replica;
-        if !core::mem::take(&mut replica.ack_due) || !replica.streaming {
+        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
+        if !core::mem::take(&mut replica.ack_due) || !says {
             return;
         }
         let Some(link) = cx.peer.link else { return };
@@ -639,11 +822,22 @@ impl Group {
             received: replica.received,
             durable: replica.durable,
             applied: replica.applied,
-            granted_bytes: replica.granted_bytes(),
+            granted_bytes: replica.window.grant(cx.allowance),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
+            noted: replica.noted,
+            wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
         };
-        cx.send_control(link, Kind::Ack, self.id(), ack.encode());
+        let recalls = replica.window.recalls();
+        self.wants_memory |= replica.window.is_short(cx.allowance);
+        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
+        cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+
+    /// Memory of this node came free: room for writers who wait, for a larger window.
+    pub fn memory_freed(&mut self, cx: &mut Cx) {
+        self.release_blocked(cx);
+        self.replica.ack_due |= self.replica.streaming && self.replica.window.could_grow(cx.allowance);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------
@@ -660,6 +854,7 @@ impl Group {
         self.replica.streaming = false;
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
+        self.replica.ack_due = true;
         self.proceed_sync_begin(cx);
     }
 
@@ -671,19 +866,18 @@ impl Group {
             return;
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
+        self.take_rollback_point(cx, &begin);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
         identity.position = begin.from;
-        identity.inconsistent |= !begin.nothing_dirty;
+        identity.inconsistent |= !begin.nothing_dirty && !planted(Fault::SyncNotMarked);
         identity.handed_over = false;
+        identity.continued = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
-        self.replica.ring.trim(self.sb.current.journal);
-        for volume in &mut self.volumes {
-            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
-        }
+        _ = self.replica.ring.trim(self.sb.current.journal);
         let wall = self.replica.applied_wall;
-        self.replica.stand_at(begin.from, wall);
+        self.replica.begin_stream(begin.from, wall);
         self.save(cx, Some(AfterSuper::SyncReady { number }));
     }
 
@@ -693,7 +887,7 @@ impl Group {
         self.replica.streaming = true;
         self.replica.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
-        self.replica.received_bytes = 0;
+        self.replica.window.restart();
         if let Some(link) = cx.peer.link {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
             cx.send(link, header, SendPayload::None);
@@ -706,18 +900,34 @@ impl Group {
         if self.replica.applied < self.replica.written {
             self.flush_replica(cx);
         }
-        self.replica.is_idle() && self.replica.applied == self.replica.received
+        self.replica.is_idle()
+            && self.saver.is_idle()
+            && self.replica.applied == self.replica.received
+            && !self.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
-    pub fn primary_tick(&mut self, header: &Header, payload: &[u8]) -> Option<()> {
+    pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
+        if self.role() != Role::Secondary || !matches!(self.phase, Phase::Running) {
+            // Promoted meanwhile, or about to be: no confirmations are owed.
+            return Some(());
+        }
         let state = State::from_kind(*state)?;
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));
         let replica = &mut self.replica;
+        if header.incarnation == replica.incarnation {
+            replica.primary_flushed_to(header.flushed.min(replica.durable));
+        }
+        match state {
+            // Nothing comes before a new stream begins.
+            State::Logging | State::Failed(_) => replica.window.restart(),
+            _ => replica.window.seen(header.offset),
+        }
         if replica.streaming && header.seq == replica.applied && replica.applied == replica.received {
+            replica.window.recall();
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;
         }
@@ -725,6 +935,7 @@ impl Group {
         if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && replica.beginning.is_none() {
             replica.ack_due |= !core::mem::replace(&mut replica.streaming, true);
         }
+        self.trim_if_pressed(cx);
         Some(())
     }
 }

@@ -3,13 +3,17 @@
 //! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
 
+use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
 use crate::identity::{Decision, Role, decide};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
+use crate::settle::Settling;
 use crate::state::{Broken, Mode, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
@@ -45,8 +49,6 @@ pub(crate) struct Resync {
     pass: u64,
     /// The peer is ready for it.
     ready: bool,
-    /// Compare by hash before sending: what the bits say is only "perhaps".
-    compare: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
     pub repair: bool,
     /// Next region to look at.
@@ -65,11 +67,10 @@ pub(crate) struct Resync {
 }
 
 impl Resync {
-    fn new(pass: u64, compare: bool, repair: bool, total_bytes: u64) -> Resync {
+    fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
             ready: repair,
-            compare,
             repair,
             volume: 0,
             region: 0,
@@ -110,6 +111,7 @@ impl Group {
             self.early_hello = Some(hello);
             return;
         }
+        self.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         // A change of roles may turn sizes that were fine into ones that are not.
@@ -134,7 +136,7 @@ impl Group {
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
     fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = self.sizes_disagree(hello);
+        let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
         let Some(what) = &unfit else {
             if self.unfit.take().is_some() && self.role() == Role::Secondary {
                 self.reason.clear();
@@ -174,7 +176,7 @@ impl Group {
         None
     }
 
-    fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
     }
@@ -194,6 +196,11 @@ impl Group {
             _ if failed => {
                 self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
             }
+            Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
+                if self.stream.is_some() {
+                    self.fall_to_logging(cx, "the peer holds differences of its own");
+                }
+            }
             Decision::Continue(received) if self.stream.is_some() => self.continue_stream(cx, received, granted),
             Decision::Continue(_) | Decision::UpdateSync => {
                 self.fall_to_logging(cx, "the link is up, a sync is due");
@@ -201,6 +208,10 @@ impl Group {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(cx, &alloc::format!("{why}"));
+                if self.wanted_full {
+                    // The operator has asked for it already, and it waited for its turn.
+                    self.sync_in_turn(cx, true);
+                }
             }
             Decision::Refuse(why) => {
                 cx.marks.hit(Mark::ForkRefused);
@@ -233,13 +244,13 @@ impl Group {
         if self.sb.current.held_in_logging || !self.settings.autosync {
             return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
         }
-        if cx.now.mono < self.no_autosync_before {
-            let wait = self.no_autosync_before.since(cx.now.mono);
+        if cx.now.mono < self.stall.left_alone_until {
+            let wait = self.stall.left_alone_until.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
-        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed);
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
         if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
-            self.begin_sync(cx, false);
+            self.sync_in_turn(cx, false);
         }
     }
 
@@ -250,18 +261,13 @@ impl Group {
         let mut skipped = 0;
         if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
-            self.resync = Some(Resync::new(self.passes, false, true, self.dirty_bytes()));
+            self.resync = Some(Resync::new(self.passes, true, self.dirty_bytes()));
         }
     }
 
-    fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
+    pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
         let Some(link) = cx.peer.link else { return };
-        if full {
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-            self.sb.current.compare = false;
-            self.save(cx, None);
-        }
-        let compare = self.sb.current.compare;
+        let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
             (true, _) => Mark::FullSyncBegan,
@@ -272,30 +278,38 @@ impl Group {
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
-        self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
+        self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
         self.counters.syncs += 1;
         let begin = SyncBegin {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
             nothing_dirty: dirty_bytes == 0,
+            dirty_bytes: self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum(),
+            cut: 0,
             attempt: self.passes,
         };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
         let why = match (full, compare) {
             (true, _) => "full sync",
-            (_, true) => "comparing every region: the last stop of this primary was not clean",
+            (_, true) => "update sync; what was being written when this primary stopped is compared",
             _ => "update sync",
         };
         self.transition(cx, State::Syncing, why);
+        self.watch_sync(cx);
     }
 
-    pub fn peer_sync_ready(&mut self, header: &Header) {
+    pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
+        self.stall.answered(cx.now.mono);
+        if self.state == State::Logging {
+            self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
         // An answer to a begin that was abandoned meanwhile is nobody's.
         let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
+        self.sb.current.alone = false;
         let nothing_dirty = resync.total_bytes == 0;
         let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
         if let Some(hello) = self.hello.as_mut() {
@@ -326,13 +340,42 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
-        let already = self.state.streams() && !full;
-        if !already {
-            self.fall_to_logging(cx, "the operator asked for a sync");
-            self.begin_sync(cx, full);
+        if full {
+            // This node's content is to overwrite the peer's: nothing is asked of it.
+            self.settling = Settling::Asking;
         }
-        let text = if already { "the group is already in step; nothing to do" } else { "sync began" };
+        self.settle_by_order(cx);
+        let text = if self.state.streams() && !full {
+            "the group is already in step; nothing to do"
+        } else if self.sync_in_turn(cx, full) {
+            "sync began"
+        } else {
+            "the sync begins by itself when it is its turn: other groups of this node are syncing"
+        };
         self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
+    }
+
+    /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+    pub fn mark_everything(&mut self, cx: &mut Cx) {
+        for volume in &mut self.volumes {
+            volume.dirty.set_all();
+            volume.doubt = None;
+        }
+        self.sb.current.compare = false;
+        self.save_bits(cx, AfterBits::FullSync);
+    }
+
+    pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            // Once it is on record that nothing will be pulled.
+            self.full_sync_due = true;
+            return;
+        }
+        let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
+        let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
+        if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+            self.begin_sync(cx, true);
+        }
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
@@ -358,6 +401,7 @@ impl Group {
                 || backlog >= limits::RESYNC_BACKLOG_BYTES
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
                 || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
+                || (backlog > 0 && self.held_bytes() + resync.reading_bytes >= cx.allowance / 2)
                 || self.queue.len() >= self.settings.queue_items / 2;
             if busy {
                 return;
@@ -375,7 +419,6 @@ impl Group {
         if let Some(range) = resync.resend.pop_front() {
             return Some((range, false));
         }
-        let longest = if resync.compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
         while let Some(volume) = self.volumes.get(resync.volume) {
             let mut skipped = 0;
             let found = volume.next_to_ship(resync.region, &mut skipped);
@@ -389,13 +432,16 @@ impl Group {
             };
             let mut next = first + 1;
             let size = volume.config.size_bytes;
-            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && volume.must_ship(next) {
+            let compare = volume.in_doubt(first);
+            let longest = if compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
+            let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
+            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
             }
             resync.region = next;
             let offset = first * REGION_BYTES;
             let length = (next * REGION_BYTES).min(size) - offset;
-            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, resync.compare));
+            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, compare));
         }
         None
     }
@@ -414,6 +460,7 @@ impl Group {
             pass,
         }));
         match self.volume(range.volume).conflict(range.offset, range.length) {
+            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(cx, slot),
             None => self.admit_resync_read(cx, slot),
             Some(conflict) => {
                 if conflict == Conflict::Write {
@@ -492,7 +539,9 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);
@@ -539,7 +588,8 @@ impl Group {
     pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
         let Some(resync) = self.resync.as_mut() else { return };
         let Some(range) = resync.probes.remove(&header.seq) else { return };
-        if header.flags & flags::EQUAL != 0 {
+        self.stall.moved(cx.now.mono);
+        if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
             cx.marks.hit(Mark::ProbeEqual);
             resync.done_bytes += range.length;
             return;
@@ -594,14 +644,27 @@ impl Group {
         stream.catching_up_since = cx.now.mono;
         let sent_bytes = resync.sent_bytes;
         self.resync = None;
+        self.volumes.iter_mut().for_each(|volume| volume.doubt = None);
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
         }
+        self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;
             hello.identity.inconsistent = false;
         }
         self.transition(cx, State::CatchingUp, "the sync is done");
     }
+}
+
+/// Rule 23: a peer that cannot do without something this program does not know is refused.
+fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
+    let unknown = hello.required & !crate::wire::FEATURES_KNOWN;
+    (unknown != 0).then(|| {
+        alloc::format!(
+            "the peer runs a newer farshore and needs features this one does not have (bits {unknown:#x}); upgrade this node"
+        )
+    })
 }

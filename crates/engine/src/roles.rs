@@ -6,10 +6,12 @@ use core::time::Duration;
 
 use crate::CommandResult;
 use crate::Output;
+use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::state::State;
 use crate::time::Mono;
 use crate::wire::Kind;
@@ -40,11 +42,18 @@ impl Group {
             return;
         }
         let draining = self.stream.is_some_and(|s| s.open && s.applied < self.last_seq);
-        if draining && !overdue {
+        if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
+        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
+        self.phase = Phase::Recording;
+        // A secondary has no activity log: what it would find after a crash stands in the bitmap first.
+        self.save_bits(cx, AfterBits::Demote { id });
+    }
+
+    pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
         let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
-        let clean = all_there && self.dirty_bytes() == 0;
+        let clean = (all_there && self.dirty_bytes() == 0) || planted(Fault::HandoverWithoutDrain);
         let dirty_bytes = self.dirty_bytes();
         let position = self.place(self.last_seq);
         let wall = self.last_wall;
@@ -54,8 +63,11 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.withheld = false;
         self.replica.stand_at(position, wall);
-        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.empty_journal();
         self.sb.current.applied_wall = wall;
         let text = if clean {
             format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
@@ -64,9 +76,14 @@ impl Group {
                 "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
             )
         };
-        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
-        self.phase = Phase::Recording;
         self.save(cx, Some(AfterSuper::Demoted { id, text, warn: !clean }));
+    }
+
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    fn empty_journal(&mut self) {
+        let head = self.replica.ring.head_after(Seq(u64::MAX));
+        let sb = &mut self.sb.current;
+        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
@@ -85,23 +102,26 @@ impl Group {
             return cx
                 .refuse(id, "this node has never completed a sync: it holds no image of the group, --force or not");
         }
-        if identity.inconsistent || self.replica.begins_sync() {
+        if self.promotable().is_none() && !planted(Fault::PromoteMidSync) {
             cx.marks.hit(Mark::PromoteRefusedMidSync);
-            return cx.refuse(
-                id,
-                "a sync to this node has begun and not ended: no consistent image exists yet, --force or not; let the sync end first",
-            );
+            return cx.refuse(id, &self.no_image());
         }
         if !force && let Some(why) = self.promote_needs_force(cx) {
             return cx.refuse(id, &why);
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        if identity.inconsistent && !planted(Fault::PromoteMidSync) {
+            return self.begin_rollback(cx, id, force, entropy);
+        }
+        // A sync that was about to begin has overwritten nothing yet.
+        self.replica.lost_session();
         self.phase = Phase::Promoting { id, force, entropy };
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
     fn promote_needs_force(&self, cx: &Cx) -> Option<alloc::string::String> {
-        let at = self.replica.position().seq.0;
+        let position = self.promotable().map_or(Position::default(), |(position, _)| position);
+        let at = position.seq.0;
         let hello = match &self.hello {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
@@ -114,7 +134,8 @@ impl Group {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        let same_place = hello.identity.handed_over && hello.identity.position == self.replica.position();
+        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
+        let same_place = hello.identity.handed_over && equal;
         if same_place {
             return None;
         }
@@ -133,7 +154,26 @@ impl Group {
         if !self.replica_at_rest(cx) {
             return;
         }
+        self.store_promotion_bits(cx, id, force, entropy);
+    }
+
+    /// The volumes hold the image that is promoted.
+    pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        self.phase = Phase::Recording;
+        if force && self.peer_may_be_ahead() {
+            // What the peer wrote alone is not known here: every region may differ (P3).
+            self.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+        }
+        self.save_bits(cx, AfterBits::Promote { id, force, entropy });
+    }
+
+    fn peer_may_be_ahead(&self) -> bool {
+        self.hello.as_ref().is_none_or(|h| !h.identity.handed_over)
+    }
+
+    pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         let position = self.replica.position();
+        self.empty_journal();
         let identity = &mut self.sb.current.identity;
         let generation = Generation { number: identity.generation.number + 1, tag: entropy };
         identity.parent = position;
@@ -141,28 +181,26 @@ impl Group {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
+        identity.continued = false;
+        self.sb.current.alone = true;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;
         self.last_seq = Seq::NONE;
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
-        let peer_dirty = self.hello.as_ref().is_none_or(|h| !h.identity.handed_over);
-        for volume in &mut self.volumes {
-            *volume = crate::volume::Volume::new(volume.config);
-            if force && peer_dirty {
-                // What the peer wrote alone is not known here: every region may differ (P3).
-                volume.dirty.set_all();
-            }
-        }
+        let peer_dirty = self.peer_may_be_ahead();
+        self.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
         let text = if force && peer_dirty {
             format!(
-                "promoted at sequence {}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow",
-                position.seq.0
+                "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"
             )
         } else {
-            format!("promoted at sequence {}, nothing is missing", position.seq.0)
+            format!("promoted at {image}; nothing is missing")
         };
-        self.phase = Phase::Recording;
         self.save(cx, Some(AfterSuper::Promoted { id, text, warn: force && peer_dirty }));
     }
 
@@ -171,6 +209,7 @@ impl Group {
         let generation = self.sb.current.identity.generation;
         cx.event(self.id(), crate::Event::Promoted { generation });
         self.replica = crate::replica::Replica::after_promotion(&self.config, &self.replica);
+        self.empty_undo();
         self.reason = "promoted".into();
         cx.out.push_back(Output::Serve { group: self.id(), open: true });
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });

@@ -41,6 +41,20 @@ pub enum Policy {
 pub enum Pause {
     /// The secondary's volume has no space.
     PeerFull,
+    /// The secondary has no space for what it would overwrite.
+    HistoryFull,
+}
+
+impl Pause {
+    pub fn words(self) -> &'static str {
+        match self {
+            Pause::PeerFull => "the secondary has no space for replicated writes",
+            Pause::HistoryFull => {
+                "history full: the secondary has no space to keep what the sync overwrites; give its undo store more space, \
+                 or give the rollback point up there ('farshore mark list GROUP', 'farshore mark drop GROUP NAME')"
+            }
+        }
+    }
 }
 
 /// What broke for good until the node is restarted.
@@ -51,6 +65,9 @@ pub enum Broken {
     VolumeRead,
     Journal,
     Superblock,
+    Bits,
+    Undo,
+    VolumeShrank,
     Start,
 }
 
@@ -63,7 +80,10 @@ impl Broken {
             Broken::VolumeApply => "a volume refused a replicated write",
             Broken::VolumeRead => "a volume could not be read",
             Broken::Journal => "the journal could not be written or read",
+            Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
+            Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
+            Broken::VolumeShrank => "a volume is smaller than it was",
             Broken::Start => "the group's state could not be recovered",
         }
     }
@@ -179,6 +199,12 @@ const EDGES: [&[usize]; State::KINDS] = [
     &[0, 1, 2, 3, 5, 7],
     &[],
 ];
+
+/// Every legal edge, by the words of its ends.
+pub fn edges() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let from = EDGES.iter().enumerate();
+    from.flat_map(|(from, to)| to.iter().map(move |to| (State::WORDS[from], State::WORDS[*to])))
+}
 
 /// Whether the edge is in the table. Staying is no edge.
 pub fn legal(from: State, to: State) -> bool {

@@ -4,15 +4,18 @@ use crate::group::{Cx, Group, GroupTimer, Phase, Stream, TimerKey};
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
-use crate::primary::{Level, frame_cost, payload_bytes};
+use crate::planted::{Fault, planted};
+use crate::primary::{Level, frame_cost};
 use crate::queue::Body;
 use crate::state::{Mode, Pause, Policy, State};
+use crate::volume::Who;
 use crate::wire::{Ack, Header, Kind, flags};
 use crate::{Event, SendPayload};
 
 impl Group {
     /// The next frame of the stream, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let flushed = self.flush_point();
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
@@ -23,8 +26,8 @@ impl Group {
             Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
             Body::Pending => return None,
         };
-        let bytes = frame_cost(payload_bytes(&payload));
-        if stream.sent_bytes + bytes > stream.granted_bytes {
+        let bytes = frame_cost(&payload);
+        if stream.sent_bytes + bytes > stream.granted_bytes && !planted(Fault::WindowIgnored) {
             return None;
         }
         stream.sent_bytes += bytes;
@@ -42,6 +45,7 @@ impl Group {
             offset: item.offset,
             length: item.length,
             wall: item.wall,
+            flushed,
             ..Header::new(kind, cx.peer.session, self.config.id)
         };
         self.queue.advance();
@@ -49,8 +53,12 @@ impl Group {
         Some((header, payload))
     }
 
-    /// The peer's three confirmations and its window.
-    pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
+    /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
+    pub fn ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if self.stream.is_some_and(|s| !s.open) && self.resync.is_some() {
+            // The sync waits to begin for what the peer cannot apply.
+            return self.peer_paused(cx, ack.paused);
+        }
         let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
         let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
         if !ordered || ack.received > self.last_seq {
@@ -60,13 +68,22 @@ impl Group {
         if !forward {
             return self.protocol_error(cx, "an acknowledgement that goes back");
         }
+        let before = (stream.received, stream.durable, stream.applied);
         (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
-        stream.granted_bytes = ack.granted_bytes;
+        if before != (ack.received, ack.durable, ack.applied) {
+            self.stall.moved(cx.now.mono);
+        }
+        (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
         self.applied_wall = self.applied_wall.max(ack.applied_wall);
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
-        self.clear_bits();
+        self.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
+        self.peer_wants_flush = ack.wants_flush;
+        if ack.wants_flush {
+            self.flush_for_peer(cx);
+        }
+        self.clear_bits(cx);
         self.release_acked(cx);
         self.sync_progress(cx);
         self.peer_paused(cx, ack.paused);
@@ -74,11 +91,25 @@ impl Group {
         self.release_blocked(cx);
     }
 
+    /// The peer's journal fills with writes that are not flushed here: flush, and tell it.
+    fn flush_for_peer(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::FlushedForPeer);
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
+            }
+        }
+        self.tell_primary_state(cx);
+    }
+
     pub fn release_acked(&mut self, cx: &mut Cx) {
         let Some(stream) = self.stream else { return };
         while let Some(&(last, slot)) = self.waiting_ack.front() {
             let confirmed = match self.slots.write(slot).level {
                 Level::Local => last,
+                Level::Received if planted(Fault::NearsyncAckTooEarly) => last,
+                Level::Durable if planted(Fault::SyncAckTooEarly) => stream.received,
                 Level::Received => stream.received,
                 Level::Durable => stream.durable,
             };
@@ -91,17 +122,15 @@ impl Group {
         }
     }
 
-    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
-        match (self.state, paused) {
-            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
-                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
-            }
-            (State::Paused(_), false) => {
-                let back =
-                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
-                self.transition(cx, back, "the secondary has space again");
-            }
-            _ => {}
+    fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
+        if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
+            let back = if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+            self.transition(cx, back, "the secondary has space again");
+        }
+        if let Some(pause) = paused
+            && matches!(self.state, State::Syncing | State::CatchingUp | State::Replicating)
+        {
+            self.transition(cx, State::Paused(pause), pause.words());
         }
     }
 
@@ -140,6 +169,7 @@ impl Group {
             open: false,
             granted_bytes: 0,
             sent_bytes: 0,
+            recalls: 0,
             received: self.last_seq,
             durable: self.last_seq,
             applied: self.last_seq,
@@ -171,11 +201,16 @@ impl Group {
         if !self.waiting_ack.is_empty() {
             cx.marks.hit(Mark::DegradeReleasedWriters);
         }
+        self.release_waiting(cx);
+        self.release_blocked(cx);
+    }
+
+    /// Everyone who waited for the peer waits no longer.
+    fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
             self.finish(cx, slot);
         }
-        self.release_blocked(cx);
     }
 
     /// The session with the peer ended while this node is primary.
@@ -197,6 +232,9 @@ impl Group {
         }
         if let Some(stream) = &mut self.stream {
             stream.open = false;
+        }
+        if planted(Fault::AnsweredBeforeDegraded) {
+            self.release_waiting(cx);
         }
         let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
         if holds && matches!(self.settings.mode, Mode::Sync | Mode::Nearsync) {
@@ -232,10 +270,7 @@ impl Group {
     pub fn stop_holding(&mut self, cx: &mut Cx) {
         self.hold_until = None;
         self.transition(cx, State::Queuing, "the mode became async while the link was down");
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
-            self.slots.write(slot).remote_done = true;
-            self.finish(cx, slot);
-        }
+        self.release_waiting(cx);
     }
 
     /// The queue goes on where the peer stands.
@@ -252,7 +287,7 @@ impl Group {
         let held = self.state == State::Holding;
         let stream = self.stream.as_mut().expect("only an existing stream continues");
         stream.open = true;
-        (stream.granted_bytes, stream.sent_bytes) = (granted_bytes, 0);
+        (stream.granted_bytes, stream.sent_bytes, stream.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
         stream.received = received;
         stream.catching_up_since = cx.now.mono;

@@ -1,20 +1,22 @@
-//! What a node must know of a group after any crash: two alternating, checksummed blocks. The newer whole one counts.
-//!
-//! An update writes the block that is *not* the newest, durably, then counts it as the newest. A crash during the write
-//! leaves the other block whole: the group is where it was before the update (docs/format.md).
+//! What a node must know of a group after any crash: one [`cell`], whose newest whole copy counts (docs/format.md).
 
 use alloc::vec::Vec;
 
+use crate::cell::{self, Choice, Head, Kind};
 use crate::codec::{Reader, Writer};
 use crate::identity::Identity;
-use crate::ids::NodeId;
-use crate::limits::META_BLOCK_BYTES;
+use crate::ids::{Incarnation, NodeId, Position, Seq};
+use crate::limits::VOLUMES_MAX;
 use crate::time::Wall;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FSHSUPER");
-/// Format versions: 1, the first.
-pub const VERSION: u16 = 1;
-pub const BYTES: usize = META_BLOCK_BYTES as usize;
+pub use crate::cell::Rejected;
+
+/// Format versions: 2 keeps each update twice, and knows the flush points, the run in doubt and the rollback point;
+/// 1 was never released.
+pub const VERSION: u16 = 2;
+pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
+/// The file: one cell.
+pub const FILE_BYTES: u64 = cell::CELL_BYTES;
 
 /// Where replay of the journal begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -24,7 +26,23 @@ pub struct JournalHead {
     pub ordinal: u64,
 }
 
+/// A rollback point in the undo store: the image as it was at `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RollbackPoint {
+    /// Names it; 0: there is none.
+    pub id: u64,
+    pub position: Position,
+    /// Where that history left the one before.
+    pub parent: Position,
+    /// The primary's stamp of that place.
+    pub wall: Wall,
+    /// Batches of the undo store that were durable when this was written: fewer whole ones mean damage.
+    pub batches: u64,
+    /// What the sync may still overwrite for the first time; reserved in the store.
+    pub reserved_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Superblock {
     /// Counts updates; the higher one is newer. Its parity is its slot.
     pub update: u64,
@@ -33,116 +51,178 @@ pub struct Superblock {
     pub node: NodeId,
     pub peer: NodeId,
     pub identity: Identity,
-    /// The last stop was clean: the bitmap file holds the dirty regions.
+    /// The last stop was clean: the activity log says nothing.
     pub clean: bool,
-    /// The dirty regions are to be compared, not just sent: the last stop was not clean.
+    /// All dirty regions are to be compared, not just sent: they were not known exactly.
     pub compare: bool,
     /// The operator asked for logging; autosync waits for `sync`.
     pub held_in_logging: bool,
+    /// The volumes are being rolled back to the rollback point: a start goes on with it.
+    pub rolling_back: bool,
+    /// The peer does not know this generation yet: writes need no new one.
+    pub alone: bool,
     pub journal: JournalHead,
+    /// Batches of the journal below this ordinal were durable when this was written: fewer whole ones mean damage.
+    pub confirmed_ordinal: u64,
+    /// Batches below this ordinal were whole when this run began, whichever run wrote them; later ones are this run's.
+    pub own_from_ordinal: u64,
     /// The primary's stamp of the last applied write.
     pub applied_wall: Wall,
+    /// The machine's boot in which this run of the node takes place: after another one, caches are lost.
+    pub boot: u128,
+    /// A primary's earlier run whose last writes may be missing here while the peer has them; 0: none.
+    pub in_doubt: Incarnation,
+    /// The group was served before that was settled: what only the peer has is asked about.
+    pub served_in_doubt: bool,
+    pub rollback_point: RollbackPoint,
+    /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
+    /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
+    pub flushed: Vec<Seq>,
 }
 
-/// Why a block is not a superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// All zeroes: never written.
-    Blank,
-    Damaged,
-    VersionUnknown(u16),
-    /// Of another cluster or group.
-    Foreign,
+mod flag {
+    pub const CLEAN: u16 = 1;
+    pub const COMPARE: u16 = 2;
+    pub const HELD_IN_LOGGING: u16 = 4;
+    pub const ROLLING_BACK: u16 = 8;
+    pub const ALONE: u16 = 16;
+    pub const SERVED_IN_DOUBT: u16 = 32;
+    pub const ALL: u16 = 63;
 }
 
 impl Superblock {
+    fn head(&self) -> Head {
+        let bit = |on: bool, bit: u16| if on { bit } else { 0 };
+        Head {
+            node: self.node,
+            peer: self.peer,
+            flags: bit(self.clean, flag::CLEAN)
+                | bit(self.compare, flag::COMPARE)
+                | bit(self.held_in_logging, flag::HELD_IN_LOGGING)
+                | bit(self.rolling_back, flag::ROLLING_BACK)
+                | bit(self.alone, flag::ALONE)
+                | bit(self.served_in_doubt, flag::SERVED_IN_DOUBT),
+            update: self.update,
+            tag: self.tag,
+            place: 0,
+        }
+    }
+
+    /// Both copies of this update, to be written at [`Superblock::slot_offset`].
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.u64(MAGIC);
-        w.u16(VERSION);
-        w.u16(self.node.0);
-        w.u16(self.peer.0);
-        w.u16(u16::from(self.clean) | u16::from(self.compare) << 1 | u16::from(self.held_in_logging) << 2);
-        w.u64(self.update);
-        w.u64(self.tag);
         self.identity.encode(&mut w);
         w.u64(self.journal.offset);
         w.u64(self.journal.ordinal);
+        w.u64(self.confirmed_ordinal);
+        w.u64(self.own_from_ordinal);
         w.u64(self.applied_wall.0);
-        w.pad_to(BYTES - 4);
-        let crc = crc32c::crc32c(&w.0);
-        w.u32(crc);
-        w.0
+        w.0.extend_from_slice(&self.boot.to_le_bytes());
+        w.u64(self.in_doubt.0);
+        w.u64(self.rollback_point.id);
+        w.position(self.rollback_point.position);
+        w.position(self.rollback_point.parent);
+        w.u64(self.rollback_point.wall.0);
+        w.u64(self.rollback_point.batches);
+        w.u64(self.rollback_point.reserved_bytes);
+        w.u16(self.flushed.len() as u16);
+        for seq in &self.flushed {
+            w.u64(seq.0);
+        }
+        cell::encode(KIND, &self.head(), &w.0)
     }
 
+    /// One copy.
+    ///
+    /// # Errors
+    /// Why it does not count.
     pub fn decode(block: &[u8]) -> Result<Superblock, Rejected> {
-        if block.len() != BYTES {
-            return Err(Rejected::Damaged);
-        }
-        if block.iter().all(|b| *b == 0) {
-            return Err(Rejected::Blank);
-        }
-        let stored = u32::from_le_bytes(block[BYTES - 4..].try_into().map_err(|_| Rejected::Damaged)?);
-        if crc32c::crc32c(&block[..BYTES - 4]) != stored {
-            return Err(Rejected::Damaged);
-        }
-        let mut r = Reader(block);
-        if r.u64() != Some(MAGIC) {
-            return Err(Rejected::Damaged);
-        }
-        let version = r.u16().unwrap_or_default();
-        if version != VERSION {
-            return Err(Rejected::VersionUnknown(version));
-        }
-        Superblock::fields(&mut r).ok_or(Rejected::Damaged)
+        let (head, body) = cell::decode(KIND, block)?;
+        Superblock::fields(&head, body).ok_or(Rejected::Damaged)
     }
 
-    fn fields(r: &mut Reader<'_>) -> Option<Superblock> {
-        let (node, peer, bits) = (NodeId(r.u16()?), NodeId(r.u16()?), r.u16()?);
+    fn fields(head: &Head, body: &[u8]) -> Option<Superblock> {
+        if head.flags & !flag::ALL != 0 {
+            return None;
+        }
+        let mut r = Reader(body);
+        let identity = Identity::decode(&mut r)?;
+        let journal = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
+        let (confirmed_ordinal, own_from_ordinal) = (r.u64()?, r.u64()?);
+        let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
+        let in_doubt = Incarnation(r.u64()?);
+        let rollback_point = RollbackPoint {
+            id: r.u64()?,
+            position: r.position()?,
+            parent: r.position()?,
+            wall: Wall(r.u64()?),
+            batches: r.u64()?,
+            reserved_bytes: r.u64()?,
+        };
+        let count = usize::from(r.u16()?);
+        if count > VOLUMES_MAX {
+            return None;
+        }
+        let flushed = (0..count).map(|_| r.u64().map(Seq)).collect::<Option<Vec<Seq>>>()?;
         Some(Superblock {
-            node,
-            peer,
-            clean: bits & 1 != 0,
-            compare: bits & 2 != 0,
-            held_in_logging: bits & 4 != 0,
-            update: r.u64()?,
-            tag: r.u64()?,
-            identity: Identity::decode(r)?,
-            journal: JournalHead { offset: r.u64()?, ordinal: r.u64()? },
-            applied_wall: Wall(r.u64()?),
+            update: head.update,
+            tag: head.tag,
+            node: head.node,
+            peer: head.peer,
+            identity,
+            clean: head.flags & flag::CLEAN != 0,
+            compare: head.flags & flag::COMPARE != 0,
+            held_in_logging: head.flags & flag::HELD_IN_LOGGING != 0,
+            rolling_back: head.flags & flag::ROLLING_BACK != 0,
+            alone: head.flags & flag::ALONE != 0,
+            served_in_doubt: head.flags & flag::SERVED_IN_DOUBT != 0,
+            journal,
+            confirmed_ordinal,
+            own_from_ordinal,
+            applied_wall,
+            boot,
+            in_doubt,
+            rollback_point,
+            flushed,
         })
     }
 
     /// Where this update is written.
-    pub(crate) fn slot_offset(&self) -> u64 {
-        (self.update % 2) * META_BLOCK_BYTES
+    pub fn slot_offset(&self) -> u64 {
+        self.head().slot_offset()
     }
 }
 
-/// Chooses between the two slots: `Ok(None)` when the group is new.
-pub fn choose(slots: [Result<Superblock, Rejected>; 2], tag: u64) -> Result<Option<Superblock>, Rejected> {
-    // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
-    if let Some(Err(unknown)) = slots.iter().find(|slot| matches!(slot, Err(Rejected::VersionUnknown(_)))) {
-        return Err(*unknown);
-    }
-    let newest = slots.iter().filter_map(|s| s.ok()).max_by_key(|s| s.update);
-    if let Some(superblock) = newest {
-        return if superblock.tag == tag { Ok(Some(superblock)) } else { Err(Rejected::Foreign) };
-    }
-    match slots {
-        [Err(Rejected::Blank), Err(Rejected::Blank)] => Ok(None),
-        // The very first update was torn: nothing was ever acknowledged on it.
-        [Err(Rejected::Blank), Err(Rejected::Damaged)] => Ok(None),
-        [Err(Rejected::Blank), Err(why)] | [Err(why), _] => Err(why),
-        _ => Err(Rejected::Damaged),
-    }
+/// What a superblock file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The group as it was last recorded; `None`: the group is new.
+    pub found: Option<Superblock>,
+    /// Copies that do not count, though another does.
+    pub damaged: u32,
+}
+
+/// Chooses among the copies in a superblock file.
+///
+/// # Errors
+/// Why the group must not be taken up.
+pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
+    let Choice { newest, damaged, in_doubt } = cell::choose(KIND, tag, 0, bytes);
+    let found = match newest {
+        // What was recorded last may be lost: roles and confirmations of it would be forgotten.
+        Ok(_) if in_doubt => return Err(Rejected::Astray),
+        Ok((head, body)) => Some(Superblock::fields(&head, body).ok_or(Rejected::Damaged)?),
+        Err(Rejected::Blank) => None,
+        Err(why) => return Err(why),
+    };
+    Ok(Read { found, damaged })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::BYTES;
     use crate::identity::Role;
-    use crate::ids::Incarnation;
 
     fn sample(update: u64) -> Superblock {
         Superblock {
@@ -153,6 +233,8 @@ mod tests {
             identity: Identity { role: Role::Primary, incarnation: Incarnation(3), ..Identity::default() },
             clean: true,
             journal: JournalHead { offset: 8192, ordinal: 7 },
+            boot: 77,
+            flushed: alloc::vec![Seq(4), Seq(5)],
             ..Superblock::default()
         }
     }
@@ -160,25 +242,28 @@ mod tests {
     #[test]
     fn a_superblock_comes_back_and_every_flipped_byte_is_noticed() {
         let image = sample(4).encode();
-        assert_eq!(Superblock::decode(&image), Ok(sample(4)));
+        let copy = &image[..BYTES];
+        assert_eq!(Superblock::decode(copy), Ok(sample(4)));
         for at in 0..BYTES {
-            let mut bad = image.clone();
+            let mut bad = copy.to_vec();
             bad[at] ^= 0x10;
             assert!(Superblock::decode(&bad).is_err(), "byte {at}");
         }
     }
 
     #[test]
-    fn the_newer_whole_slot_counts() {
-        let (old, new) = (sample(4), sample(5));
-        assert_eq!(choose([Ok(old), Ok(new)], 42), Ok(Some(new)));
-        assert_eq!(choose([Ok(old), Err(Rejected::Damaged)], 42), Ok(Some(old)));
-        assert_eq!(choose([Err(Rejected::Blank), Ok(new)], 42), Ok(Some(new)));
-        assert_eq!(choose([Err(Rejected::Blank), Err(Rejected::Blank)], 42), Ok(None));
-        assert_eq!(choose([Err(Rejected::Blank), Err(Rejected::Damaged)], 42), Ok(None));
-        assert_eq!(choose([Err(Rejected::Damaged), Err(Rejected::Damaged)], 42), Err(Rejected::Damaged));
-        assert_eq!(choose([Ok(old), Ok(new)], 43), Err(Rejected::Foreign));
-        let later = Rejected::VersionUnknown(2);
-        assert_eq!(choose([Ok(old), Err(later)], 42), Err(later), "never back to what an older program left");
+    fn the_largest_group_fits() {
+        let all = Superblock { flushed: alloc::vec![Seq(1); VOLUMES_MAX], ..sample(1) };
+        assert_eq!(Superblock::decode(&all.encode()[..BYTES]), Ok(all));
+    }
+
+    #[test]
+    fn the_newer_update_counts_and_a_doubtful_one_is_refused() {
+        let file = [sample(4).encode(), sample(5).encode()].concat();
+        assert_eq!(read(&file, 42).map(|r| r.found), Ok(Some(sample(5))));
+        assert_eq!(read(&file, 43), Err(Rejected::Foreign));
+        assert_eq!(read(&[0; FILE_BYTES as usize], 42).map(|r| r.found), Ok(None));
+        let astray = [sample(4).encode(), sample(4).encode()].concat();
+        assert_eq!(read(&astray, 42), Err(Rejected::Astray));
     }
 }

@@ -5,7 +5,10 @@ use alloc::vec::Vec;
 
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
+use crate::bits::Announced;
 use crate::ids::{RequestId, Seq};
+use crate::limits::REGION_BYTES;
+use crate::planted::{Fault, planted};
 
 /// A region with work outstanding in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +30,16 @@ struct Busy {
     is_write: bool,
 }
 
-/// Who waits for a flush.
+/// Someone waits for a flush.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum FlushWaiter {
+pub(crate) struct FlushWaiter {
+    pub who: Who,
+    /// A flush through here must be on record before the answer.
+    pub record: Seq,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
     Request(RequestId),
     /// A write with FUA, by its slot.
     Write(u32),
@@ -41,10 +51,25 @@ pub(crate) enum FlushWaiter {
 pub(crate) struct Volume {
     pub config: VolumeConfig,
     pub dirty: Bitmap,
+    /// What the bitmap file is known to hold: a crash finds at least this.
+    pub stored: Bitmap,
+    /// Regions that are dirty only because it is not known whether they differ: compared before they are sent.
+    pub doubt: Option<Bitmap>,
+    /// Long writes that wait for their regions to be stored.
+    pub announced: Vec<Announced>,
     busy: Vec<Busy>,
     waiting: VecDeque<Busy>,
     touched: BTreeMap<u64, Touch>,
     touch_log: VecDeque<(Seq, u64, u64)>,
+    /// What the peer keeps the ranges of, since it was not told that this volume's flush covers it: by region, the highest
+    /// number and the blocks written.
+    kept: BTreeMap<u64, (Seq, u8)>,
+    kept_log: VecDeque<(Seq, u64, u64)>,
+    /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
+    /// record, else a pull after a power loss would undo it (P1, P4).
+    pub overwrote: Seq,
+    /// Flush point on record.
+    pub recorded: Seq,
     /// Every write of this volume up to here is flushed.
     pub flushed: Seq,
     /// A flush is under way; on success `flushed` rises to this.
@@ -69,11 +94,18 @@ impl Volume {
     pub fn new(config: VolumeConfig) -> Volume {
         Volume {
             dirty: Bitmap::new(config.size_bytes),
+            stored: Bitmap::new(config.size_bytes),
+            doubt: None,
+            announced: Vec::new(),
             config,
             busy: Vec::new(),
             waiting: VecDeque::new(),
             touched: BTreeMap::new(),
             touch_log: VecDeque::new(),
+            kept: BTreeMap::new(),
+            kept_log: VecDeque::new(),
+            overwrote: Seq::NONE,
+            recorded: Seq::NONE,
             flushed: Seq::NONE,
             flushing: None,
             flush_now: Vec::new(),
@@ -81,6 +113,38 @@ impl Volume {
             unflushed_bytes: 0,
             latched: false,
         }
+    }
+
+    /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
+    pub fn begin_run(&mut self) {
+        let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
+        let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
+        *self = Volume { dirty, stored, doubt: self.doubt.take(), ..Volume::new(self.config) };
+    }
+
+    /// Nothing is known of the range: it is compared before it is sent.
+    pub fn put_in_doubt(&mut self, first: u64, last: u64) {
+        let size = self.config.size_bytes;
+        let doubt = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+        for region in first..=last {
+            self.dirty.set(region);
+            doubt.set(region);
+        }
+    }
+
+    /// Dirty regions that are not merely in doubt.
+    pub fn surely_dirty_bytes(&self) -> u64 {
+        self.dirty.dirty_bytes() - self.doubt.as_ref().map_or(0, |doubt| doubt.common_bytes(&self.dirty))
+    }
+
+    /// What was written to the range is being undone or dropped: the peer may have it.
+    pub fn mark_undone(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        (first..=last).for_each(|region| _ = self.dirty.set(region));
+    }
+
+    pub fn in_doubt(&self, region: u64) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
     }
 
     fn widened(&self, offset: u64, length: u64) -> (u64, u64) {
@@ -91,6 +155,9 @@ impl Volume {
     /// What the range would have to wait for: a busy range or one that already waits.
     pub fn conflict(&self, offset: u64, length: u64) -> Option<Conflict> {
         let (start, end) = self.widened(offset, length);
+        if planted(Fault::WriteIgnoresOverlap) {
+            return None;
+        }
         self.busy
             .iter()
             .chain(&self.waiting)
@@ -103,6 +170,12 @@ impl Volume {
         let (start, end) = self.widened(offset, length);
         debug_assert!(!self.busy.iter().any(|b| start < b.end && b.start < end));
         self.busy.push(Busy { start, end, slot, seq, is_write });
+    }
+
+    /// The write that holds its range has its number now.
+    pub fn number(&mut self, slot: u32, seq: Seq) {
+        let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the range is held");
+        busy.seq = seq;
     }
 
     /// Waits for the range, behind all that wait already.
@@ -134,22 +207,75 @@ impl Volume {
 
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
-        self.busy.iter().filter(|b| b.is_write).map(|b| Seq(b.seq.0 - 1)).min().unwrap_or(last)
+        let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
+        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
     pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
-            let was_clean = self.dirty.set(region);
+            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
+            let was_clean = forgotten || self.dirty.set(region);
             if streamed {
-                let touch = self.touched.entry(region).or_insert(Touch { seq, covered: was_clean });
+                let touch = self
+                    .touched
+                    .entry(region)
+                    .or_insert(Touch { seq, covered: was_clean || planted(Fault::ClearUncovered) });
                 touch.seq = seq;
             }
         }
         if streamed {
             self.touch_log.push_back((seq, first, last));
         }
+    }
+
+    /// The write will be kept by the peer until it knows that it is flushed here; and it may overwrite what is kept.
+    pub fn keep(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
+        if !streamed && self.kept.is_empty() {
+            return;
+        }
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            let blocks = blocks_in(region, offset, length);
+            let entry = self.kept.get_mut(&region);
+            if entry.as_ref().is_some_and(|(_, kept)| kept & blocks != 0) {
+                self.overwrote = seq;
+            }
+            match entry {
+                Some(entry) if streamed => *entry = (seq, entry.1 | blocks),
+                None if streamed => _ = self.kept.insert(region, (seq, blocks)),
+                _ => {}
+            }
+        }
+        if streamed {
+            self.kept_log.push_back((seq, first, last));
+        }
+    }
+
+    /// The peer, or this node's own record, knows that everything up to here is flushed.
+    pub fn forget_kept(&mut self, through: Seq) {
+        while let Some(&(seq, first, last)) = self.kept_log.front()
+            && seq <= through
+        {
+            self.kept_log.pop_front();
+            for region in first..=last {
+                if self.kept.get(&region).is_some_and(|(newest, _)| *newest <= through) {
+                    self.kept.remove(&region);
+                }
+            }
+        }
+    }
+
+    /// What must be on record before a flush is acknowledged: nothing, unless it covers an overwrite of what the peer keeps.
+    pub fn record_due(&self) -> Seq {
+        if self.overwrote > self.recorded { self.overwrote } else { Seq::NONE }
+    }
+
+    /// Numbers up to here that belong to this volume are flushed on it. `last`: the last number given.
+    pub fn flush_point(&self, last: Seq) -> Seq {
+        let settled = self.unflushed_bytes == 0 && self.flushing.is_none() && !self.latched;
+        if settled { self.flushed.max(self.complete_through(last)) } else { self.flushed }
     }
 
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
@@ -173,22 +299,26 @@ impl Volume {
     }
 
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
-    pub fn clear_confirmed(&mut self, applied: Seq) {
-        let through = applied.min(self.flushed);
+    /// True: some bits cleared.
+    pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
+        let mut cleared = false;
+        let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushed) };
         while let Some(&(seq, first, last)) = self.touch_log.front()
             && seq <= through
         {
             self.touch_log.pop_front();
             for region in first..=last {
                 let Some(touch) = self.touched.get(&region).copied() else { continue };
-                if touch.seq <= through {
+                if touch.seq <= through || planted(Fault::ClearForOlder) {
                     self.touched.remove(&region);
                     if touch.covered {
                         self.dirty.clear(region);
+                        cleared = true;
                     }
                 }
             }
         }
+        cleared
     }
 
     /// A number waits for the local flush before its bits can clear.
@@ -221,6 +351,16 @@ impl Volume {
     pub fn outstanding(&self) -> usize {
         self.touched.len()
     }
+}
+
+/// The 4 KiB blocks of a region that a range touches, a bit each.
+fn blocks_in(region: u64, offset: u64, length: u64) -> u8 {
+    const BLOCK: u64 = REGION_BYTES / 8;
+    let start = region * REGION_BYTES;
+    let first = offset.max(start) - start;
+    let end = (offset + length).min(start + REGION_BYTES) - start;
+    let (low, high) = (first / BLOCK, (end - 1) / BLOCK);
+    (u8::MAX << low) & (u8::MAX >> (7 - high))
 }
 
 #[cfg(test)]
@@ -295,11 +435,39 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_named_within_their_region() {
+        assert_eq!(blocks_in(0, 0, 512), 1);
+        assert_eq!(blocks_in(0, 4096, 4096), 2);
+        assert_eq!(blocks_in(0, R - 512, R), 0x80);
+        assert_eq!(blocks_in(1, R - 512, R), 0xff);
+        assert_eq!(blocks_in(1, 0, R + 1), 1);
+    }
+
+    #[test]
+    fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
+        let mut v = volume();
+        v.keep(0, 4096, Seq(1), true);
+        v.keep(4096, 4096, Seq(2), true);
+        assert_eq!(v.overwrote, Seq::NONE);
+        v.keep(0, 512, Seq(3), false);
+        assert_eq!(v.overwrote, Seq(3));
+        v.forget_kept(Seq(2));
+        v.keep(4096, 512, Seq(4), true);
+        assert_eq!(v.overwrote, Seq(3));
+    }
+
+    #[test]
     fn completion_is_counted_up_to_the_oldest_write_in_flight() {
         let mut v = volume();
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
+        // It waits for its number: no later one may count as complete because of it.
+        v.occupy(9, 4 * R, R, Seq(u64::MAX), true);
         assert_eq!(v.complete_through(Seq(9)), Seq(9));
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
+        v.release(1);
+        v.occupy(3, 2 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "a write without its number yet");
     }
 }

@@ -9,6 +9,7 @@ use core::fmt;
 use crate::codec::{Reader, Writer};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, PART_BYTES_MAX};
+use crate::state::Pause;
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -21,11 +22,12 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"FSHR");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// The first: one ordered stream per group, three confirmations, sync in the stream.
-    V1 = 1,
+    /// Flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits. V1 (one ordered stream per
+    /// group, three confirmations, sync in the stream) was never released.
+    V2 = 2,
 }
 
-pub const VERSION: Version = Version::V1;
+pub const VERSION: Version = Version::V2;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,12 +63,24 @@ pub enum Kind {
     GroupState = 14,
     /// Either: the session ends by intent; payload is a sentence.
     Goodbye = 15,
+    /// Primary: which ranges did you confirm behind these flush points? Payload: [`FlushPoints`].
+    TailAsk = 16,
+    /// Secondary: those ranges, [`flags::LAST`] with the last of them. Payload: [`encode_ranges`].
+    Tail = 17,
+    /// Primary: send this range as it is on your volume.
+    Pull = 18,
+    /// Secondary: the range's bytes.
+    Pulled = 19,
+    /// Primary: send your dirty regions.
+    BitsAsk = 20,
+    /// Secondary: words of dirty bits of `volume` from region `offset` on, [`flags::LAST`] with the last of them.
+    Bits = 21,
 }
 
 impl Kind {
     pub fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 15] = [
+        const ALL: [Kind; 21] = [
             GroupHello,
             SyncBegin,
             SyncReady,
@@ -82,20 +96,27 @@ impl Kind {
             HeartbeatEcho,
             GroupState,
             Goodbye,
+            TailAsk,
+            Tail,
+            Pull,
+            Pulled,
+            BitsAsk,
+            Bits,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
     }
 
     /// Whether the payload is volume content (goes to aligned memory) or a few control bytes.
     pub fn carries_data(self) -> bool {
-        self == Kind::Data
+        matches!(self, Kind::Data | Kind::Pulled)
     }
 
     /// Largest payload this kind may announce.
     pub fn payload_max(self) -> u64 {
         match self {
-            Kind::Data => PART_BYTES_MAX,
+            Kind::Data | Kind::Pulled => PART_BYTES_MAX,
             Kind::Void | Kind::Zero | Kind::SyncEnd | Kind::SyncReady | Kind::ProbeResult => 0,
+            Kind::Pull | Kind::BitsAsk => 0,
             Kind::Probe => 32,
             _ => CONTROL_BYTES_MAX,
         }
@@ -112,6 +133,8 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
+    /// Tail, Bits: nothing follows.
+    pub const LAST: u16 = 16;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -134,6 +157,8 @@ pub struct Header {
     pub wall: Wall,
     pub payload_bytes: u32,
     pub payload_crc: u32,
+    /// Frames of a stream, Tick: every write of the sender's volumes up to here is flushed there.
+    pub flushed: Seq,
 }
 
 /// Why a header is not believed.
@@ -192,6 +217,7 @@ impl Header {
             wall: Wall(0),
             payload_bytes: 0,
             payload_crc: 0,
+            flushed: Seq::NONE,
         }
     }
 
@@ -220,6 +246,7 @@ impl Header {
         w.u16(self.origin.0);
         w.u32(self.payload_bytes);
         w.u32(self.payload_crc);
+        w.u64(self.flushed.0);
         w.pad_to(HEADER_BYTES - 4);
         let crc = crc32c::crc32c(&w.0);
         w.u32(crc);
@@ -269,6 +296,7 @@ impl Header {
             origin: NodeId(r.u16()?),
             payload_bytes: r.u32()?,
             payload_crc: r.u32()?,
+            flushed: Seq(r.u64()?),
         })
     }
 
@@ -282,18 +310,22 @@ impl Header {
     }
 }
 
-/// Payload of an `Ack`; `received` stands in the header's `seq`.
+/// Payload of an `Ack`. The header's `offset` says how often the grant went back on this stream; ticks repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ack {
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
-    /// Bytes (payload + [`HEADER_BYTES`] each) the primary may have sent on this stream in total.
+    /// Bytes, counted as the memory they cost the secondary, that the primary may have sent on this stream in total.
     pub granted_bytes: u64,
     /// The primary's stamp of the last applied write.
     pub applied_wall: Wall,
     /// Apply stands still for want of space.
-    pub paused: bool,
+    pub paused: Option<Pause>,
+    /// The primary's flush point that is noted durably: what it covers is not kept any more.
+    pub noted: Seq,
+    /// The journal fills with writes that the primary has not flushed: please do.
+    pub wants_flush: bool,
 }
 
 impl Ack {
@@ -304,21 +336,29 @@ impl Ack {
         w.u64(self.applied.0);
         w.u64(self.granted_bytes);
         w.u64(self.applied_wall.0);
-        w.u8(u8::from(self.paused));
+        let paused = match self.paused {
+            None => 0,
+            Some(Pause::PeerFull) => 1,
+            Some(Pause::HistoryFull) => 5,
+        };
+        w.u8(paused | u8::from(self.wants_flush) << 1);
+        w.u64(self.noted.0);
         w.0
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Ack> {
         let mut r = Reader(bytes);
-        let ack = Ack {
-            received: Seq(r.u64()?),
-            durable: Seq(r.u64()?),
-            applied: Seq(r.u64()?),
-            granted_bytes: r.u64()?,
-            applied_wall: Wall(r.u64()?),
-            paused: r.u8()? != 0,
+        let (received, durable, applied) = (Seq(r.u64()?), Seq(r.u64()?), Seq(r.u64()?));
+        let (granted_bytes, applied_wall, bits) = (r.u64()?, Wall(r.u64()?), r.u8()?);
+        let paused = match bits & 5 {
+            0 => None,
+            1 => Some(Pause::PeerFull),
+            5 => Some(Pause::HistoryFull),
+            _ => return None,
         };
-        r.is_empty().then_some(ack)
+        let (wants_flush, noted) = (bits & 2 != 0, Seq(r.u64()?));
+        let ack = Ack { received, durable, applied, granted_bytes, applied_wall, paused, noted, wants_flush };
+        (bits <= 7 && r.is_empty()).then_some(ack)
     }
 }
 
@@ -329,10 +369,16 @@ pub struct GroupHello {
     /// Where the sender stands as a primary or last stood as a secondary.
     pub granted_bytes: u64,
     pub dirty_bytes: u64,
-    /// Empty when healthy.
     pub failed: bool,
+    /// What the sender can do besides what its protocol version says; unknown bits are for the reader to ignore.
+    pub features: u64,
+    /// What the sender cannot do without; a bit the reader does not know is a refusal.
+    pub required: u64,
     pub volume_bytes: Vec<u64>,
 }
+
+/// Feature bits this program knows. None so far.
+pub const FEATURES_KNOWN: u64 = 0;
 
 impl GroupHello {
     pub fn encode(&self) -> Vec<u8> {
@@ -341,6 +387,8 @@ impl GroupHello {
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
         w.u8(u8::from(self.failed));
+        w.u64(self.features);
+        w.u64(self.required);
         w.u16(self.volume_bytes.len() as u16);
         for size in &self.volume_bytes {
             w.u64(*size);
@@ -352,6 +400,7 @@ impl GroupHello {
         let mut r = Reader(bytes);
         let identity = crate::identity::Identity::decode(&mut r)?;
         let (granted_bytes, dirty_bytes, failed) = (r.u64()?, r.u64()?, r.u8()? != 0);
+        let (features, required) = (r.u64()?, r.u64()?);
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
             return None;
@@ -360,8 +409,79 @@ impl GroupHello {
         for _ in 0..count {
             volume_bytes.push(r.u64()?);
         }
-        r.is_empty().then_some(GroupHello { identity, granted_bytes, dirty_bytes, failed, volume_bytes })
+        r.is_empty().then_some(GroupHello {
+            identity,
+            granted_bytes,
+            dirty_bytes,
+            failed,
+            features,
+            required,
+            volume_bytes,
+        })
     }
+}
+
+/// Payload of `TailAsk`: for each volume, what is known to be flushed on it of the run in doubt.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct FlushPoints {
+    pub incarnation: Incarnation,
+    pub volumes: Vec<Seq>,
+}
+
+impl FlushPoints {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(self.incarnation.0);
+        w.u16(self.volumes.len() as u16);
+        for seq in &self.volumes {
+            w.u64(seq.0);
+        }
+        w.0
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<FlushPoints> {
+        let mut r = Reader(bytes);
+        let (incarnation, count) = (Incarnation(r.u64()?), usize::from(r.u16()?));
+        if count > crate::limits::VOLUMES_MAX {
+            return None;
+        }
+        let volumes = (0..count).map(|_| r.u64().map(Seq)).collect::<Option<Vec<Seq>>>()?;
+        r.is_empty().then_some(FlushPoints { incarnation, volumes })
+    }
+}
+
+/// A range of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeRange {
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// Bytes of one range in a `Tail` frame.
+pub const RANGE_BYTES: usize = 18;
+/// Ranges in one `Tail` frame.
+pub const RANGES_MAX: usize = CONTROL_BYTES_MAX as usize / RANGE_BYTES;
+
+/// Payload of `Tail`: [`RANGE_BYTES`] for each range.
+pub fn encode_ranges(ranges: &[VolumeRange]) -> Vec<u8> {
+    let mut w = Writer::default();
+    for range in ranges {
+        w.u16(range.volume.0);
+        w.u64(range.offset);
+        w.u64(range.length);
+    }
+    w.0
+}
+
+pub fn decode_ranges(bytes: &[u8]) -> Option<Vec<VolumeRange>> {
+    if !bytes.len().is_multiple_of(RANGE_BYTES) {
+        return None;
+    }
+    let mut r = Reader(bytes);
+    (0..bytes.len() / RANGE_BYTES)
+        .map(|_| Some(VolumeRange { volume: VolumeId(r.u16()?), offset: r.u64()?, length: r.u64()? }))
+        .collect()
 }
 
 /// Payload of `SyncBegin`: how the secondary's copy will be made whole.
@@ -373,6 +493,11 @@ pub struct SyncBegin {
     pub parent: Position,
     /// Nothing differs: the secondary stays consistent.
     pub nothing_dirty: bool,
+    /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
+    pub dirty_bytes: u64,
+    /// Names the cut whose regions follow, as they were at `from`; its frames have numbers of their own from 1 on.
+    /// 0: the ordered stream of writes, and regions between them.
+    pub cut: u64,
     /// Names this begin; `SyncReady` repeats it in `offset`, so that an answer to an abandoned begin is told apart.
     pub attempt: u64,
 }
@@ -383,14 +508,17 @@ impl SyncBegin {
         w.position(self.from);
         w.position(self.parent);
         w.u8(u8::from(self.nothing_dirty));
+        w.u64(self.dirty_bytes);
+        w.u64(self.cut);
         w.u64(self.attempt);
         w.0
     }
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
-        let begin =
-            SyncBegin { from: r.position()?, parent: r.position()?, nothing_dirty: r.u8()? != 0, attempt: r.u64()? };
+        let (from, parent, nothing_dirty) = (r.position()?, r.position()?, r.u8()? != 0);
+        let dirty_bytes = r.u64()?;
+        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: r.u64()?, attempt: r.u64()? };
         r.is_empty().then_some(begin)
     }
 }
@@ -439,7 +567,9 @@ mod tests {
             applied: Seq(3),
             granted_bytes: 77,
             applied_wall: Wall(9),
-            paused: true,
+            paused: Some(Pause::HistoryFull),
+            noted: Seq(2),
+            wants_flush: false,
         };
         assert_eq!(Ack::decode(&ack.encode()), Some(ack));
         assert_eq!(Ack::decode(&ack.encode()[1..]), None);

@@ -28,11 +28,21 @@ impl Primary {
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,
             window_bytes: limits::WINDOW_BYTES_MIN,
+            activity: ActivityConfig::default(),
+            history_bytes: limits::HISTORY_BYTES_MIN,
         };
-        let config = NodeConfig { node: NodeId(0), groups: vec![group], link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+        let config = NodeConfig {
+            node: NodeId(0),
+            groups: vec![group],
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        };
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
-        primary.handle(Input::Start { entropy: 1 });
+        primary.handle(Input::Start { entropy: 1, boot: 1 });
+        // A start flushes what an earlier run may have left.
+        primary.flush_ends();
         primary
     }
 
@@ -42,7 +52,7 @@ impl Primary {
         while let Some(output) = self.node.poll_output() {
             let (token, done) = match output {
                 Output::ReadMeta { token, length, .. } => (token, IoDone::Meta(vec![0; length as usize])),
-                Output::Write { token, .. } => (token, IoDone::Done),
+                Output::Write { token, .. } | Output::Zero { token, .. } => (token, IoDone::Done),
                 Output::Flush { token, .. } => {
                     self.flushes.push(token);
                     continue;

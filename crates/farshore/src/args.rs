@@ -51,7 +51,7 @@ pub enum Command {
     Wait(WaitArgs),
     /// Change settings of a running group; they outlive a restart
     #[command(
-        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, queue.memory, queue.items."
+        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, start_alone, queue.memory, queue.items."
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close

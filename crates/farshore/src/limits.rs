@@ -61,6 +61,14 @@ pub const QUEUE_MEMORY: Bound<u64> =
 pub const QUEUE_ITEMS: Bound<u64> =
     Bound { min: data::QUEUE_ITEMS_MIN, max: data::QUEUE_ITEMS_MAX, default: data::QUEUE_ITEMS_DEFAULT };
 
+/// What all groups of a node may hold in memory. Absent: this, or what the groups of the node need if that is more.
+pub const MEMORY: Bound<u64> =
+    Bound { min: data::MEMORY_BYTES_MIN, max: data::MEMORY_BYTES_MAX, default: data::MEMORY_BYTES_DEFAULT };
+
+/// Of a node's memory, what each of its groups has to itself and as much to borrow: with less, groups that are busy
+/// together would take turns at single writes.
+pub const MEMORY_PER_GROUP: u64 = 2 * data::MEMORY_GROUP_BYTES;
+
 /// Landing journal of a secondary, on its state directory's disk.
 pub const JOURNAL: Bound<u64> =
     Bound { min: data::JOURNAL_BYTES_MIN, max: data::JOURNAL_BYTES_MAX, default: data::JOURNAL_BYTES_DEFAULT };
@@ -68,6 +76,18 @@ pub const JOURNAL: Bound<u64> =
 /// Bytes sent but not yet confirmed.
 pub const WINDOW: Bound<u64> =
     Bound { min: data::WINDOW_BYTES_MIN, max: data::WINDOW_BYTES_MAX, default: data::WINDOW_BYTES_DEFAULT };
+
+/// Room for what a resync overwrites, on the state directory's disk; the file takes space as it is used.
+pub const HISTORY: Bound<u64> =
+    Bound { min: data::HISTORY_BYTES_MIN, max: data::HISTORY_BYTES_MAX, default: data::HISTORY_BYTES_DEFAULT };
+
+/// Extents that may be written at full speed at a time.
+pub const EXTENTS: Bound<u32> =
+    Bound { min: data::EXTENTS_MIN, max: data::EXTENTS_MAX, default: data::EXTENTS_DEFAULT };
+
+/// How long a lone primary waits for its peer after a power loss.
+pub const START_ALONE: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: data::START_ALONE_MAX, default: data::START_ALONE_DEFAULT };
 
 /// The journal holds what is being received beside what is being applied.
 pub const JOURNAL_WINDOWS_MIN: u64 = 2;

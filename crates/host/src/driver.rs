@@ -59,6 +59,8 @@ pub struct GroupSetup {
     pub superblock: Arc<File>,
     pub journal: Arc<File>,
     pub bitmap: Arc<File>,
+    pub activity: Arc<File>,
+    pub undo: Arc<File>,
 }
 
 /// How the node meets its peers.

@@ -11,13 +11,20 @@ use crate::swarm::Options;
 /// Temporary trouble of a node's disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
+    /// Writes of clients fail, or replicated ones.
     pub write_errors_until: u64,
+    pub apply_errors_until: u64,
     pub read_errors_until: u64,
     pub full_until: u64,
+    /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
+    pub serving_full_until: u64,
+    pub state_full_until: u64,
     pub slow_until: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,
+    /// The next write of a superblock, bitmap or journal fails.
+    pub fail_next_record: bool,
 }
 
 pub struct SimNode {
@@ -26,21 +33,24 @@ pub struct SimNode {
     /// Completions of an older boot are nobody's.
     pub boot: u64,
     pub disks: BTreeMap<Store, Disk>,
+    /// The machine's boot: a new one after every power loss.
+    pub machine_boot: u64,
     pub serving: BTreeSet<GroupId>,
     pub wake_at: Option<u64>,
     pub trouble: Trouble,
     /// Its clocks: monotonic since boot, wall skewed.
     pub booted_at: u64,
     pub wall_skew_ns: i64,
-    /// Restarting by itself at this time.
-    pub restart_at: Option<u64>,
+    /// It goes by intent: its last words still leave.
     pub stopping: bool,
+    /// Groups whose state directory was emptied: the operator has them start as secondaries.
+    pub wiped: BTreeSet<GroupId>,
 }
 
 impl SimNode {
     pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
         let mut disks = BTreeMap::new();
-        for g in 0..options.groups {
+        for g in (0..options.groups()).filter(|g| options.pairs[*g as usize].contains(&id)) {
             let group = GroupId(g);
             for v in 0..options.volumes {
                 let mut content = vec![0u8; options.volume_bytes as usize];
@@ -52,21 +62,26 @@ impl SimNode {
                 disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
             }
             disks.insert(Store::Journal(group), Disk::new(vec![0; options.journal_bytes as usize]));
-            disks.insert(Store::Superblock(group), Disk::new(vec![0; 8192]));
-            disks.insert(Store::Bitmap(group), Disk::new(vec![0; 64 << 10]));
+            disks.insert(Store::Superblock(group), Disk::new(vec![0; engine::superblock::FILE_BYTES as usize]));
+            let activity = engine::activity_file_bytes(options.activity) as usize;
+            disks.insert(Store::Activity(group), Disk::new(vec![0; activity]));
+            disks.insert(Store::Undo(group), Disk::new(vec![0; options.history_bytes as usize]));
+            let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| options.volume_bytes));
+            disks.insert(Store::Bitmap(group), Disk::new(vec![0; bitmap as usize]));
         }
         SimNode {
             id,
             engine: None,
             boot: 0,
             disks,
+            machine_boot: 1,
             serving: BTreeSet::new(),
             wake_at: None,
             trouble: Trouble::default(),
             booted_at: 0,
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
-            restart_at: None,
             stopping: false,
+            wiped: BTreeSet::new(),
         }
     }
 
@@ -79,11 +94,13 @@ impl SimNode {
     }
 
     /// The volumes as a reader sees them.
+    pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
+        let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
+        self.disks.range(volumes).map(|(_, disk)| disk.view()).collect()
+    }
+
+    /// A copy of them.
     pub fn images(&self, group: GroupId) -> Vec<Vec<u8>> {
-        self.disks
-            .iter()
-            .filter(|(store, _)| matches!(store, Store::Volume(g, _) if *g == group))
-            .map(|(_, disk)| disk.view().to_vec())
-            .collect()
+        self.views(group).into_iter().map(<[u8]>::to_vec).collect()
     }
 }

@@ -23,21 +23,28 @@ pub const GROUP: GroupId = GroupId(0);
 /// A fast disk, 100 Mbit/s and 1 ms each way, two volumes of 1 MiB.
 pub fn options(mode: Mode, policy: Policy) -> Options {
     Options {
-        // Even: node 0 starts as primary. Not divisible by three: the queue has room for many items.
+        // Even: node 0 starts as primary.
         seed: 2,
-        groups: 1,
+        pairs: vec![[0, 1]],
         volumes: 2,
         volume_bytes: MIB,
         writes: 0,
         delay_ns: MILLISECOND,
+        jitter_ns: 0,
         bytes_per_s: 12_500_000,
         disk_ns: (20_000, 200_000),
         queue_bytes: MIB,
+        queue_items: 100_000,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
+        memory_bytes: 64 * MIB,
+        syncs_at_once: engine::limits::SYNCS_AT_ONCE,
+        activity: engine::ActivityConfig { extent_bytes: 256 * KIB, extents: 4 },
+        history_bytes: 4 * MIB,
         modes: vec![mode],
         policy,
         wait_limit_ms: 1000,
+        start_alone_ms: 5000,
         depth: 8,
         think_ns: MILLISECOND,
         hot_percent: 0,
@@ -85,7 +92,7 @@ impl World {
     /// Until nothing is under way any more; then both nodes must hold the same.
     pub fn settle(&mut self) {
         self.until("in step", |world| world.judge.pending() == 0 && world.in_step(GROUP));
-        let (a, b) = (self.nodes[0].images(GROUP), self.nodes[1].images(GROUP));
+        let (a, b) = (self.nodes[0].views(GROUP), self.nodes[1].views(GROUP));
         self.judge.check_equal(GROUP, &a, &b).expect("in step means equal");
     }
 
@@ -111,21 +118,34 @@ impl World {
 
     /// A client's write of stamped sectors at the node that serves; not waited for.
     pub fn write(&mut self, volume: u16, offset: u64, length: u64) -> RequestId {
-        let stamp = self.judge.stamp(GROUP);
-        self.request(volume, offset, length, Fill::Stamp(stamp), false)
+        self.write_to(GROUP, volume, offset, length)
+    }
+
+    /// The same to another group of the story.
+    pub fn write_to(&mut self, group: GroupId, volume: u16, offset: u64, length: u64) -> RequestId {
+        let stamp = self.judge.stamp(group);
+        self.request(group, volume, offset, length, Fill::Stamp(stamp), false)
     }
 
     /// A client's trim or write-zeroes.
     pub fn zero(&mut self, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
-        self.request(volume, offset, length, Fill::Zero, no_hole)
+        self.request(GROUP, volume, offset, length, Fill::Zero, no_hole)
     }
 
-    fn request(&mut self, volume: u16, offset: u64, length: u64, fill: Fill, no_hole: bool) -> RequestId {
-        let (node, volume) = (self.operator.authority(GROUP), VolumeId(volume));
-        assert!(self.nodes[node].serving.contains(&GROUP), "node {node} serves");
+    fn request(
+        &mut self,
+        group: GroupId,
+        volume: u16,
+        offset: u64,
+        length: u64,
+        fill: Fill,
+        no_hole: bool,
+    ) -> RequestId {
+        let (node, volume) = (self.operator.authority(group), VolumeId(volume));
+        assert!(self.nodes[node].serving.contains(&group), "node {node} serves");
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua: false });
+        self.judge.issued(id, node, group, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },
@@ -134,7 +154,7 @@ impl World {
                 Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua: false }
             }
         };
-        self.input(node, Input::Request { group: GROUP, volume, id, request });
+        self.input(node, Input::Request { group, volume, id, request });
         id
     }
 

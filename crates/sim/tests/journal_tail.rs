@@ -1,11 +1,12 @@
 //! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
 //! round that stands behind it is left alone.
 
+use engine::cell;
 use engine::journal::{INDEX_BYTES, Index};
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock::{self, Superblock};
+use engine::superblock;
 use engine::{Seq, Store};
 use sim::disk::SECTOR;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -16,8 +17,8 @@ const FAR: usize = 1;
 /// The batches that replay would take, first to last, and the whole ones in other places.
 fn batches(world: &World) -> (Vec<Index>, Vec<Index>) {
     let meta = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let slots = [0, 1].map(|slot| Superblock::decode(&meta[slot * superblock::BYTES..][..superblock::BYTES]));
-    let head = slots.iter().filter_map(|slot| slot.ok()).max_by_key(|slot| slot.update).expect("recorded").journal;
+    let tag = cell::decode(superblock::KIND, &meta[..cell::BYTES]).expect("recorded").0.tag;
+    let head = superblock::read(meta, tag).ok().and_then(|read| read.found).expect("recorded").journal;
     let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
     let mut all: Vec<Index> = ring
         .chunks_exact(INDEX_BYTES)
@@ -52,7 +53,7 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     let journal = world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("there is a journal");
     let last = *journal.unsettled().last().expect("the batch is being written");
     journal.will_keep(|sector| sector != last);
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
     world.nodes[FAR].trouble.stalled_until = 0;
     let (due, stale) = batches(&world);

@@ -14,14 +14,14 @@ fn a_crashed_primary_compares_and_ships_what_differs() {
         assert!(world.answer(id).0);
     }
     world.settle();
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     for (volume, offset) in [(0, 0), (0, 4 * KIB), (1, 512 * KIB)] {
         let id = world.write(volume, offset, 4 * KIB);
         assert!(world.answer(id).0);
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
-    let before = world.data_sent_bytes;
+    let before = world.data_sent_bytes.clone();
     world.restore_path();
     world.settle();
     let sent = world.data_sent_bytes[0] - before[0];

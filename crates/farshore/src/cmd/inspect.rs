@@ -2,6 +2,7 @@
 //! running daemon's files is a moment's look.
 
 mod bitmap;
+mod cell;
 mod journal;
 mod small;
 mod superblock;
@@ -36,7 +37,7 @@ enum Kind {
 }
 
 const MAGICS: [(&[u8; 8], Kind); 3] =
-    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITS1", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
+    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITMP", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
 
 impl Kind {
     fn words(self) -> &'static str {
@@ -196,7 +197,7 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
 /// The superblock that counts, from the file beside this one.
 fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
     let beside = File::open(file.with_file_name("superblock")).ok()?;
-    superblock::counting(&superblock::slots(&read_up_to(&beside, 2 * BLOCK_BYTES as u64).ok()?))
+    superblock::counting(&read_up_to(&beside, engine::superblock::FILE_BYTES).ok()?)
 }
 
 /// A list with its middle left out when it is long.
@@ -224,7 +225,7 @@ mod tests {
         inside[8..16].copy_from_slice(b"FSHBATCH");
         for (bytes, name, kind) in [
             (b"FSHBATCH and more".to_vec(), "x", Some(Kind::Journal)),
-            (b"FSHBITS1".to_vec(), "journal", Some(Kind::Bitmaps)),
+            (b"FSHBITMP".to_vec(), "journal", Some(Kind::Bitmaps)),
             (second_block, "x", Some(Kind::Superblock)),
             (vec![0; 10_000], "x", Some(Kind::Blank)),
             (vec![0; 8192], "journal", Some(Kind::Journal)),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
-use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, bitmap_file_bytes, limits};
-use host::disk::meta::{create_or_open_meta, make_directory};
+use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use host::disk::meta::make_directory;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
@@ -15,15 +15,10 @@ use host::link::{Peer, SocketOptions};
 
 use super::difference::show_difference;
 use super::seals::{GroupSeals, Seals};
+use super::state_files::{self, StateFiles};
 use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
-use crate::config::{Mode, Policy};
 use crate::overrides::Overrides;
 
-/// Superblocks are written in turn, so that one is always whole.
-const SUPERBLOCK_BYTES: u64 = 2 * limits::META_BLOCK_BYTES;
-/// A buffer costs its page even when a request is one sector: what the smallest requests that fill a queue
-/// (payload and bookkeeping) hold in memory, as a factor. Six is 4096 / (512 + 256), rounded up.
-const FRONT_FACTOR: u64 = 6;
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
 const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
@@ -42,9 +37,7 @@ struct OpenGroup {
     id: GroupId,
     config: Group,
     volumes: Vec<OpenVolume>,
-    superblock: Arc<File>,
-    journal: Arc<File>,
-    bitmap: Arc<File>,
+    own: StateFiles,
 }
 
 struct OpenVolume {
@@ -71,7 +64,7 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
     for (number, group, files) in groups {
         let id = GroupId(u32::try_from(number)?);
-        match open_group(here, id, group, files, patience) {
+        match open_group(config.cluster.as_str(), here, id, group, files, patience) {
             Ok((group, seals)) => {
                 opened.groups.push(group);
                 opened.seals.add(seals);
@@ -161,6 +154,7 @@ fn open_one(
 }
 
 fn open_group(
+    cluster: &str,
     here: &Node,
     id: GroupId,
     group: &Group,
@@ -168,29 +162,15 @@ fn open_group(
     patience: Patience,
 ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
     let directory = group_directory(&here.state, group)?;
-    let bitmap_bytes = bitmap_file_bytes(files.iter().map(|file| file.size_bytes()));
-    let meta = |name, size_bytes| patience.free(|| create_or_open_meta(&directory.join(name), size_bytes));
-    let superblock = meta("superblock", SUPERBLOCK_BYTES)?.file;
-    let journal = meta("journal", journal_bytes(group))?.file;
-    let bitmap = meta("bitmap", bitmap_bytes)?.file;
+    let tag = group_tag(cluster, group.name.as_str());
+    let sizes = files.iter().map(|file| file.size_bytes());
+    let own = state_files::open(&directory, group, tag, sizes, patience)?;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
     let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
     let changed = seals.compare();
     let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
-    let open = OpenGroup {
-        id,
-        config: group.clone(),
-        volumes: volumes.collect(),
-        superblock: Arc::new(superblock),
-        journal: Arc::new(journal),
-        bitmap: Arc::new(bitmap),
-    };
+    let open = OpenGroup { id, config: group.clone(), volumes: volumes.collect(), own };
     Ok((open, seals))
-}
-
-/// A journal ends on a block.
-fn journal_bytes(group: &Group) -> u64 {
-    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
@@ -214,8 +194,8 @@ pub(super) fn setup(
 ) -> (Setup, Arc<Seals>) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
-    let queues: u64 = groups.iter().map(|group| settings(&group.config).queue_memory_bytes).sum();
     let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
+    let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
     for group in groups {
@@ -227,7 +207,13 @@ pub(super) fn setup(
     let seals = Arc::new(seals);
     let sealed = seals.clone();
     let setup = Setup {
-        node: NodeConfig { node: node_id(config, node), groups: engine_groups, link_timeout: config.link.timeout },
+        node: NodeConfig {
+            node: node_id(config, node),
+            groups: engine_groups,
+            link_timeout: config.link.timeout,
+            memory_bytes,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        },
         groups: setups,
         link,
         nbd: here.nbd.iter().map(listen).collect(),
@@ -238,9 +224,9 @@ pub(super) fn setup(
         },
         // From then on the volumes change: what was sealed holds no longer, also after a crash.
         before_writing: Box::new(move || sealed.break_all().map_err(|error| format!("{error:#}"))),
-        front_bytes: bytes(FRONT_FACTOR.saturating_mul(queues).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // Doubled, because a buffer may be up to a half larger than what lies in it.
-        arriving_bytes: bytes(windows.saturating_mul(2).saturating_add(largest_frames)),
+        front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
+        arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),
     };
     (setup, seals)
 }
@@ -254,9 +240,11 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
     GroupSetup {
         name: group.config.name.to_string(),
         volumes: named.map(|(volume, open)| VolumeSetup { name: volume.name.to_string(), device: open.file }).collect(),
-        superblock: group.superblock,
-        journal: group.journal,
-        bitmap: group.bitmap,
+        superblock: group.own.superblock,
+        journal: group.own.journal,
+        bitmap: group.own.bitmap,
+        activity: group.own.activity,
+        undo: group.own.undo,
     }
 }
 
@@ -273,31 +261,11 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &
         peer: node_id(config, peer),
         starts_as: if group.config.primary == *node { Role::Primary } else { Role::Secondary },
         volumes: group.volumes.iter().map(volume).collect(),
-        settings: engine_settings(settings),
-        journal_bytes: journal_bytes(&group.config),
+        settings: settings.for_engine(),
+        journal_bytes: state_files::journal_bytes(&group.config),
         window_bytes: group.config.window_bytes,
-    }
-}
-
-/// The engine's half of the settings.
-pub(super) fn engine_settings(settings: &Settings) -> engine::Settings {
-    use engine::state;
-    engine::Settings {
-        mode: match settings.mode {
-            Mode::Sync => state::Mode::Sync,
-            Mode::Nearsync => state::Mode::Nearsync,
-            Mode::Async => state::Mode::Async,
-            Mode::Logging => state::Mode::Logging,
-        },
-        policy: match settings.policy {
-            Policy::Degrade => state::Policy::Degrade,
-            Policy::Hold => state::Policy::Hold(settings.hold),
-            Policy::Strict => state::Policy::Strict,
-        },
-        wait_limit: settings.wait_limit,
-        autosync: settings.autosync,
-        queue_bytes: settings.queue_memory_bytes,
-        queue_items: settings.queue_items,
+        activity: state_files::activity(&group.config),
+        history_bytes: state_files::history_bytes(&group.config),
     }
 }
 

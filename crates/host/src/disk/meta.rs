@@ -110,9 +110,13 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
 /// # Errors
 /// No space, no permission, a file of another size or locked by another program; a half-made file is removed.
 pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
+    create_or_open(path, size_bytes, true)
+}
+
+fn create_or_open(path: &Path, size_bytes: u64, filled: bool) -> Result<MetaFile, OpenError> {
     let created = !path.try_exists().map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
     if created {
-        create_meta(path, size_bytes)?;
+        create_meta(path, size_bytes, filled)?;
     }
     let file = open_meta(path)?;
     if file.size_bytes() != size_bytes {
@@ -124,6 +128,14 @@ pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, Ope
         });
     }
     Ok(MetaFile { file, created })
+}
+
+/// As [`create_or_open_meta`], but the file is made without space of its own: it takes some as it is written.
+///
+/// # Errors
+/// As [`create_or_open_meta`].
+pub fn create_or_open_sparse(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
+    create_or_open(path, size_bytes, false)
 }
 
 /// Opens an existing state file of any size.
@@ -147,7 +159,7 @@ pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())
 }
 
-fn create_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
+fn create_meta(path: &Path, size_bytes: u64, filled: bool) -> Result<(), OpenError> {
     assert!(
         size_bytes > 0 && size_bytes.is_multiple_of(u64::from(FILE_BLOCK_BYTES)),
         "a state file's size is a number of ours"
@@ -155,7 +167,8 @@ fn create_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(UNFINISHED_SUFFIX);
     let unfinished = path.with_file_name(name);
-    let made = fill_with_zeroes(&unfinished, size_bytes)
+    let make = if filled { fill_with_zeroes } else { make_sparse };
+    let made = make(&unfinished, size_bytes)
         .and_then(|()| rustix::fs::rename(&unfinished, path))
         .map_err(|errno| OpenError::at(path, "creating it", errno));
     if made.is_err() {
@@ -180,6 +193,13 @@ fn fill_with_zeroes(path: &Path, size_bytes: u64) -> Result<(), Errno> {
         write_all(&fd, &zeroes[..bytes as usize], at)?;
         at += bytes;
     }
+    rustix::fs::fsync(&fd)
+}
+
+fn make_sparse(path: &Path, size_bytes: u64) -> Result<(), Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&fd, size_bytes)?;
     rustix::fs::fsync(&fd)
 }
 

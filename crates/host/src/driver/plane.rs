@@ -58,6 +58,8 @@ pub(super) struct GroupHere {
     pub superblock: Arc<File>,
     pub journal: Arc<File>,
     pub bitmap: Arc<File>,
+    pub activity: Arc<File>,
+    pub undo: Arc<File>,
     /// Its exports are open.
     pub open: bool,
     pub sync: Option<SyncHere>,
@@ -125,6 +127,8 @@ impl Plane {
                 superblock: setup.superblock,
                 journal: setup.journal,
                 bitmap: setup.bitmap,
+                activity: setup.activity,
+                undo: setup.undo,
                 open: false,
                 sync: None,
             });
@@ -165,7 +169,8 @@ impl Plane {
 
     /// The engine reads its stores.
     pub fn start(&self, entropy: u64) {
-        self.core.borrow_mut().input(Input::Start { entropy });
+        let boot = crate::disk::fingerprint::boot();
+        self.core.borrow_mut().input(Input::Start { entropy, boot });
         self.turn();
     }
 

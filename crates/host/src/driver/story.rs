@@ -20,6 +20,18 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             let role = role.word();
             tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
         }
+        Event::HotExtents { extents, extent_bytes } => tracing::info!(
+            "group {group}: {extents} extents of {extent_bytes} bytes were being written when this node stopped; \
+             they will be compared with the peer"
+        ),
+        Event::Pulled { bytes } => {
+            tracing::warn!(
+                "group {group}: {bytes} bytes that this node lost with its power were fetched back from the peer"
+            );
+        }
+        Event::WritesAlone { generation } => {
+            tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
+        }
         Event::Decided { decision } => tell_decision(group, decision),
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };
@@ -44,6 +56,12 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         }
         Event::Promoted { generation } => {
             tracing::warn!("group {group}: this node was promoted; its history is generation {generation} now");
+        }
+        Event::RollbackPoint { name, at } => {
+            tracing::info!("group {group}: {name} keeps the image at sequence {} until the sync has ended", at.seq.0);
+        }
+        Event::RolledBack { to } => {
+            tracing::warn!("group {group}: the volumes are back at sequence {}, before the sync", to.seq.0);
         }
         Event::Demoted => tracing::warn!("group {group}: this node was demoted to secondary"),
         Event::Note(text) => tracing::info!("group {group}: {text}"),
