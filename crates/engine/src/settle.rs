@@ -329,6 +329,7 @@ impl Group {
         if *left == 0 {
             cx.marks.hit(Mark::TailPulled);
             let bytes = *bytes;
+            self.counters.pulled_bytes += bytes;
             cx.event(self.id(), Event::Pulled { bytes });
             self.nothing_in_doubt(cx);
         }

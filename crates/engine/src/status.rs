@@ -39,7 +39,13 @@ pub struct GroupStatus {
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Of regions, read for a sync: compared, sent or told to be zero.
     pub resynced_bytes: u64,
+    /// Of them, those whose hash was asked about, and those that went as data.
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    /// Fetched back from the peer after a power loss.
+    pub pulled_bytes: u64,
 }
 
 /// What the groups of a node share.
@@ -217,6 +223,9 @@ impl Group {
             writes: self.counters.writes,
             written_bytes: self.counters.written_bytes,
             resynced_bytes: self.counters.resynced_bytes,
+            compared_bytes: self.counters.compared_bytes,
+            shipped_bytes: self.counters.shipped_bytes,
+            pulled_bytes: self.counters.pulled_bytes,
         }
     }
 

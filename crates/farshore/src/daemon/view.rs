@@ -185,6 +185,9 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) ->
             ("writes", now.writes),
             ("written_bytes", now.written_bytes),
             ("resynced_bytes", now.resynced_bytes),
+            ("compared_bytes", now.compared_bytes),
+            ("shipped_bytes", now.shipped_bytes),
+            ("pulled_bytes", now.pulled_bytes),
             ("blocked_ms", milliseconds(now.queue.blocked)),
         ];
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
