@@ -128,6 +128,12 @@ faults! {
         "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
     BitsNotJoined, "bits-not-joined", "rule 6, P3",
         "A primary does not ask for the dirty regions its secondary holds.";
+    UndoneWithoutBits, "undone-without-bits", "rule 6, P3",
+        "A rollback does not mark what it undoes and drops.";
+    OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
+        "A sync overwrites what is still being saved.";
+    PointMoves, "point-moves", "rule 9, P2",
+        "A sync that is begun again in the middle takes its rollback point anew.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
 }

@@ -545,7 +545,7 @@ impl Group {
         self.save_ahead(cx);
         while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
             let Some((record, ticket)) = self.replica.saving.front() else { break };
-            if !self.saver.is_good(*ticket) {
+            if !self.saver.is_good(*ticket) && !planted(Fault::OverwrittenUnsaved) {
                 break;
             }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);

@@ -20,6 +20,7 @@ use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::saving::Saver;
 use crate::start::{StartStage, other_version};
 use crate::state::{Broken, Pause};
@@ -111,6 +112,9 @@ impl Group {
             cx.event(self.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
             cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                point.position = self.replica.position();
+            }
         }
         if self.saver.store.mark().is_some() {
             self.saver.store.reserve(space_for_regions(begin.dirty_bytes));
@@ -244,7 +248,8 @@ impl Group {
             self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
         let dropped = self.replica.drop_unapplied();
         self.saver.forget();
-        for (volume, offset, length) in saved.into_iter().chain(dropped) {
+        for (volume, offset, length) in saved.into_iter().chain(dropped).filter(|_| !planted(Fault::UndoneWithoutBits))
+        {
             self.volume(volume).mark_undone(offset, length);
         }
         self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
