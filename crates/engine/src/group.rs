@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::cuts::{CatchUp, Cut, CutRead};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::limits;
@@ -41,6 +42,8 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
+    /// The next cut may begin.
+    Cut,
     CatchUp,
     ApplyFlush,
     ApplyRetry,
@@ -69,6 +72,7 @@ pub(crate) struct Cx<'a> {
 pub(crate) enum Op {
     Write(WriteOp),
     Resync(ResyncRead),
+    Cut(CutRead),
     LocalFlush(VolumeId),
     Superblock,
     Bitmap,
@@ -223,6 +227,11 @@ pub(crate) struct Group {
     /// The number before the stream's first.
     pub stream_began: Seq,
     pub resync: Option<Resync>,
+    /// Beside a stream there is none: a sync goes by cuts, or in the stream.
+    pub cut: Option<Cut>,
+    pub catch_up: CatchUp,
+    /// The last number of this run at which the peer is known to be consistent.
+    pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
@@ -268,6 +277,9 @@ impl Group {
             stream: None,
             stream_began: Seq::NONE,
             resync: None,
+            cut: None,
+            catch_up: CatchUp::default(),
+            recovered: None,
             passes: 0,
             repair_due: false,
             stop_wanted: false,
@@ -320,6 +332,7 @@ impl Group {
         match self.slots.get(slot) {
             Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
+            Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
@@ -331,7 +344,7 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
-            Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
+            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_)) | None => unreachable!("handled above"),
         }
     }
 
@@ -359,6 +372,7 @@ impl Group {
         if self.stream.is_some() {
             self.end_stream(cx, broken.words());
         }
+        self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
         if let Some(link) = cx.peer.link {
@@ -583,7 +597,7 @@ impl Group {
         if self.state == State::Holding {
             self.promise_from_here();
         }
-        self.catch_up(cx);
+        self.take_up_promise(cx);
         self.try_autosync(cx);
     }
 
@@ -607,6 +621,9 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
+                if self.cut.is_some() {
+                    self.fall_to_logging(cx, "stopping");
+                }
                 self.proceed(cx);
             }
         }
@@ -673,7 +690,8 @@ impl Group {
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
-            GroupTimer::CatchUp => self.catch_up(cx),
+            GroupTimer::Cut => self.cut_due(cx),
+            GroupTimer::CatchUp => self.take_up_promise(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
@@ -694,9 +712,12 @@ impl Group {
 
     /// What must hold after every input.
     pub fn check_invariants(&self) {
-        assert_eq!(self.stream.is_some(), self.state.streams(), "a stream exists exactly in the states that stream");
+        let sends = self.stream.is_some() || self.cut.is_some();
+        assert_eq!(sends, self.state.sends(), "a stream or a cut exists exactly in the states that send");
+        assert!(self.cut.is_none() || self.stream.is_none(), "a cut beside a stream");
+        assert!(self.cut.is_none() || matches!(self.state, State::Syncing | State::Paused(_)), "a cut without a sync");
         assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
-        assert!(self.role() == Role::Primary || self.stream.is_none(), "a secondary sends nothing");
+        assert!(self.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = &self.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.last_seq, "the peer is not ahead of us");

@@ -18,6 +18,7 @@ pub mod activity;
 mod bitmap;
 pub mod cell;
 mod codec;
+mod cuts;
 mod group;
 pub mod identity;
 mod ids;
@@ -435,6 +436,11 @@ pub enum Event {
         dirty_bytes: u64,
     },
     SyncEnded {
+        sent_bytes: u64,
+    },
+    /// A cut is done: the secondary is consistent at its mark. Both ends say so.
+    CutEnded {
+        at: Position,
         sent_bytes: u64,
     },
     QueueDropped {

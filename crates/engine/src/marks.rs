@@ -44,10 +44,16 @@ pub enum Mark {
     PromoteRefusedMidSync,
     ForkRefused,
     VoidSent,
+    CutBegan,
+    CutEnded,
+    CutSavedRegion,
+    CutInterrupted,
+    CutGivenUp,
+    SyncTurnedToCuts,
 }
 
 impl Mark {
-    pub const COUNT: usize = Mark::VoidSent as usize + 1;
+    pub const COUNT: usize = Mark::SyncTurnedToCuts as usize + 1;
 
     pub const ALL: [Mark; Mark::COUNT] = [
         Mark::OverlapWaited,
@@ -90,6 +96,12 @@ impl Mark {
         Mark::PromoteRefusedMidSync,
         Mark::ForkRefused,
         Mark::VoidSent,
+        Mark::CutBegan,
+        Mark::CutEnded,
+        Mark::CutSavedRegion,
+        Mark::CutInterrupted,
+        Mark::CutGivenUp,
+        Mark::SyncTurnedToCuts,
     ];
 }
 

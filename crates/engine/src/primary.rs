@@ -111,6 +111,10 @@ impl WriteOp {
         }
     }
 
+    pub fn range(&self) -> (VolumeId, u64, u64) {
+        (self.volume, self.offset, self.length)
+    }
+
     fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
@@ -126,13 +130,17 @@ impl Group {
         if self.blocked.is_empty() && self.has_room(cx, slot) {
             return self.reserve_and_go(cx, slot);
         }
+        if self.stream.is_some() && self.syncs() {
+            self.turn_to_cuts(cx);
+            return self.reserve_and_go(cx, slot);
+        }
         cx.marks.hit(Mark::QueueFullWaited);
         self.blocked.push_back(slot);
         self.check_waits(cx);
     }
 
     fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
-        if !self.state.streams() || (self.queue.is_empty() && self.reserved_items == 0) {
+        if self.stream.is_none() || (self.queue.is_empty() && self.reserved_items == 0) {
             return true;
         }
         let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
@@ -150,12 +158,18 @@ impl Group {
                     Conflict::Write => Mark::OverlapWaited,
                     Conflict::Resync => Mark::WriteWaitedForResync,
                 });
-                let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
-                self.reserved_bytes += bytes;
-                self.reserved_items += items;
-                self.volume(volume).wait_for_range(slot, offset, length, true);
+                self.wait_for_range(slot, offset, length);
             }
         }
+    }
+
+    /// A write waits until the range is free; its room in the queue is kept meanwhile.
+    pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64) {
+        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.reserved_bytes += bytes;
+        self.reserved_items += items;
+        let volume = self.slots.write(slot).volume;
+        self.volume(volume).wait_for_range(slot, offset, length, true);
     }
 
     /// Lets blocked writers in while there is room.
@@ -204,6 +218,9 @@ impl Group {
     }
 
     fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+        if self.saves_for_cut(cx, slot) {
+            return;
+        }
         let wall = self.stamp(cx);
         let level = self.write_level();
         let streamed = self.stream.is_some();
@@ -434,6 +451,19 @@ impl Group {
         }
     }
 
+    /// Whether all writes up to here are flushed on every volume; if not, sees to it. Nobody waits for it.
+    pub fn flushed_through(&mut self, cx: &mut Cx, mark: Seq) -> bool {
+        let last = self.last_seq;
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
+            if due && volume.complete_through(last) >= mark {
+                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+            }
+        }
+        self.volumes.iter().all(|volume| volume.flushed >= mark)
+    }
+
     pub fn clear_bits(&mut self) {
         let Some(applied) = self.stream.map(|s| s.applied) else { return };
         self.volumes.iter_mut().for_each(|v| v.clear_confirmed(applied));
@@ -492,7 +522,7 @@ impl Group {
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,
             (State::Failed(_), _) => Protection::None,
-            (state, _) if state.streams() => Protection::Queued,
+            _ if self.stream.is_some() => Protection::Queued,
             _ => Protection::LocalOnly,
         }
     }

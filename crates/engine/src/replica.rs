@@ -100,10 +100,21 @@ struct Beginning {
     recording: bool,
 }
 
+/// A cut being received, or the last one.
+#[derive(Clone, Copy, Debug)]
+struct CutPlace {
+    /// As its primary names it.
+    name: u64,
+    /// The image it makes; this node's place once it is done.
+    from: Position,
+}
+
 #[derive(Debug)]
 pub(crate) struct Replica {
     generation: Generation,
     incarnation: Incarnation,
+    /// The numbers below are a cut's, not the stream's.
+    cut: Option<CutPlace>,
     pub received: Seq,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
@@ -139,6 +150,7 @@ impl Replica {
         Replica {
             generation: Generation::BLANK,
             incarnation: Incarnation(0),
+            cut: None,
             received: Seq::NONE,
             durable: Seq::NONE,
             written: Seq::NONE,
@@ -166,16 +178,33 @@ impl Replica {
         }
     }
 
+    /// In a cut: the place it leads to. Its numbers are nobody's place in the write order.
     pub fn position(&self) -> Position {
+        if let Some(cut) = self.cut {
+            return cut.from;
+        }
         Position { generation: self.generation, incarnation: self.incarnation, seq: self.received }
     }
 
     /// Everything up to `position` is applied and recorded.
     pub fn stand_at(&mut self, position: Position, wall: Wall) {
         (self.generation, self.incarnation) = (position.generation, position.incarnation);
+        self.cut = None;
         let seq = position.seq;
         (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
         (self.written_wall, self.applied_wall) = (wall, wall);
+    }
+
+    /// A cut with this name is to be received; its numbers begin at 1.
+    fn expect_cut(&mut self, name: u64, from: Position) {
+        let wall = self.applied_wall;
+        self.stand_at(Position { seq: Seq::NONE, ..from }, wall);
+        self.cut = Some(CutPlace { name, from });
+    }
+
+    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
+    pub fn recovered(&self) -> Seq {
+        self.cut.map_or(self.applied, |cut| cut.from.seq)
     }
 
     /// The primary may have sent this much in this session.
@@ -406,7 +435,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
-            cut: 0,
+            cut: self.replica.cut.map_or(0, |cut| cut.name),
             bytes,
             entries,
         };
@@ -548,7 +577,7 @@ impl Group {
             if matches!(record.content, Content::SyncEnd) {
                 replica.sync_end = Some(record.seq);
             }
-            if cx.trace {
+            if cx.trace && self.replica.cut.is_none() {
                 cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
             }
         }
@@ -608,15 +637,20 @@ impl Group {
     fn cycle_flushed(&mut self, cx: &mut Cx) {
         let Some(cycle) = self.replica.cycle else { return };
         let identity = &mut self.sb.current.identity;
-        identity.position =
-            Position { generation: self.replica.generation, incarnation: self.replica.incarnation, seq: cycle.upto };
+        if self.replica.cut.is_none() {
+            identity.position.seq = cycle.upto;
+        }
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
+            // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
             self.replica.sync_end = None;
         }
+        if !identity.inconsistent {
+            self.sb.current.applied_wall = cycle.wall;
+        }
         self.sb.current.journal = cycle.head;
-        self.sb.current.applied_wall = cycle.wall;
-        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+        let wall = self.sb.current.applied_wall;
+        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
@@ -627,6 +661,11 @@ impl Group {
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
+        if let Some(cut) = replica.cut
+            && !self.sb.current.identity.inconsistent
+        {
+            cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
         self.land(cx);
         if self.replica.written > self.replica.applied {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
@@ -690,7 +729,10 @@ impl Group {
             volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
         }
         let wall = self.replica.applied_wall;
-        self.replica.stand_at(begin.from, wall);
+        match begin.cut {
+            0 => self.replica.stand_at(begin.from, wall),
+            name => self.replica.expect_cut(name, begin.from),
+        }
         self.save(cx, Some(AfterSuper::SyncReady { number }));
     }
 
@@ -724,7 +766,8 @@ impl Group {
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));
         let replica = &mut self.replica;
-        if replica.streaming && header.seq == replica.applied && replica.applied == replica.received {
+        let in_order = replica.streaming && replica.cut.is_none();
+        if in_order && header.seq == replica.applied && replica.applied == replica.received {
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;
         }

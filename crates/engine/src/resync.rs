@@ -255,7 +255,9 @@ impl Group {
     }
 
     fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
-        let Some(link) = cx.peer.link else { return };
+        if cx.peer.link.is_none() {
+            return;
+        }
         if full {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
             self.sb.current.compare = false;
@@ -269,11 +271,26 @@ impl Group {
             _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
             _ => Mark::UpdateSyncBegan,
         });
+        self.counters.syncs += 1;
+        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        match (full, compare) {
+            (true, _) => self.begin_catch_up(cx, "full sync"),
+            // What is dirty is not known: most of it is answered by a hash, in the stream.
+            (_, true) => {
+                self.begin_sync_in_stream(cx, "comparing every region: the last stop of this primary was not clean");
+            }
+            _ => self.begin_catch_up(cx, "update sync"),
+        }
+    }
+
+    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
+    pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
+        let Some(link) = cx.peer.link else { return };
+        let (compare, dirty_bytes) = (self.sb.current.compare, self.dirty_bytes());
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
-        self.counters.syncs += 1;
         let begin = SyncBegin {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
@@ -282,29 +299,35 @@ impl Group {
             attempt: self.passes,
         };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
-        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
-        let why = match (full, compare) {
-            (true, _) => "full sync",
-            (_, true) => "comparing every region: the last stop of this primary was not clean",
-            _ => "update sync",
-        };
         self.transition(cx, State::Syncing, why);
     }
 
+    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    pub fn syncs(&self) -> bool {
+        self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
+    }
+
     pub fn peer_sync_ready(&mut self, header: &Header) {
+        if let Some(from) = self.peer_ready_for_cut(header.offset) {
+            return self.peer_took_up(from, true);
+        }
         // An answer to a begin that was abandoned meanwhile is nobody's.
         let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
-        let nothing_dirty = resync.total_bytes == 0;
-        let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
+        let dirty = resync.total_bytes > 0;
+        self.peer_took_up(self.place(self.stream_began), dirty);
+    }
+
+    /// It has taken up our history: should this sync end early, the next meeting starts from here.
+    fn peer_took_up(&mut self, begin: Position, dirty: bool) {
+        let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
-            // It has taken up our history: should this sync end early, the next meeting starts from here.
             let theirs = &mut hello.identity;
             (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
             theirs.handed_over = false;
-            theirs.inconsistent |= !nothing_dirty;
+            theirs.inconsistent |= dirty;
         }
     }
 
@@ -327,7 +350,7 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
-        let already = self.state.streams() && !full;
+        let already = self.state.sends() && !full;
         if !already {
             self.fall_to_logging(cx, "the operator asked for a sync");
             self.begin_sync(cx, full);
@@ -352,6 +375,14 @@ impl Group {
 
     /// Starts reads while the stream has use for them; live writes go first.
     pub fn pump_resync(&mut self, cx: &mut Cx) {
+        if self.cut.is_some() {
+            return self.pump_cut(cx);
+        }
+        let waits = self.resync.as_ref().is_none_or(|r| !r.ready || r.end.is_some());
+        // What the regions carry is durable here first: the peer may not be ahead of us after a crash.
+        if waits || (self.syncs() && !self.flushed_through(cx, self.stream_began)) {
+            return;
+        }
         loop {
             let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
             let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
@@ -593,7 +624,7 @@ impl Group {
             return;
         }
         stream.catching_up_since = cx.now.mono;
-        let sent_bytes = resync.sent_bytes;
+        let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
         self.resync = None;
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);

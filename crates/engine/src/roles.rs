@@ -146,6 +146,7 @@ impl Group {
         self.last_seq = Seq::NONE;
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
+        self.recovered = None;
         let peer_dirty = self.hello.as_ref().is_none_or(|h| !h.identity.handed_over);
         for volume in &mut self.volumes {
             *volume = crate::volume::Volume::new(volume.config);

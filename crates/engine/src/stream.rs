@@ -13,6 +13,9 @@ use crate::{Event, SendPayload};
 impl Group {
     /// The next frame of the stream, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        if self.cut.is_some() {
+            return self.next_cut_frame(cx);
+        }
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
@@ -51,6 +54,9 @@ impl Group {
 
     /// The peer's three confirmations and its window.
     pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
+        if self.cut.is_some() {
+            return self.cut_ack(cx, ack);
+        }
         let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
         let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
         if !ordered || ack.received > self.last_seq {
@@ -62,15 +68,19 @@ impl Group {
         }
         (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
         stream.granted_bytes = ack.granted_bytes;
-        self.applied_wall = self.applied_wall.max(ack.applied_wall);
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
         self.clear_bits();
         self.release_acked(cx);
         self.sync_progress(cx);
+        if self.resync.as_ref().is_none_or(|r| r.repair) {
+            // In the middle of a sync the peer can present nothing newer than before it.
+            self.applied_wall = self.applied_wall.max(ack.applied_wall);
+            self.recovered = Some(ack.applied);
+        }
         self.peer_paused(cx, ack.paused);
-        self.catch_up(cx);
+        self.take_up_promise(cx);
         self.release_blocked(cx);
     }
 
@@ -91,14 +101,13 @@ impl Group {
         }
     }
 
-    fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
+    pub fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
         match (self.state, paused) {
             (State::Syncing | State::CatchingUp | State::Replicating, true) => {
                 self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
             }
             (State::Paused(_), false) => {
-                let back =
-                    if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+                let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
                 self.transition(cx, back, "the secondary has space again");
             }
             _ => {}
@@ -106,7 +115,7 @@ impl Group {
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.
-    pub fn catch_up(&mut self, cx: &mut Cx) {
+    pub fn take_up_promise(&mut self, cx: &mut Cx) {
         if self.state != State::CatchingUp {
             return;
         }
@@ -167,6 +176,7 @@ impl Group {
         if self.stream.is_some() {
             self.end_stream(cx, why);
         }
+        self.drop_cut(cx);
         self.transition(cx, State::Logging, why);
         if !self.waiting_ack.is_empty() {
             cx.marks.hit(Mark::DegradeReleasedWriters);
@@ -180,6 +190,9 @@ impl Group {
 
     /// The session with the peer ended while this node is primary.
     pub fn stream_lost(&mut self, cx: &mut Cx, why: &str) {
+        if self.cut.is_some() {
+            return self.fall_to_logging(cx, why);
+        }
         if self.stream.is_none() {
             if self.state == State::Logging && matches!(self.phase, Phase::Running) {
                 self.transition(cx, State::Logging, why);
@@ -261,6 +274,6 @@ impl Group {
         }
         self.transition(cx, State::CatchingUp, "the link is back, the queue continues");
         self.release_acked(cx);
-        self.catch_up(cx);
+        self.take_up_promise(cx);
     }
 }

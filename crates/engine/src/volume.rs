@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
+use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
 
 /// A region with work outstanding in the stream.
@@ -41,6 +42,8 @@ pub(crate) enum FlushWaiter {
 pub(crate) struct Volume {
     pub config: VolumeConfig,
     pub dirty: Bitmap,
+    /// While a cut is under way.
+    pub cut: Option<CutBits>,
     busy: Vec<Busy>,
     waiting: VecDeque<Busy>,
     touched: BTreeMap<u64, Touch>,
@@ -70,6 +73,7 @@ impl Volume {
         Volume {
             dirty: Bitmap::new(config.size_bytes),
             config,
+            cut: None,
             busy: Vec::new(),
             waiting: VecDeque::new(),
             touched: BTreeMap::new(),
@@ -96,6 +100,12 @@ impl Volume {
             .chain(&self.waiting)
             .find(|b| start < b.end && b.start < end)
             .map(|b| if b.is_write { Conflict::Write } else { Conflict::Resync })
+    }
+
+    /// Whether the range is being written or read; who merely waits does not count.
+    pub fn is_busy(&self, offset: u64, length: u64) -> bool {
+        let (start, end) = self.widened(offset, length);
+        self.busy.iter().any(|b| start < b.end && b.start < end)
     }
 
     /// Takes the range; the caller has seen no conflict.
@@ -142,6 +152,9 @@ impl Volume {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             let was_clean = self.dirty.set(region);
+            if let Some(cut) = &mut self.cut {
+                cut.touch(region);
+            }
             if streamed {
                 let touch = self.touched.entry(region).or_insert(Touch { seq, covered: was_clean });
                 touch.seq = seq;
@@ -166,6 +179,9 @@ impl Volume {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             self.dirty.set(region);
+            if let Some(cut) = &mut self.cut {
+                cut.touch(region);
+            }
             if let Some(touch) = self.touched.get_mut(&region) {
                 touch.covered = false;
             }

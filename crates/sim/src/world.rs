@@ -360,6 +360,12 @@ impl World {
         if let engine::Event::Ready { role: Role::Secondary, .. } = event {
             self.check_secondary(node, group);
         }
+        let secondary = self.operator.authority(group) != node;
+        if let engine::Event::CutEnded { .. } = event
+            && secondary
+        {
+            self.check_secondary(node, group);
+        }
         if let engine::Event::Promoted { .. } = event {
             self.operator.was_promoted(group, node);
         }
