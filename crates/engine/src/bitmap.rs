@@ -1,14 +1,16 @@
 //! Dirty regions: which parts of a volume may differ from the peer's. One bit per [`REGION_BYTES`].
 //!
-//! In memory while the daemon runs, on disk from a clean stop to the next start. After an unclean stop the stored bits
-//! say nothing, and the group starts with every region marked for comparison.
+//! In memory they are exact. On disk, in cells of [`REGIONS_PER_CELL`] bits, stands what is not covered by the activity
+//! log: bits are stored before an extent leaves the log, before anything is undone or discarded, and at a clean stop. A
+//! stored bit that is clear in memory by now is cleared on disk later, without haste.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::cell::{BODY_BYTES, CELL_BYTES, Kind, Rejected};
 use crate::codec::{Reader, Writer};
-use crate::ids::{Generation, NodeId};
-use crate::limits::{META_BLOCK_BYTES, REGION_BYTES};
+use crate::ids::VolumeId;
+use crate::limits::REGION_BYTES;
 
 /// Regions of a volume of this size; the last may be partial.
 pub(crate) fn regions(size_bytes: u64) -> u64 {
@@ -88,136 +90,121 @@ impl Bitmap {
     }
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FSHBITS1");
-const HEADER_BYTES: usize = META_BLOCK_BYTES as usize;
+/// Format versions: 2 keeps the bits in cells; 1 was one image, written at a clean stop, and never released.
+pub const VERSION: u16 = 2;
+pub const KIND: Kind = Kind { magic: *b"FSHBITMP", version: VERSION };
+/// Before the bits: volume, region size, first region.
+const FIXED_BYTES: usize = 16;
+/// Words of bits in one cell.
+const WORDS_PER_CELL: usize = (BODY_BYTES - FIXED_BYTES) / 8;
+/// Regions one cell covers: 1 008 MiB of a volume.
+pub const REGIONS_PER_CELL: u64 = WORDS_PER_CELL as u64 * 64;
 
-/// Bytes the bitmap file of a group needs: a header block, then each volume's bits, padded to whole blocks.
+/// Cells of a volume of this size.
+pub(crate) fn cells(size_bytes: u64) -> u64 {
+    regions(size_bytes).div_ceil(REGIONS_PER_CELL).max(1)
+}
+
+/// Bytes the bitmap file of a group needs: the cells of each volume, in their order.
 pub fn file_bytes(volume_bytes: impl Iterator<Item = u64>) -> u64 {
-    let bits: u64 = volume_bytes.map(|size| regions(size).div_ceil(64) * 8).sum();
-    META_BLOCK_BYTES + bits.next_multiple_of(META_BLOCK_BYTES)
+    volume_bytes.map(cells).sum::<u64>() * CELL_BYTES
 }
 
-/// All bitmaps of a group as one file image (docs/format.md).
-pub fn encode_bitmaps(tag: u64, peer: NodeId, generation: Generation, maps: &[&Bitmap]) -> Vec<u8> {
-    let mut body = Vec::new();
-    for map in maps {
-        for word in &map.words {
-            body.extend_from_slice(&word.to_le_bytes());
-        }
+/// One cell of the file, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitmapCell {
+    pub volume: VolumeId,
+    pub first_region: u64,
+    pub words: Vec<u64>,
+}
+
+impl BitmapCell {
+    /// The body of a cell.
+    pub fn encode(volume: VolumeId, first_region: u64, words: &[u64]) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u16(volume.0);
+        w.u16(0);
+        w.u32(REGION_BYTES as u32);
+        w.u64(first_region);
+        words.iter().for_each(|word| w.u64(*word));
+        w.0
     }
-    let mut w = Writer::default();
-    w.u64(MAGIC);
-    w.u64(tag);
-    w.generation(generation);
-    w.u16(peer.0);
-    w.u16(maps.len() as u16);
-    w.u32(REGION_BYTES as u32);
-    w.u64(body.len() as u64);
-    w.u32(crc32c::crc32c(&body));
-    w.pad_to(HEADER_BYTES - 4);
-    let crc = crc32c::crc32c(&w.0);
-    w.u32(crc);
-    w.0.extend_from_slice(&body);
-    let padded = w.0.len().next_multiple_of(META_BLOCK_BYTES as usize);
-    w.pad_to(padded);
-    w.0
-}
 
-/// A whole bitmap file, before it is known to belong to anybody. Which bits are which volume's follows from their sizes,
-/// in the order of the volumes: each one's bits fill whole words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BitmapFile<'a> {
-    pub tag: u64,
-    pub generation: Generation,
-    pub peer: NodeId,
-    pub volumes: u16,
-    pub region_bytes: u32,
-    /// Little-endian words, the lowest bit first.
-    pub bits: &'a [u8],
-}
-
-/// Why an image is not a bitmap file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BitmapRejected {
-    /// Its header block is all zeroes: never written.
-    Blank,
-    HeaderDamaged,
-    /// The header announces more bits than the image holds.
-    CutShort,
-    BitsDamaged,
-}
-
-impl<'a> BitmapFile<'a> {
-    /// Reads what [`encode_bitmaps`] wrote.
-    ///
     /// # Errors
-    /// What is wrong with the image.
-    pub fn read(image: &'a [u8]) -> Result<BitmapFile<'a>, BitmapRejected> {
-        let (header, rest) = image.split_at_checked(HEADER_BYTES).ok_or(BitmapRejected::CutShort)?;
-        if header.iter().all(|byte| *byte == 0) {
-            return Err(BitmapRejected::Blank);
-        }
-        let (content, stored) = header.split_at(HEADER_BYTES - 4);
-        let mut r = Reader(content);
-        if r.u64() != Some(MAGIC) || Reader(stored).u32() != Some(crc32c::crc32c(content)) {
-            return Err(BitmapRejected::HeaderDamaged);
-        }
-        let (file, length, crc) = BitmapFile::fields(&mut r).ok_or(BitmapRejected::HeaderDamaged)?;
-        let length = usize::try_from(length).map_err(|_| BitmapRejected::CutShort)?;
-        let bits = rest.get(..length).ok_or(BitmapRejected::CutShort)?;
-        if crc32c::crc32c(bits) != crc {
-            return Err(BitmapRejected::BitsDamaged);
-        }
-        Ok(BitmapFile { bits, ..file })
+    /// [`Rejected::Damaged`] for a body that no program of this version writes.
+    pub fn decode(body: &[u8]) -> Result<BitmapCell, Rejected> {
+        BitmapCell::fields(&mut Reader(body)).ok_or(Rejected::Damaged)
     }
 
-    fn fields(r: &mut Reader<'_>) -> Option<(BitmapFile<'a>, u64, u32)> {
-        let (tag, generation, peer) = (r.u64()?, r.generation()?, NodeId(r.u16()?));
-        let (volumes, region_bytes) = (r.u16()?, r.u32()?);
-        Some((BitmapFile { tag, generation, peer, volumes, region_bytes, bits: &[] }, r.u64()?, r.u32()?))
+    fn fields(r: &mut Reader<'_>) -> Option<BitmapCell> {
+        let (volume, zero, region_bytes, first_region) = (VolumeId(r.u16()?), r.u16()?, r.u32()?, r.u64()?);
+        if zero != 0 || u64::from(region_bytes) != REGION_BYTES || !first_region.is_multiple_of(REGIONS_PER_CELL) {
+            return None;
+        }
+        let words = (0..WORDS_PER_CELL).map(|_| r.u64()).collect::<Option<Vec<u64>>>()?;
+        Some(BitmapCell { volume, first_region, words })
     }
 }
 
-/// The bitmaps back, if the image is whole and belongs to this group, peer and generation.
-pub fn decode_bitmaps(
-    image: &[u8],
-    tag: u64,
-    peer: NodeId,
-    generation: Generation,
-    sizes: &[u64],
-) -> Option<Vec<Bitmap>> {
-    let file = BitmapFile::read(image).ok()?;
-    let ours = (file.tag, file.peer, file.generation) == (tag, peer, generation);
-    if !ours || usize::from(file.volumes) != sizes.len() || u64::from(file.region_bytes) != REGION_BYTES {
-        return None;
+impl Bitmap {
+    /// The words of one cell; the last cell of a volume is shorter.
+    pub fn cell(&self, cell: u64) -> &[u64] {
+        let from = cell as usize * WORDS_PER_CELL;
+        &self.words[from.min(self.words.len())..(from + WORDS_PER_CELL).min(self.words.len())]
     }
-    split_bits(file.bits, sizes)
-}
 
-/// The bits of volumes of these sizes; `None` when they are too few, too many, or past a volume's end.
-pub fn split_bits(bits: &[u8], sizes: &[u64]) -> Option<Vec<Bitmap>> {
-    let needed: u64 = sizes.iter().map(|size| regions(*size).div_ceil(64) * 8).sum();
-    if bits.len() as u64 != needed {
-        return None;
-    }
-    let mut words = bits.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")));
-    let mut maps = Vec::new();
-    for &size in sizes {
-        let mut map = Bitmap::new(size);
-        for index in 0..map.words.len() {
-            let mut word = words.next()?;
-            while word != 0 {
-                let region = index as u64 * 64 + u64::from(word.trailing_zeros());
-                if region >= regions(size) {
-                    return None;
-                }
-                map.set(region);
-                word &= word - 1;
-            }
+    /// Puts words in the place of a cell's; bits past the volume's end are left out.
+    pub fn set_cell(&mut self, cell: u64, words: &[u64]) {
+        let from = cell as usize * WORDS_PER_CELL;
+        let last = self.words.len().wrapping_sub(1);
+        let count = regions(self.size_bytes);
+        for (at, word) in (from..self.words.len().min(from + WORDS_PER_CELL)).zip(words) {
+            let spare = if at == last && !count.is_multiple_of(64) { u64::MAX << (count % 64) } else { 0 };
+            let new = word & !spare;
+            self.set = self.set + u64::from(new.count_ones()) - u64::from(self.words[at].count_ones());
+            self.words[at] = new;
         }
-        maps.push(map);
     }
-    words.next().is_none().then_some(maps)
+
+    /// Keeps of a cell only what is set in `words` too.
+    pub fn mask_cell(&mut self, cell: u64, words: &[u64]) {
+        let kept: Vec<u64> = self.cell(cell).iter().zip(words).map(|(a, b)| a & b).collect();
+        self.set_cell(cell, &kept);
+    }
+
+    /// Every bit of the range that is set here is set in `other`.
+    pub fn is_within(&self, other: &Bitmap, first: u64, last: u64) -> bool {
+        (first / 64..=last / 64).all(|index| {
+            let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+            let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+            let at = index as usize;
+            self.words[at] & !other.words[at] & low & high == 0
+        })
+    }
+
+    /// Sets every bit that is set in `other`, a map of the same size.
+    pub fn join(&mut self, other: &Bitmap) {
+        for region in 0..self.words.len() {
+            let new = self.words[region] | other.words[region];
+            self.set += u64::from((new ^ self.words[region]).count_ones());
+            self.words[region] = new;
+        }
+    }
+
+    /// Words of 64 regions each, lowest bit first.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Sets the bits of a word that lie in the volume.
+    pub fn join_word(&mut self, index: u64, word: u64) {
+        let count = regions(self.size_bytes);
+        let Some(mine) = self.words.get_mut(index as usize) else { return };
+        let spare = if (index + 1) * 64 > count { u64::MAX << (count % 64) } else { 0 };
+        let new = *mine | (word & !spare);
+        self.set += u64::from((new ^ *mine).count_ones());
+        *mine = new;
+    }
 }
 
 #[cfg(test)]
@@ -238,23 +225,35 @@ mod tests {
     }
 
     #[test]
-    fn an_image_comes_back_only_for_its_own_group_and_whole() {
-        let generation = Generation { number: 2, tag: 9 };
-        let mut a = Bitmap::new(100 * REGION_BYTES);
-        let mut b = Bitmap::new(700 * REGION_BYTES);
-        a.set(99);
-        b.set(0);
-        b.set(640);
-        let sizes = [100 * REGION_BYTES, 700 * REGION_BYTES];
-        let image = encode_bitmaps(5, NodeId(1), generation, &[&a, &b]);
-        assert_eq!(image.len() as u64, file_bytes(sizes.into_iter()));
-        assert_eq!(decode_bitmaps(&image, 5, NodeId(1), generation, &sizes), Some(vec![a, b]));
-        assert_eq!(decode_bitmaps(&image, 6, NodeId(1), generation, &sizes), None);
-        assert_eq!(decode_bitmaps(&image, 5, NodeId(2), generation, &sizes), None);
-        for at in [0, 40, HEADER_BYTES + 1] {
-            let mut bad = image.clone();
-            bad[at] ^= 1;
-            assert_eq!(decode_bitmaps(&bad, 5, NodeId(1), generation, &sizes), None, "byte {at}");
+    fn cells_come_back_and_bits_past_the_end_are_left_out() {
+        let size = (REGIONS_PER_CELL + 70) * REGION_BYTES;
+        let mut map = Bitmap::new(size);
+        [0, 5, REGIONS_PER_CELL - 1, REGIONS_PER_CELL, REGIONS_PER_CELL + 69].map(|region| map.set(region));
+        let mut back = Bitmap::new(size);
+        for cell in 0..cells(size) {
+            let body = BitmapCell::encode(VolumeId(3), cell * REGIONS_PER_CELL, map.cell(cell));
+            let mut padded = body.clone();
+            padded.resize(BODY_BYTES, 0);
+            let cell_back = BitmapCell::decode(&padded).expect("ours");
+            assert_eq!((cell_back.volume, cell_back.first_region), (VolumeId(3), cell * REGIONS_PER_CELL));
+            back.set_cell(cell, &cell_back.words);
         }
+        assert_eq!(back, map);
+        back.set_cell(1, &[0, u64::MAX]);
+        assert_eq!(back.dirty_bytes(), (3 + 6) * REGION_BYTES, "64 to 69 are the last six");
+    }
+
+    #[test]
+    fn ranges_are_compared_within_their_bounds() {
+        let mut a = Bitmap::new(300 * REGION_BYTES);
+        let mut b = a.clone();
+        [10, 70, 200].map(|region| a.set(region));
+        b.set(70);
+        assert!(a.is_within(&b, 11, 199) && !a.is_within(&b, 10, 10) && !a.is_within(&b, 64, 200));
+        b.join(&a);
+        assert_eq!(a, {
+            b.mask_cell(0, a.cell(0));
+            b
+        });
     }
 }

@@ -190,9 +190,7 @@ impl Cut {
         let piece = self.saved.front().or(self.walked.front())?;
         let length = part.min(piece.length - piece.sent);
         let payload = match &piece.buf {
-            Some(buf) => {
-                SendPayload::Data(Slice { buf: buf.clone(), start: piece.sent as u32, length: length as u32 })
-            }
+            Some(buf) => SendPayload::Data(Slice { buf: buf.clone(), start: piece.sent as u32, length: length as u32 }),
             None => SendPayload::None,
         };
         Some((piece.volume, piece.offset + piece.sent, length, payload))
@@ -227,6 +225,7 @@ impl Volume {
     /// The cut is applied at the peer: only what was touched since the freeze may differ.
     fn settle_cut(&mut self) {
         let Some(bits) = self.cut.take() else { return };
+        self.doubt = None;
         let mut from = 0;
         while let Some(region) = self.dirty.next_set(from) {
             if !bits.written.get(region) {
@@ -251,7 +250,10 @@ impl Volume {
         let size = self.config.size_bytes;
         let ready = |region: u64| {
             let start = region * REGION_BYTES;
-            start < size && region <= to && bits.unshipped.get(region) && !self.is_busy(start, REGION_BYTES.min(size - start))
+            start < size
+                && region <= to
+                && bits.unshipped.get(region)
+                && !self.is_busy(start, REGION_BYTES.min(size - start))
         };
         let mut first = bits.unshipped.next_set(from).filter(|region| *region <= to)?;
         while !ready(first) {
@@ -482,7 +484,11 @@ impl Group {
         };
         cut.held_bytes += if buf.is_some() { read.length } else { 0 };
         let piece = Piece { volume: read.volume, offset: read.offset, length: read.length, sent: 0, buf };
-        if read.save { cut.saved.push_back(piece) } else { cut.walked.push_back(piece) }
+        if read.save {
+            cut.saved.push_back(piece)
+        } else {
+            cut.walked.push_back(piece)
+        }
         self.catch_up.read_failures = 0;
         self.counters.resynced_bytes += read.length;
     }
@@ -505,10 +511,14 @@ impl Group {
         let needed_bytes = self.volume(id).unshipped_in(first, last) * REGION_BYTES;
         let Some(cut) = self.cut.as_ref().filter(|_| needed_bytes > 0) else { return false };
         if cut.memory_bytes() + needed_bytes > self.settings.queue_bytes {
-            self.give_up_cut(cx, "writers overwrite faster than the link carries, and there is no room to save more for the cut");
+            self.give_up_cut(
+                cx,
+                "writers overwrite faster than the link carries, and there is no room to save more for the cut",
+            );
             return false;
         }
         cx.marks.hit(Mark::CutSavedRegion);
+        self.give_back_range(slot);
         let mut from = first;
         while let Some((run, next)) = self.volume(id).next_of_cut(from, last, limits::PART_BYTES_MAX) {
             self.read_for_cut(cx, id, run, next, true);
@@ -589,6 +599,7 @@ impl Group {
         cut.done = true;
         let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
         self.volumes.iter_mut().for_each(Volume::settle_cut);
+        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.recovered = Some(from.seq);
         self.applied_wall = self.applied_wall.max(wall);
@@ -619,10 +630,7 @@ impl Group {
         };
         let dirtied = self.volumes.iter().map(Volume::written_bytes).sum();
         let written = self.counters.written_bytes - cut.written_before;
-        self.catch_up.rates = Some(Rates {
-            written: per_second(written, life),
-            dirtied: per_second(dirtied, life),
-            carried,
-        });
+        self.catch_up.rates =
+            Some(Rates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried });
     }
 }

@@ -7,6 +7,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::activity::Activity;
+use crate::bits::{AfterBits, BitmapWriter};
 use crate::cuts::{CatchUp, Cut, CutRead};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
@@ -48,6 +50,7 @@ pub(crate) enum GroupTimer {
     ApplyFlush,
     ApplyRetry,
     Drain,
+    TidyBits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +78,8 @@ pub(crate) enum Op {
     Cut(CutRead),
     LocalFlush(VolumeId),
     Superblock,
-    Bitmap,
+    BitmapCell { index: usize, words: Vec<u64> },
+    ActivityCell,
     JournalBatch { ordinal: u64 },
     Apply { seq: Seq },
     ReplicaFlush,
@@ -179,6 +183,8 @@ pub(crate) enum Phase {
     Stopping {
         deadline: Mono,
     },
+    /// The dirty regions, then the clean stop are being recorded.
+    StopRecording,
     Stopped,
 }
 
@@ -218,6 +224,8 @@ pub(crate) struct Group {
     pub reason: String,
     pub sb: SuperWriter,
     pub volumes: Vec<Volume>,
+    pub bitmap: BitmapWriter,
+    pub activity: Activity,
     pub slots: Slots,
     // The primary's half.
     pub last_seq: Seq,
@@ -270,6 +278,8 @@ impl Group {
             reason: String::new(),
             sb: SuperWriter::default(),
             volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
+            bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
+            activity: Activity::new(config.activity),
             slots: Slots::default(),
             last_seq: Seq::NONE,
             last_wall: Wall(0),
@@ -339,7 +349,8 @@ impl Group {
         match self.slots.take(slot) {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
             Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
-            Some(Op::Bitmap) => self.bitmap_done(cx, result.is_ok()),
+            Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
+            Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),
             Some(Op::JournalBatch { ordinal }) => self.batch_done(cx, ordinal, result.is_ok()),
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
@@ -553,6 +564,11 @@ impl Group {
     // ---- commands --------------------------------------------------------------------------------------------------
 
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
+        if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
+            // Nothing is admitted now: they count from the next write on.
+            self.settings = *settings;
+            return cx.answer(id, CommandResult::Done(String::new()));
+        }
         if !matches!(self.phase, Phase::Running) {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
         }
@@ -613,7 +629,7 @@ impl Group {
     /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
         match self.phase {
-            Phase::Stopping { .. } | Phase::Stopped => {}
+            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
             Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
             Phase::Running => {
@@ -637,12 +653,14 @@ impl Group {
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => self.proceed_sync_begin(cx),
-            Phase::Starting(_) | Phase::Recording | Phase::Stopped => {}
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
     }
 
     fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.sb.in_flight || self.slots.bitmap_in_flight() {
+        if self.sb.in_flight {
             return;
         }
         if matches!(self.state, State::Failed(_)) {
@@ -655,18 +673,8 @@ impl Group {
             Role::Secondary => self.replica_at_rest(cx),
         };
         if drained {
-            let maps: Vec<_> = self.volumes.iter().map(|v| &v.dirty).collect();
-            let generation = self.sb.current.identity.generation;
-            let image = crate::bitmap::encode_bitmaps(self.config.tag, self.config.peer, generation, &maps);
-            let token = self.start_op(Op::Bitmap);
-            cx.out.push_back(Output::Write {
-                token,
-                store: Store::Bitmap(self.id()),
-                offset: 0,
-                parts: alloc::vec![Bytes::Meta(image)],
-                durable: true,
-                waits_for_peer: false,
-            });
+            self.phase = Phase::StopRecording;
+            self.save_bits(cx, AfterBits::Stopped);
         }
     }
 
@@ -675,10 +683,19 @@ impl Group {
         self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
     }
 
-    fn bitmap_done(&mut self, cx: &mut Cx, ok: bool) {
-        self.sb.current.clean = ok;
-        self.sb.current.identity = self.identity();
-        self.save(cx, Some(AfterSuper::Stopped));
+    /// The dirty regions are durable.
+    pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        match then {
+            AfterBits::Started => self.bits_started(cx),
+            AfterBits::Stopped => {
+                self.sb.current.clean = true;
+                self.sb.current.identity = self.identity();
+                self.save(cx, Some(AfterSuper::Stopped));
+            }
+            AfterBits::Demote { id } => self.record_demotion(cx, id),
+            AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
+            AfterBits::FullSync => self.begin_full_sync(cx),
+        }
     }
 
     // ---- timers ----------------------------------------------------------------------------------------------------
@@ -695,6 +712,7 @@ impl Group {
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
+            GroupTimer::TidyBits => self.tidy_bits(cx),
         }
     }
 
@@ -725,12 +743,6 @@ impl Group {
         if self.state == State::Replicating {
             assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
         }
-    }
-}
-
-impl Slots {
-    fn bitmap_in_flight(&self) -> bool {
-        self.ops.iter().any(|op| matches!(op, Some(Op::Bitmap)))
     }
 }
 

@@ -15,7 +15,8 @@
 extern crate alloc;
 
 pub mod activity;
-mod bitmap;
+pub mod bitmap;
+mod bits;
 pub mod cell;
 mod codec;
 mod cuts;
@@ -49,9 +50,7 @@ use core::any::Any;
 use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
-pub use bitmap::{
-    Bitmap, BitmapFile, BitmapRejected, decode_bitmaps, encode_bitmaps, file_bytes as bitmap_file_bytes, split_bits,
-};
+pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
 pub use time::{Mono, Now, Timers, Wall};
@@ -426,6 +425,11 @@ pub enum Event {
     Replayed {
         to: Position,
         records: u64,
+    },
+    /// An unclean start: these many extents were being written and may differ.
+    HotExtents {
+        extents: u64,
+        extent_bytes: u64,
     },
     Decided {
         decision: identity::Decision,

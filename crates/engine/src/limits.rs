@@ -89,6 +89,11 @@ pub const EXTENTS_MIN: u32 = 16;
 /// Each extent costs 8 bytes on disk and about 64 in memory; 65 536 are 256 GiB of hot extents.
 pub const EXTENTS_MAX: u32 = 65_536;
 
+/// Stored bits that are clear in memory are cleared on disk this much later, so many cells at a time: it costs nothing to
+/// wait, and a busy group clears the same cell again and again.
+pub const TIDY_BITS_AFTER: Duration = Duration::from_secs(5);
+pub const TIDY_CELLS: usize = 64;
+
 /// The undo store: room for what a resync overwrites. The file is sparse and grows as it is reserved.
 pub const HISTORY_BYTES_DEFAULT: u64 = 16 * GIB;
 pub const HISTORY_BYTES_MIN: u64 = 64 * MIB;

@@ -1,9 +1,22 @@
 //! Rare branches, counted: the simulator's runs must reach every one of them, else its green means nothing.
 
-/// A branch that is easy to leave untested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
-pub enum Mark {
+macro_rules! marks {
+    ($($mark:ident),* $(,)?) => {
+        /// A branch that is easy to leave untested.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(usize)]
+        pub enum Mark {
+            $($mark),*
+        }
+
+        impl Mark {
+            pub const COUNT: usize = [$(stringify!($mark)),*].len();
+            pub const ALL: [Mark; Mark::COUNT] = [$(Mark::$mark),*];
+        }
+    };
+}
+
+marks! {
     OverlapWaited,
     QueueFullWaited,
     QueueFullLinkDown,
@@ -44,65 +57,15 @@ pub enum Mark {
     PromoteRefusedMidSync,
     ForkRefused,
     VoidSent,
+    WaitedForActivityLog,
+    BitmapCellLost,
+    ActivityLogLost,
     CutBegan,
     CutEnded,
     CutSavedRegion,
     CutInterrupted,
     CutGivenUp,
     SyncTurnedToCuts,
-}
-
-impl Mark {
-    pub const COUNT: usize = Mark::SyncTurnedToCuts as usize + 1;
-
-    pub const ALL: [Mark; Mark::COUNT] = [
-        Mark::OverlapWaited,
-        Mark::QueueFullWaited,
-        Mark::QueueFullLinkDown,
-        Mark::QueueFullPeerSilent,
-        Mark::WaitLimitTripped,
-        Mark::WriteSplitInParts,
-        Mark::QueueContinued,
-        Mark::QueueRewound,
-        Mark::UpdateSyncBegan,
-        Mark::FullSyncBegan,
-        Mark::CompareSyncBegan,
-        Mark::ProbeEqual,
-        Mark::ProbeDiffered,
-        Mark::ResyncSkippedCovered,
-        Mark::ResyncWaitedForWrite,
-        Mark::WriteWaitedForResync,
-        Mark::SyncInterrupted,
-        Mark::SyncNothingDirty,
-        Mark::HoldEnded,
-        Mark::HoldSavedByReconnect,
-        Mark::StrictFailedWrite,
-        Mark::DegradeReleasedWriters,
-        Mark::ModeChangedLive,
-        Mark::ApplyOverlapWaited,
-        Mark::JournalWrapped,
-        Mark::JournalFullWaited,
-        Mark::JournalTornTail,
-        Mark::JournalReplayedRecords,
-        Mark::UncleanPrimaryStart,
-        Mark::CleanPrimaryStart,
-        Mark::SessionSuperseded,
-        Mark::StaleFrameFenced,
-        Mark::ApplyPaused,
-        Mark::LocalWriteFailed,
-        Mark::FlushFailedLatched,
-        Mark::PromotedForced,
-        Mark::PromotedAfterHandover,
-        Mark::PromoteRefusedMidSync,
-        Mark::ForkRefused,
-        Mark::VoidSent,
-        Mark::CutBegan,
-        Mark::CutEnded,
-        Mark::CutSavedRegion,
-        Mark::CutInterrupted,
-        Mark::CutGivenUp,
-        Mark::SyncTurnedToCuts,
-    ];
 }
 
 /// How often each branch was taken.

@@ -8,7 +8,8 @@
 use alloc::vec;
 use core::time::Duration;
 
-use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::activity::Pins;
+use crate::group::{Cx, Group, GroupTimer, Op, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
@@ -62,6 +63,8 @@ pub(crate) struct WriteOp {
     pub remote_done: bool,
     /// The writer has its answer (early, under policy `strict`).
     pub answered: bool,
+    /// Its places in the activity log.
+    pub pins: Pins,
 }
 
 impl WriteOp {
@@ -100,6 +103,7 @@ impl WriteOp {
             failed: None,
             remote_done: true,
             answered: false,
+            pins: Pins::default(),
         }
     }
 
@@ -152,7 +156,7 @@ impl Group {
         let op = self.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match self.volume(volume).conflict(offset, length) {
-            None => self.admit_write(cx, slot),
+            None => self.take_range(cx, slot),
             Some(conflict) => {
                 cx.marks.hit(match conflict {
                     Conflict::Write => Mark::OverlapWaited,
@@ -165,11 +169,30 @@ impl Group {
 
     /// A write waits until the range is free; its room in the queue is kept meanwhile.
     pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64) {
+        self.reserve(slot);
+        let volume = self.slots.write(slot).volume;
+        self.volume(volume).wait_for_range(slot, offset, length, true);
+    }
+
+    /// Room is promised to a write that waits for something else.
+    pub fn reserve(&mut self, slot: u32) {
         let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
         self.reserved_bytes += bytes;
         self.reserved_items += items;
-        let volume = self.slots.write(slot).volume;
-        self.volume(volume).wait_for_range(slot, offset, length, true);
+    }
+
+    pub fn unreserve(&mut self, slot: u32) {
+        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.reserved_bytes -= bytes;
+        self.reserved_items -= items;
+    }
+
+    /// A write that has no number yet lets go of its range and of its place in the activity log.
+    pub fn give_back_range(&mut self, slot: u32) {
+        let op = self.slots.write(slot);
+        let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
+        self.activity.unpin(&pins);
+        self.volume(volume).release(slot);
     }
 
     /// Lets blocked writers in while there is room.
@@ -190,11 +213,9 @@ impl Group {
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, cx: &mut Cx, volume: VolumeId) {
         while let Some(slot) = self.volume(volume).next_free_waiter() {
-            if let Some(Op::Write(op)) = self.slots.get(slot) {
-                let (bytes, items) = op.cost_bytes(limits::PART_BYTES_MIN);
-                self.reserved_bytes -= bytes;
-                self.reserved_items -= items;
-                self.admit_write(cx, slot);
+            if matches!(self.slots.get(slot), Some(Op::Write(_))) {
+                self.unreserve(slot);
+                self.take_range(cx, slot);
             } else {
                 self.admit_resync_read(cx, slot);
             }
@@ -217,7 +238,7 @@ impl Group {
         }
     }
 
-    fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+    pub fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
         if self.saves_for_cut(cx, slot) {
             return;
         }
@@ -238,7 +259,7 @@ impl Group {
         let last = self.last_seq;
         let volume = self.volume(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
-        volume.occupy(slot, op.offset, op.length, first, true);
+        volume.number(slot, first);
         let stored = self.slots.write(slot);
         (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
         if level > Level::Local {
@@ -307,6 +328,8 @@ impl Group {
         let op = self.slots.write(slot).clone();
         let volume = self.volume(op.volume);
         volume.release(slot);
+        self.activity.unpin(&op.pins);
+        let volume = self.volume(op.volume);
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some();
         let durable = op.fua || op.level == Level::Durable;
@@ -326,6 +349,9 @@ impl Group {
         self.wake_range_waiters(cx, op.volume);
         self.finish(cx, slot);
         self.want_flush_for_bits(cx, op.volume);
+        if !self.activity.cold.is_empty() {
+            self.pump_activity(cx);
+        }
     }
 
     /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
@@ -411,7 +437,7 @@ impl Group {
         if !self.volume(id).flush_now.is_empty() {
             self.begin_flush(cx, id);
         }
-        self.clear_bits();
+        self.clear_bits(cx);
     }
 
     fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
@@ -464,9 +490,15 @@ impl Group {
         self.volumes.iter().all(|volume| volume.flushed >= mark)
     }
 
-    pub fn clear_bits(&mut self) {
+    pub fn clear_bits(&mut self, cx: &mut Cx) {
         let Some(applied) = self.stream.map(|s| s.applied) else { return };
-        self.volumes.iter_mut().for_each(|v| v.clear_confirmed(applied));
+        let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
+        if cleared {
+            cx.timers.set_if_idle(
+                TimerKey::Group(self.id(), GroupTimer::TidyBits),
+                cx.now.mono.plus(limits::TIDY_BITS_AFTER),
+            );
+        }
     }
 
     // ---- clock and rest --------------------------------------------------------------------------------------------

@@ -644,13 +644,23 @@ impl Group {
             // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.forget_bits(cx);
         }
-        if !identity.inconsistent {
+        if !self.sb.current.identity.inconsistent {
             self.sb.current.applied_wall = cycle.wall;
         }
         self.sb.current.journal = cycle.head;
         let wall = self.sb.current.applied_wall;
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled.
+    fn forget_bits(&mut self, cx: &mut Cx) {
+        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
+            volume.doubt = None;
+        }
+        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
@@ -725,9 +735,6 @@ impl Group {
         identity.handed_over = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
-        for volume in &mut self.volumes {
-            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
-        }
         let wall = self.replica.applied_wall;
         match begin.cut {
             0 => self.replica.stand_at(begin.from, wall),

@@ -4,6 +4,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
 use crate::identity::{Decision, Role, decide};
 use crate::ids::*;
@@ -45,8 +46,6 @@ pub(crate) struct Resync {
     pass: u64,
     /// The peer is ready for it.
     ready: bool,
-    /// Compare by hash before sending: what the bits say is only "perhaps".
-    compare: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
     pub repair: bool,
     /// Next region to look at.
@@ -65,11 +64,10 @@ pub(crate) struct Resync {
 }
 
 impl Resync {
-    fn new(pass: u64, compare: bool, repair: bool, total_bytes: u64) -> Resync {
+    fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
             ready: repair,
-            compare,
             repair,
             volume: 0,
             region: 0,
@@ -250,7 +248,7 @@ impl Group {
         let mut skipped = 0;
         if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
-            self.resync = Some(Resync::new(self.passes, false, true, self.dirty_bytes()));
+            self.resync = Some(Resync::new(self.passes, true, self.dirty_bytes()));
         }
     }
 
@@ -258,12 +256,7 @@ impl Group {
         if cx.peer.link.is_none() {
             return;
         }
-        if full {
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-            self.sb.current.compare = false;
-            self.save(cx, None);
-        }
-        let compare = self.sb.current.compare;
+        let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
             (true, _) => Mark::FullSyncBegan,
@@ -277,7 +270,8 @@ impl Group {
             (true, _) => self.begin_catch_up(cx, "full sync"),
             // What is dirty is not known: most of it is answered by a hash, in the stream.
             (_, true) => {
-                self.begin_sync_in_stream(cx, "comparing every region: the last stop of this primary was not clean");
+                let why = "update sync; what was being written when this primary stopped is compared";
+                self.begin_sync_in_stream(cx, why);
             }
             _ => self.begin_catch_up(cx, "update sync"),
         }
@@ -286,11 +280,11 @@ impl Group {
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
         let Some(link) = cx.peer.link else { return };
-        let (compare, dirty_bytes) = (self.sb.current.compare, self.dirty_bytes());
+        let dirty_bytes = self.dirty_bytes();
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
-        self.resync = Some(Resync::new(self.passes, compare, false, dirty_bytes));
+        self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
         let begin = SyncBegin {
             from: self.place(self.last_seq),
             parent: self.sb.current.identity.parent,
@@ -353,10 +347,32 @@ impl Group {
         let already = self.state.sends() && !full;
         if !already {
             self.fall_to_logging(cx, "the operator asked for a sync");
-            self.begin_sync(cx, full);
+            if full {
+                self.mark_everything(cx);
+            } else {
+                self.begin_sync(cx, false);
+            }
         }
         let text = if already { "the group is already in step; nothing to do" } else { "sync began" };
         self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
+    }
+
+    /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+    fn mark_everything(&mut self, cx: &mut Cx) {
+        for volume in &mut self.volumes {
+            volume.dirty.set_all();
+            volume.doubt = None;
+        }
+        self.sb.current.compare = false;
+        self.save_bits(cx, AfterBits::FullSync);
+    }
+
+    pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
+        let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
+        if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+            self.begin_sync(cx, true);
+        }
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
@@ -407,7 +423,6 @@ impl Group {
         if let Some(range) = resync.resend.pop_front() {
             return Some((range, false));
         }
-        let longest = if resync.compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
         while let Some(volume) = self.volumes.get(resync.volume) {
             let mut skipped = 0;
             let found = volume.next_to_ship(resync.region, &mut skipped);
@@ -421,13 +436,16 @@ impl Group {
             };
             let mut next = first + 1;
             let size = volume.config.size_bytes;
-            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && volume.must_ship(next) {
+            let compare = volume.in_doubt(first);
+            let longest = if compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
+            let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
+            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
             }
             resync.region = next;
             let offset = first * REGION_BYTES;
             let length = (next * REGION_BYTES).min(size) - offset;
-            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, resync.compare));
+            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, compare));
         }
         None
     }
@@ -626,9 +644,11 @@ impl Group {
         stream.catching_up_since = cx.now.mono;
         let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
         self.resync = None;
+        self.volumes.iter_mut().for_each(|volume| volume.doubt = None);
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
         }
+        self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;

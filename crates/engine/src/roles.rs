@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::CommandResult;
 use crate::Output;
+use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
@@ -43,6 +44,13 @@ impl Group {
         if draining && !overdue {
             return;
         }
+        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
+        self.phase = Phase::Recording;
+        // A secondary has no activity log: what it would find after a crash stands in the bitmap first.
+        self.save_bits(cx, AfterBits::Demote { id });
+    }
+
+    pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
         let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
         let clean = all_there && self.dirty_bytes() == 0;
         let dirty_bytes = self.dirty_bytes();
@@ -64,8 +72,6 @@ impl Group {
                 "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
             )
         };
-        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
-        self.phase = Phase::Recording;
         self.save(cx, Some(AfterSuper::Demoted { id, text, warn: !clean }));
     }
 
@@ -133,6 +139,19 @@ impl Group {
         if !self.replica_at_rest(cx) {
             return;
         }
+        self.phase = Phase::Recording;
+        if force && self.peer_may_be_ahead() {
+            // What the peer wrote alone is not known here: every region may differ (P3).
+            self.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+        }
+        self.save_bits(cx, AfterBits::Promote { id, force, entropy });
+    }
+
+    fn peer_may_be_ahead(&self) -> bool {
+        self.hello.as_ref().is_none_or(|h| !h.identity.handed_over)
+    }
+
+    pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         let position = self.replica.position();
         let identity = &mut self.sb.current.identity;
         let generation = Generation { number: identity.generation.number + 1, tag: entropy };
@@ -147,14 +166,8 @@ impl Group {
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
         self.recovered = None;
-        let peer_dirty = self.hello.as_ref().is_none_or(|h| !h.identity.handed_over);
-        for volume in &mut self.volumes {
-            *volume = crate::volume::Volume::new(volume.config);
-            if force && peer_dirty {
-                // What the peer wrote alone is not known here: every region may differ (P3).
-                volume.dirty.set_all();
-            }
-        }
+        let peer_dirty = self.peer_may_be_ahead();
+        self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let text = if force && peer_dirty {
             format!(
                 "promoted at sequence {}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow",
@@ -163,7 +176,6 @@ impl Group {
         } else {
             format!("promoted at sequence {}, nothing is missing", position.seq.0)
         };
-        self.phase = Phase::Recording;
         self.save(cx, Some(AfterSuper::Promoted { id, text, warn: force && peer_dirty }));
     }
 

@@ -1,17 +1,23 @@
-//! Taking up a group: superblock, then dirty regions (primary) or journal replay (secondary), then a new incarnation,
-//! durable before the first number or batch of this run (rule 5).
+//! Taking up a group: superblock, dirty regions, journal replay (secondary), then a new incarnation, durable before the
+//! first number or batch of this run (rule 5).
 //!
 //! ```text
-//! read superblocks -> [clean primary: read bitmap] -> [secondary: replay journal, flush] -> record -> ready
+//! superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
 //! ```
 
+use alloc::format;
 use alloc::vec::Vec;
 
-use crate::bitmap::{decode_bitmaps, file_bytes};
+use crate::activity::{self, ActivityCell};
+use crate::bitmap::Bitmap;
+use crate::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
+use crate::bits::{AfterBits, mark_extent};
+use crate::cell::{self, CELL_BYTES, Rejected};
 use crate::group::{AfterSuper, Cx, Group, Op, Phase};
 use crate::identity::{Identity, Role};
 use crate::ids::*;
 use crate::journal::{Entry, INDEX_BYTES, Index, RecordKind, Ring};
+use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
 use crate::replica::{Content, Record};
 use crate::state::{Broken, State};
@@ -19,14 +25,32 @@ use crate::superblock::{self, JournalHead, Superblock};
 use crate::wire::Kind;
 use crate::{Event, IoDone, IoError, Output, Store};
 
+/// Cells of the bitmap read at once: 1 MiB.
+const CELLS_PER_READ: usize = 64;
+
 /// How far the start has come.
 #[derive(Debug)]
 pub(crate) enum StartStage {
     Idle,
-    Superblocks { entropy: u64, boot: u128 },
-    Bitmap,
+    Superblocks {
+        entropy: u64,
+        boot: u128,
+    },
+    /// A new group: what an older one may have left in these files is wiped.
+    Wipe {
+        left: u32,
+    },
+    /// Cells are read from this one on.
+    Bitmap {
+        next: usize,
+    },
+    Activity,
+    StoringBits,
+    EmptyingLog,
     Replay(Replay),
-    Flush { left: usize },
+    Flush {
+        left: usize,
+    },
     Recording,
 }
 
@@ -72,13 +96,24 @@ impl Group {
                     ),
                 }
             }
-            StartStage::Bitmap => {
-                let image = match result {
-                    Ok(IoDone::Meta(bytes)) => bytes,
-                    _ => Vec::new(),
-                };
-                self.bitmap_read(cx, &image);
+            StartStage::Wipe { left } => {
+                *left -= 1;
+                let done = *left == 0;
+                if result.is_err() {
+                    self.start_failed(cx, Broken::Bits, "the group's files could not be written; see the kernel log");
+                } else if done {
+                    self.phase = Phase::Starting(StartStage::StoringBits);
+                    self.save_all_bits(cx, AfterBits::Started);
+                }
             }
+            StartStage::Bitmap { .. } | StartStage::Activity => match result {
+                Ok(IoDone::Meta(bytes)) => self.bits_read(cx, &bytes),
+                _ => self.start_failed(
+                    cx,
+                    Broken::Bits,
+                    "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory",
+                ),
+            },
             StartStage::Replay(_) => self.replay_read(cx, result),
             StartStage::Flush { left } => {
                 *left -= 1;
@@ -89,7 +124,9 @@ impl Group {
                     self.record(cx);
                 }
             }
-            StartStage::Idle | StartStage::Recording => unreachable!("nothing was asked for"),
+            StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
+                unreachable!("nothing was asked for")
+            }
         }
     }
 
@@ -154,7 +191,14 @@ impl Group {
         if role == Role::Primary {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.record(cx);
+        self.phase = Phase::Starting(StartStage::Wipe { left: 2 });
+        let bitmap_bytes = bitmap::file_bytes(self.config.volumes.iter().map(|v| v.size_bytes));
+        let activity_bytes = activity::file_bytes(self.config.activity);
+        for (store, length) in [(Store::Bitmap(self.id()), bitmap_bytes), (Store::Activity(self.id()), activity_bytes)]
+        {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
+        }
     }
 
     fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
@@ -165,46 +209,160 @@ impl Group {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
             cx.event(self.id(), Event::Note(note.into()));
         }
-        match found.identity.role {
-            Role::Primary if found.clean && !changed => {
-                cx.marks.hit(Mark::CleanPrimaryStart);
-                self.phase = Phase::Starting(StartStage::Bitmap);
-                let bytes = file_bytes(self.volumes.iter().map(|v| v.config.size_bytes));
-                self.read_meta(cx, Store::Bitmap(self.id()), 0, bytes as u32);
-            }
-            Role::Primary => {
-                self.compare_everything(cx);
-                self.flush_then_record(cx);
-            }
-            Role::Secondary => {
-                if changed {
-                    self.sb.current.identity.generation = Generation::BLANK;
-                    self.sb.current.identity.inconsistent = true;
+        if changed && found.identity.role == Role::Secondary {
+            self.sb.current.identity.generation = Generation::BLANK;
+            self.sb.current.identity.inconsistent = true;
+        }
+        if changed {
+            self.sb.current.compare = true;
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.read_bitmap(cx, 0);
+    }
+
+    // ---- bits ------------------------------------------------------------------------------------------------------
+
+    fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
+        self.phase = Phase::Starting(StartStage::Bitmap { next });
+        let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
+        self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
+    }
+
+    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
+        match &self.phase {
+            Phase::Starting(StartStage::Bitmap { next }) => {
+                let next = *next;
+                for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
+                    if !self.bitmap_cell_read(cx, index, bytes) {
+                        return;
+                    }
                 }
-                self.begin_replay(cx);
+                let next = (next + CELLS_PER_READ).min(self.bitmap.count());
+                if next < self.bitmap.count() {
+                    return self.read_bitmap(cx, next);
+                }
+                self.phase = Phase::Starting(StartStage::Activity);
+                let length = activity::file_bytes(self.config.activity) as u32;
+                self.read_meta(cx, Store::Activity(self.id()), 0, length);
             }
+            _ => self.activity_read(cx, bytes),
         }
     }
 
-    /// What differs is not known: every region is compared at the next sync.
-    fn compare_everything(&mut self, cx: &mut Cx) {
-        cx.marks.hit(Mark::UncleanPrimaryStart);
-        self.sb.current.compare = true;
-        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-    }
-
-    fn bitmap_read(&mut self, cx: &mut Cx, image: &[u8]) {
-        let sizes: Vec<u64> = self.volumes.iter().map(|v| v.config.size_bytes).collect();
-        let generation = self.sb.current.identity.generation;
-        match decode_bitmaps(image, self.config.tag, self.config.peer, generation, &sizes) {
-            Some(maps) => self.volumes.iter_mut().zip(maps).for_each(|(v, map)| v.dirty = map),
-            None => {
-                let note = "the stored dirty regions are damaged: every region will be compared";
-                cx.event(self.id(), Event::Note(note.into()));
-                self.compare_everything(cx);
+    /// False: the start failed.
+    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> bool {
+        let (id, cell) = self.bitmap.place(index);
+        let choice = cell::choose(bitmap::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+        let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
+        let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
+        match read {
+            Err(Rejected::VersionUnknown(_)) => {
+                self.start_failed(cx, Broken::Bits, "the bitmap is of another version of farshore; use that one");
+                return false;
+            }
+            Ok((head, found)) if fits(&found) && !choice.in_doubt => {
+                self.bitmap.found(index, head.update);
+                let volume = self.volume(id);
+                volume.stored.set_cell(cell, &found.words);
+                for (at, word) in found.words.iter().enumerate() {
+                    volume.dirty.join_word(cell * REGIONS_PER_CELL / 64 + at as u64, *word);
+                }
+            }
+            other => {
+                self.bitmap.found(index, other.map_or(0, |(head, _)| head.update));
+                self.cell_lost(cx, id, cell);
             }
         }
-        self.flush_then_record(cx);
+        true
+    }
+
+    /// What a cell held is not known: all of it may differ.
+    fn cell_lost(&mut self, cx: &mut Cx, id: VolumeId, cell: u64) {
+        cx.marks.hit(Mark::BitmapCellLost);
+        let size = self.volume(id).config.size_bytes;
+        let first = cell * REGIONS_PER_CELL;
+        let last = (first + REGIONS_PER_CELL).min(bitmap::regions(size)).saturating_sub(1);
+        let (from, to) = (first * REGION_BYTES, ((last + 1) * REGION_BYTES).min(size));
+        let note = format!(
+            "the stored dirty regions of volume {} from byte {from} to {to} are damaged: all of it will be compared",
+            id.0 + 1
+        );
+        cx.event(self.id(), Event::Note(note));
+        if size > 0 {
+            self.volume(id).put_in_doubt(first, last);
+        }
+    }
+
+    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
+        let mut extents = Vec::new();
+        let mut whole = true;
+        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.activity.cells()) {
+            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
+            if let Err(Rejected::VersionUnknown(_)) = read {
+                let why = "the activity log is of another version of farshore; use that one";
+                return self.start_failed(cx, Broken::Bits, why);
+            }
+            whole &= read.is_ok() && !choice.in_doubt;
+            if let Ok((head, found)) = read {
+                self.activity.found(index, head.update);
+                extents.extend(found.extents);
+            }
+        }
+        let unclean = !self.sb.current.clean && self.role() == Role::Primary;
+        if unclean {
+            cx.marks.hit(Mark::UncleanPrimaryStart);
+            self.hot_extents(cx, &extents, whole);
+        } else if self.role() == Role::Primary {
+            cx.marks.hit(Mark::CleanPrimaryStart);
+        }
+        if self.sb.current.compare {
+            for volume in &mut self.volumes {
+                volume.doubt = Some(volume.dirty.clone());
+            }
+        }
+        self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
+        self.phase = Phase::Starting(StartStage::StoringBits);
+        self.save_bits(cx, AfterBits::Started);
+    }
+
+    /// What was being written when this primary stopped may differ; nothing else can.
+    fn hot_extents(&mut self, cx: &mut Cx, extents: &[activity::Extent], whole: bool) {
+        if !whole {
+            cx.marks.hit(Mark::ActivityLogLost);
+            let note = "the activity log is damaged: every region will be compared";
+            cx.event(self.id(), Event::Note(note.into()));
+            self.sb.current.compare = true;
+            return self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        let extent_bytes = self.config.activity.extent_bytes;
+        for extent in extents {
+            let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
+            let size = volume.config.size_bytes;
+            let doubt = volume.doubt.get_or_insert_with(|| Bitmap::new(size));
+            mark_extent(doubt, *extent, extent_bytes, size);
+            mark_extent(&mut volume.dirty, *extent, extent_bytes, size);
+        }
+        cx.event(self.id(), Event::HotExtents { extents: extents.len() as u64, extent_bytes });
+    }
+
+    /// The bits are stored: the log may be emptied, this run has its own.
+    pub fn bits_started(&mut self, cx: &mut Cx) {
+        self.phase = Phase::Starting(StartStage::EmptyingLog);
+        self.reset_activity(cx);
+    }
+
+    /// The log on disk is empty; false: this is no start.
+    pub fn start_activity_reset(&mut self, cx: &mut Cx) -> bool {
+        if !matches!(self.phase, Phase::Starting(StartStage::EmptyingLog)) {
+            return false;
+        }
+        let known = self.sb.current.update > 0;
+        match self.role() {
+            Role::Secondary if known => self.begin_replay(cx),
+            _ => self.flush_then_record(cx),
+        }
+        true
     }
 
     // ---- replay ----------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ pub enum Broken {
     VolumeRead,
     Journal,
     Superblock,
+    Bits,
     Start,
 }
 
@@ -63,6 +64,7 @@ impl Broken {
             Broken::VolumeApply => "a volume refused a replicated write",
             Broken::VolumeRead => "a volume could not be read",
             Broken::Journal => "the journal could not be written or read",
+            Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
             Broken::Start => "the group's state could not be recovered",
         }

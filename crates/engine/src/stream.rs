@@ -71,7 +71,7 @@ impl Group {
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
-        self.clear_bits();
+        self.clear_bits(cx);
         self.release_acked(cx);
         self.sync_progress(cx);
         if self.resync.as_ref().is_none_or(|r| r.repair) {

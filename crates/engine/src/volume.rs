@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
+use crate::bits::Announced;
 use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
 
@@ -42,6 +43,12 @@ pub(crate) enum FlushWaiter {
 pub(crate) struct Volume {
     pub config: VolumeConfig,
     pub dirty: Bitmap,
+    /// What the bitmap file is known to hold: a crash finds at least this.
+    pub stored: Bitmap,
+    /// Regions that are dirty only because it is not known whether they differ: compared before they are sent.
+    pub doubt: Option<Bitmap>,
+    /// Long writes that wait for their regions to be stored.
+    pub announced: Vec<Announced>,
     /// While a cut is under way.
     pub cut: Option<CutBits>,
     busy: Vec<Busy>,
@@ -72,6 +79,9 @@ impl Volume {
     pub fn new(config: VolumeConfig) -> Volume {
         Volume {
             dirty: Bitmap::new(config.size_bytes),
+            stored: Bitmap::new(config.size_bytes),
+            doubt: None,
+            announced: Vec::new(),
             config,
             cut: None,
             busy: Vec::new(),
@@ -85,6 +95,27 @@ impl Volume {
             unflushed_bytes: 0,
             latched: false,
         }
+    }
+
+    /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
+    pub fn begin_run(&mut self) {
+        let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
+        let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
+        *self = Volume { dirty, stored, doubt: self.doubt.take(), ..Volume::new(self.config) };
+    }
+
+    /// Nothing is known of the range: it is compared before it is sent.
+    pub fn put_in_doubt(&mut self, first: u64, last: u64) {
+        let size = self.config.size_bytes;
+        let doubt = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+        for region in first..=last {
+            self.dirty.set(region);
+            doubt.set(region);
+        }
+    }
+
+    pub fn in_doubt(&self, region: u64) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
     }
 
     fn widened(&self, offset: u64, length: u64) -> (u64, u64) {
@@ -113,6 +144,12 @@ impl Volume {
         let (start, end) = self.widened(offset, length);
         debug_assert!(!self.busy.iter().any(|b| start < b.end && b.start < end));
         self.busy.push(Busy { start, end, slot, seq, is_write });
+    }
+
+    /// The write that holds its range has its number now.
+    pub fn number(&mut self, slot: u32, seq: Seq) {
+        let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the range is held");
+        busy.seq = seq;
     }
 
     /// Waits for the range, behind all that wait already.
@@ -144,7 +181,9 @@ impl Volume {
 
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
-        self.busy.iter().filter(|b| b.is_write).map(|b| Seq(b.seq.0 - 1)).min().unwrap_or(last)
+        let oldest = self.busy.iter().filter(|b| b.is_write).map(|b| Seq(b.seq.0 - 1)).min();
+        // A write that has no number yet is busy too, and comes after all that have one.
+        oldest.unwrap_or(last).min(last)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
@@ -189,7 +228,9 @@ impl Volume {
     }
 
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
-    pub fn clear_confirmed(&mut self, applied: Seq) {
+    /// True: some bits cleared.
+    pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
+        let mut cleared = false;
         let through = applied.min(self.flushed);
         while let Some(&(seq, first, last)) = self.touch_log.front()
             && seq <= through
@@ -201,10 +242,12 @@ impl Volume {
                     self.touched.remove(&region);
                     if touch.covered {
                         self.dirty.clear(region);
+                        cleared = true;
                     }
                 }
             }
         }
+        cleared
     }
 
     /// A number waits for the local flush before its bits can clear.
@@ -317,5 +360,8 @@ mod tests {
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
+        v.release(1);
+        v.occupy(3, 0, 1, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "it has no number yet");
     }
 }

@@ -87,6 +87,7 @@ impl Group {
 
     /// Everyone who waits is told that the outcome is unknown.
     pub fn fail_waiting(&mut self, cx: &mut Cx) {
+        self.fail_cold(cx);
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.fail_write(cx, slot);
         }

@@ -2,11 +2,12 @@
 //! encoded sample whose fields all differ; and a digest of each sample is kept beside its version, so that a shape that
 //! changed without its version is noticed.
 
+use engine::cell;
 use engine::identity::{Identity, Role};
 use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
 use engine::limits::REGION_BYTES;
-use engine::superblock::{self, JournalHead, Superblock};
-use engine::wire::{self, Ack, GroupHello, Header, Kind, SyncBegin};
+use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
+use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange};
 use engine::{
     Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall, encode_bitmaps,
 };
@@ -99,8 +100,21 @@ fn superblock() -> Superblock {
         clean: true,
         compare: false,
         held_in_logging: true,
+        rolling_back: false,
+        alone: true,
         journal: JournalHead { offset: 0x5555, ordinal: 0x5656 },
+        confirmed_ordinal: 0x5858,
         applied_wall: Wall(0x5757),
+        boot: u128::from_le_bytes(*b"a machine's boot"),
+        in_doubt: Incarnation(0x5959),
+        rollback_point: RollbackPoint {
+            id: 0x5a5a,
+            position: at(0x5b00),
+            wall: Wall(0x5c5c),
+            batches: 0x5d5d,
+            reserved_bytes: 0x5e5e,
+        },
+        flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
 }
 
@@ -123,6 +137,7 @@ fn entry() -> Entry {
         seq: Seq(0x7171),
         kind: RecordKind::Data,
         no_hole: true,
+        resync: true,
         volume: VolumeId(0x72),
         offset: 0x7373,
         length: 0x200,
@@ -142,6 +157,7 @@ fn index() -> Index {
         origin: NodeId(0x85),
         generation: Generation { number: 0x86, tag: 0x87 },
         incarnation: Incarnation(0x88),
+        cut: 0x89,
         bytes: 0x2000,
         entries: vec![entry()],
     }
@@ -158,6 +174,7 @@ fn header() -> Header {
         offset: 0x97,
         wall: Wall(0x98),
         length: 5,
+        flushed: Seq(0x9b),
         ..Header::new(Kind::Data, SessionId(0x99), GroupId(0x9a))
     }
     .sealed(b"bytes")
@@ -171,55 +188,108 @@ fn ack() -> Ack {
         granted_bytes: 0xa4,
         applied_wall: Wall(0xa5),
         paused: true,
+        noted: Seq(0xa6),
+        wants_flush: true,
     }
 }
 
 fn hello() -> GroupHello {
-    GroupHello { identity: identity(), granted_bytes: 0xb1, dirty_bytes: 0xb2, failed: true, volume_bytes: vec![0xb3] }
+    GroupHello {
+        identity: identity(),
+        granted_bytes: 0xb1,
+        dirty_bytes: 0xb2,
+        failed: true,
+        features: 0xb4,
+        required: 0xb5,
+        volume_bytes: vec![0xb3],
+    }
 }
 
 fn begin() -> SyncBegin {
-    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, attempt: 0xc3 }
+    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, cut: 0xc4, attempt: 0xc3 }
+}
+
+fn flush_points() -> FlushPoints {
+    FlushPoints { incarnation: Incarnation(0xd1), volumes: vec![Seq(0xd2)] }
+}
+
+fn range() -> Vec<u8> {
+    wire::encode_ranges(&[VolumeRange { volume: VolumeId(0xe1), offset: 0xe2, length: 0xe3 }])
+}
+
+/// What stands in every cell before its body, with the superblock's values.
+fn head_fields() -> [(&'static str, Holds); 8] {
+    [
+        ("magic", Holds::Text("FSHSUPER")),
+        ("version", Holds::Number(superblock::VERSION.into())),
+        ("node", Holds::Number(0x53)),
+        ("peer", Holds::Number(0x54)),
+        ("flags", Holds::Number(1 | 4 | 16)),
+        ("update", Holds::Number(0x5151)),
+        ("tag", Holds::Number(0x5252)),
+        ("place", Holds::Number(0)),
+    ]
+}
+
+#[test]
+fn the_cell_is_as_documented() {
+    let image = superblock().encode();
+    assert_eq!(image.len() as u64, cell::SLOT_BYTES);
+    assert_eq!(cell::CELL_BYTES, 2 * cell::SLOT_BYTES);
+    let (copy, twin) = image.split_at(cell::BYTES);
+    assert_eq!(copy, twin);
+    let body = copy[cell::HEAD_BYTES..][..cell::BODY_BYTES].to_vec();
+    let rest = [("body", Holds::Bytes(body)), ("checksum", sealed(copy))];
+    check("cell", FORMAT, "## Cell", copy, &head_fields().into_iter().chain(rest).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_superblock_is_as_documented() {
     let image = superblock().encode();
-    assert_eq!(image.len(), superblock::BYTES);
-    let identity = image[32..122].to_vec();
+    let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
+    let [number, tag, incarnation, seq] = position(0x5b00);
     check(
         "superblock",
         FORMAT,
         "## Superblock",
-        &image,
+        body,
         &[
-            ("magic", Holds::Text("FSHSUPER")),
-            ("version", Holds::Number(superblock::VERSION.into())),
-            ("node", Holds::Number(0x53)),
-            ("peer", Holds::Number(0x54)),
-            ("flags", Holds::Number(5)),
-            ("update", Holds::Number(0x5151)),
-            ("tag", Holds::Number(0x5252)),
-            ("identity", Holds::Bytes(identity)),
+            ("identity", Holds::Bytes(identity_bytes())),
             ("journal offset", Holds::Number(0x5555)),
             ("journal ordinal", Holds::Number(0x5656)),
+            ("confirmed ordinal", Holds::Number(0x5858)),
             ("applied wall", Holds::Number(0x5757)),
+            ("boot", Holds::Text("a machine's boot")),
+            ("in doubt", Holds::Number(0x5959)),
+            ("rollback point", Holds::Number(0x5a5a)),
+            ("point generation number", number),
+            ("point generation tag", tag),
+            ("point incarnation", incarnation),
+            ("point seq", seq),
+            ("point wall", Holds::Number(0x5c5c)),
+            ("point batches", Holds::Number(0x5d5d)),
+            ("point reserved bytes", Holds::Number(0x5e5e)),
+            ("volumes", Holds::Number(2)),
+            ("first volume's flushed", Holds::Number(0x5f5f)),
+            ("second volume's flushed", Holds::Number(0x6060)),
             ("zero", Holds::Zero),
-            ("checksum", sealed(&image)),
         ],
     );
 }
 
+fn identity_bytes() -> Vec<u8> {
+    superblock().encode()[cell::HEAD_BYTES..][..90].to_vec()
+}
+
 #[test]
 fn the_identity_is_as_documented() {
-    let image = superblock().encode();
     let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x2100);
     let [number, tag, incarnation, seq] = position(0x4100);
     check(
         "identity",
         FORMAT,
         "## Identity",
-        &image[32..122],
+        &identity_bytes(),
         &[
             ("role", Holds::Number(1)),
             ("flags", Holds::Number(3)),
@@ -289,6 +359,8 @@ fn the_journal_is_as_documented() {
             ("incarnation", Holds::Number(0x88)),
             ("origin", Holds::Number(0x85)),
             ("zero", Holds::Zero),
+            ("cut", Holds::Number(0x89)),
+            ("zero", Holds::Zero),
             ("entry lines", Holds::Bytes(lines)),
             ("zero", Holds::Zero),
             ("checksum", sealed(&image)),
@@ -309,7 +381,7 @@ fn the_journal_is_as_documented() {
             ("payload checksum", Holds::Number(0x7575)),
             ("volume", Holds::Number(0x72)),
             ("kind", Holds::Number(1)),
-            ("no hole", Holds::Number(1)),
+            ("flags", Holds::Number(3)),
         ],
     );
 }
@@ -339,6 +411,7 @@ fn the_frame_header_is_as_documented() {
             ("origin", Holds::Number(0x93)),
             ("payload bytes", Holds::Number(5)),
             ("payload checksum", Holds::Number(u64::from(crc32c::crc32c(b"bytes")))),
+            ("flushed", Holds::Number(0x9b)),
             ("zero", Holds::Zero),
             ("checksum", sealed(&image)),
         ],
@@ -358,7 +431,8 @@ fn control_payloads_are_as_documented() {
             ("applied", Holds::Number(0xa3)),
             ("granted bytes", Holds::Number(0xa4)),
             ("applied wall", Holds::Number(0xa5)),
-            ("paused", Holds::Number(1)),
+            ("flags", Holds::Number(3)),
+            ("noted", Holds::Number(0xa6)),
         ],
     );
     let image = hello().encode();
@@ -368,10 +442,12 @@ fn control_payloads_are_as_documented() {
         "### GroupHello",
         &image,
         &[
-            ("identity", Holds::Bytes(superblock().encode()[32..122].to_vec())),
+            ("identity", Holds::Bytes(identity_bytes())),
             ("granted bytes", Holds::Number(0xb1)),
             ("dirty bytes", Holds::Number(0xb2)),
             ("failed", Holds::Number(1)),
+            ("features", Holds::Number(0xb4)),
+            ("required", Holds::Number(0xb5)),
             ("volumes", Holds::Number(1)),
             ("first volume's size", Holds::Number(0xb3)),
         ],
@@ -393,8 +469,31 @@ fn control_payloads_are_as_documented() {
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
             ("nothing dirty", Holds::Number(1)),
+            ("cut", Holds::Number(0xc4)),
             ("attempt", Holds::Number(0xc3)),
         ],
+    );
+}
+
+#[test]
+fn payloads_about_lost_writes_are_as_documented() {
+    check(
+        "FlushPoints",
+        PROTOCOL,
+        "### TailAsk",
+        &flush_points().encode(),
+        &[
+            ("incarnation", Holds::Number(0xd1)),
+            ("volumes", Holds::Number(1)),
+            ("first volume's flushed", Holds::Number(0xd2)),
+        ],
+    );
+    check(
+        "Tail",
+        PROTOCOL,
+        "### Tail",
+        &range(),
+        &[("volume", Holds::Number(0xe1)), ("offset", Holds::Number(0xe2)), ("length", Holds::Number(0xe3))],
     );
 }
 
@@ -419,21 +518,23 @@ fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// One line per released shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 7] = [
-    ("superblock", 1, 0x6018_9020_b8ed_8566),
+/// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
+const SHAPES: [(&str, u64, u64); 9] = [
+    ("superblock", 2, 0x4a7a_3923_18f5_e62d),
     ("bitmap", 1, 0xfcbd_47b9_85a5_8bf2),
-    ("journal index", 1, 0x5b31_a471_6e92_c9c5),
-    ("frame header", 1, 0xa4eb_4f86_ce47_9fa9),
-    ("Ack", 1, 0xa995_a5f8_1d54_8cbf),
-    ("GroupHello", 1, 0x63da_7536_ea0a_128f),
-    ("SyncBegin", 1, 0x53fd_a23e_bdf3_5063),
+    ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
+    ("frame header", 2, 0x66f1_4746_f79f_a790),
+    ("Ack", 2, 0xdedd_f8a9_41f9_7ee3),
+    ("GroupHello", 2, 0x33c2_0547_69bc_ecd6),
+    ("SyncBegin", 2, 0xe98c_5566_3417_6927),
+    ("TailAsk", 2, 0x4f4a_ba98_c466_0f4f),
+    ("Tail", 2, 0xa40f_9916_8abf_3a45),
 ];
 
 #[test]
 fn a_changed_shape_has_a_changed_version() {
     let protocol = wire::VERSION as u64;
-    let samples = [
+    let samples: [_; SHAPES.len()] = [
         (u64::from(superblock::VERSION), superblock().encode()),
         // The bitmap's version is the last letter of its magic.
         (u64::from(bitmaps().0[7] - b'0'), bitmaps().0),
@@ -442,14 +543,20 @@ fn a_changed_shape_has_a_changed_version() {
         (protocol, ack().encode()),
         (protocol, hello().encode()),
         (protocol, begin().encode()),
+        (protocol, flush_points().encode()),
+        (protocol, range()),
     ];
+    let mut wrong = Vec::new();
     for ((name, version, wanted), (now, image)) in SHAPES.into_iter().zip(samples) {
         let found = digest(&image);
-        assert_eq!(version, now, "{name} has a new version: put its digest {found:#x} into SHAPES, and document it");
-        assert_eq!(
-            found, wanted,
-            "{name} changed its shape but not its version {now} (its digest is {found:#x} now): nodes of two builds \
-             would misread each other. Give it a new version with a reason, document it, then change SHAPES"
-        );
+        if version != now {
+            wrong.push(format!("{name} has version {now}: put its digest {found:#018x} into SHAPES, and document it"));
+        } else if found != wanted {
+            wrong.push(format!(
+                "{name} changed its shape but not its version {now} (its digest is {found:#018x} now): nodes of two \
+                 builds would misread each other. Give it a new version with a reason, document it, then change SHAPES"
+            ));
+        }
     }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }

@@ -28,11 +28,13 @@ impl Primary {
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,
             window_bytes: limits::WINDOW_BYTES_MIN,
+            activity: ActivityConfig::default(),
+            history_bytes: limits::HISTORY_BYTES_MIN,
         };
         let config = NodeConfig { node: NodeId(0), groups: vec![group], link_timeout: limits::LINK_TIMEOUT_DEFAULT };
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
-        primary.handle(Input::Start { entropy: 1 });
+        primary.handle(Input::Start { entropy: 1, boot: 1 });
         primary
     }
 

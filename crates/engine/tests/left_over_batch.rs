@@ -23,7 +23,6 @@ fn superblock() -> Vec<u8> {
         role: Role::Secondary,
         generation: HISTORY,
         incarnation: Incarnation(LAST_RUN),
-        cut: 0,
         position,
         ..Identity::default()
     };
@@ -54,6 +53,7 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         origin: NodeId(1),
         generation: HISTORY,
         incarnation: PRIMARYS_RUN,
+        cut: 0,
         bytes: 8192,
         entries: vec![entry],
     };
@@ -66,7 +66,7 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
 /// Starts a secondary over this batch; whether anything was written to its volume, and where it stands then.
 fn start_over(batch: &[u8]) -> (bool, Position) {
     let mut superblocks = superblock();
-    superblocks.resize(2 * superblock::BYTES, 0);
+    superblocks.resize(superblock::FILE_BYTES as usize, 0);
     let mut journal = vec![0; limits::JOURNAL_BYTES_MIN as usize];
     journal[RING_OFFSET as usize..][..batch.len()].copy_from_slice(batch);
     let group = GroupConfig {
@@ -78,11 +78,13 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
         settings: Settings::default(),
         journal_bytes: journal.len() as u64,
         window_bytes: limits::WINDOW_BYTES_MIN,
+        activity: ActivityConfig::default(),
+        history_bytes: limits::HISTORY_BYTES_MIN,
     };
     let config = NodeConfig { node: NodeId(0), groups: vec![group], link_timeout: limits::LINK_TIMEOUT_DEFAULT };
     let (mut node, now) = (Node::new(config), Now { mono: Mono(1), wall: Wall(1) });
     let (mut wrote, mut stands) = (false, None);
-    node.handle(now, Input::Start { entropy: 1 });
+    node.handle(now, Input::Start { entropy: 1, boot: 1 });
     while let Some(output) = node.poll_output() {
         let mut done = |token, result| node.handle(now, Input::Io { token, result: Ok(result) });
         match output {

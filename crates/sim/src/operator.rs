@@ -186,8 +186,10 @@ impl World {
         let settings = self.operator.settings(group);
         let primary = self.operator.authority(group);
         if self.nodes[primary].up() {
-            self.judge.set_mode(group, mode);
-            self.command(primary, group, Command::Set(settings));
+            let id = self.command(primary, group, Command::Set(settings));
+            if self.operator.answers.get(&id) == Some(&true) {
+                self.judge.set_mode(group, mode);
+            }
         }
         if self.nodes[1 - primary].up() {
             self.command(1 - primary, group, Command::Set(settings));

@@ -391,6 +391,8 @@ impl World {
         {
             return self.fail(v.into());
         }
+        let mode = self.operator.settings(group).mode;
+        self.judge.set_mode(group, mode);
         if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, was_authority) {
             self.fail(v.into());
         }

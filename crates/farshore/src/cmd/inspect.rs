@@ -36,7 +36,7 @@ enum Kind {
 }
 
 const MAGICS: [(&[u8; 8], Kind); 3] =
-    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITS1", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
+    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITMP", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
 
 impl Kind {
     fn words(self) -> &'static str {
@@ -224,7 +224,7 @@ mod tests {
         inside[8..16].copy_from_slice(b"FSHBATCH");
         for (bytes, name, kind) in [
             (b"FSHBATCH and more".to_vec(), "x", Some(Kind::Journal)),
-            (b"FSHBITS1".to_vec(), "journal", Some(Kind::Bitmaps)),
+            (b"FSHBITMP".to_vec(), "journal", Some(Kind::Bitmaps)),
             (second_block, "x", Some(Kind::Superblock)),
             (vec![0; 10_000], "x", Some(Kind::Blank)),
             (vec![0; 8192], "journal", Some(Kind::Journal)),

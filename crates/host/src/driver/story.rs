@@ -20,6 +20,10 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             let role = role.word();
             tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
         }
+        Event::HotExtents { extents, extent_bytes } => tracing::info!(
+            "group {group}: {extents} extents of {extent_bytes} bytes were being written when this node stopped; \
+             they will be compared with the peer"
+        ),
         Event::Decided { decision } => tell_decision(group, decision),
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };

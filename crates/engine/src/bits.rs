@@ -1,0 +1,400 @@
+//! Bits made durable: the stored bitmap and the activity log of one group, and the writes that wait for them.
+//!
+//! ```text
+//! range free -> every extent hot, or its regions stored? -> number
+//!                  no: wait in `cold`; pump: give slots away, write the log's cells, go on
+//! ```
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::activity::{Extent, Pins};
+use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
+use crate::cell::{self, Head};
+use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES};
+use crate::marks::Mark;
+use crate::state::Broken;
+use crate::{Bytes, Output, Store};
+
+/// Cells of the bitmap being written at once.
+const CELLS_IN_FLIGHT_MAX: usize = 8;
+
+/// A write over more extents than this has its regions stored instead: a large trim would empty the log.
+const EXTENTS_PER_WRITE_MAX: usize = 16;
+
+/// What goes on once bits are durable.
+#[derive(Debug)]
+pub(crate) enum AfterBits {
+    /// The start goes on.
+    Started,
+    /// The clean stop is recorded.
+    Stopped,
+    /// The demotion is recorded.
+    Demote { id: CommandId },
+    /// The promotion is recorded.
+    Promote { id: CommandId, force: bool, entropy: u64 },
+    /// The sync of everything begins.
+    FullSync,
+}
+
+/// One cell's life on disk.
+#[derive(Clone, Copy, Debug, Default)]
+struct CellState {
+    update: u64,
+    writing: bool,
+}
+
+/// A wait for the writes of some cells.
+#[derive(Debug)]
+struct Waiting {
+    /// Cell and the update that must be durable.
+    left: Vec<(usize, u64)>,
+    then: AfterBits,
+}
+
+/// Writes the cells of a group's bitmap.
+#[derive(Debug, Default)]
+pub(crate) struct BitmapWriter {
+    /// First cell of each volume.
+    first: Vec<usize>,
+    cells: Vec<CellState>,
+    wanted: BTreeSet<usize>,
+    in_flight: usize,
+    waiting: Vec<Waiting>,
+}
+
+impl BitmapWriter {
+    pub fn new(sizes: impl Iterator<Item = u64>) -> BitmapWriter {
+        let mut first = Vec::new();
+        let mut count = 0;
+        for size in sizes {
+            first.push(count);
+            count += bitmap::cells(size) as usize;
+        }
+        BitmapWriter { first, cells: vec![CellState::default(); count], ..BitmapWriter::default() }
+    }
+
+    pub fn count(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Volume and the cell's place among that volume's.
+    pub fn place(&self, index: usize) -> (VolumeId, u64) {
+        let volume = self.first.partition_point(|first| *first <= index) - 1;
+        (VolumeId(volume as u16), (index - self.first[volume]) as u64)
+    }
+
+    fn index(&self, volume: VolumeId, region: u64) -> usize {
+        self.first[usize::from(volume.0)] + (region / REGIONS_PER_CELL) as usize
+    }
+
+    pub fn found(&mut self, index: usize, update: u64) {
+        self.cells[index].update = update;
+    }
+}
+
+impl Group {
+    // ---- the bitmap's cells -----------------------------------------------------------------------------------------
+
+    fn cell_head(&self) -> Head {
+        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
+    pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        let unstored = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
+        };
+        let cells = (0..self.bitmap.count()).filter(|index| unstored(self, *index)).collect();
+        self.save_cells(cx, cells, then);
+    }
+
+    /// Stores every cell as it is in memory.
+    pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        let cells = (0..self.bitmap.count()).collect();
+        self.save_cells(cx, cells, then);
+    }
+
+    fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
+        let left: Vec<_> = cells.iter().map(|index| (*index, self.bitmap.cells[*index].update + 1)).collect();
+        self.bitmap.wanted.extend(cells);
+        self.bitmap.waiting.push(Waiting { left, then });
+        self.pump_cells(cx);
+        self.bits_saved(cx);
+    }
+
+    fn pump_cells(&mut self, cx: &mut Cx) {
+        while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
+            let writable = |index: &&usize| !self.bitmap.cells[**index].writing;
+            let Some(&index) = self.bitmap.wanted.iter().find(writable) else { return };
+            self.bitmap.wanted.remove(&index);
+            self.write_cell(cx, index);
+        }
+    }
+
+    fn write_cell(&mut self, cx: &mut Cx, index: usize) {
+        let (id, cell) = self.bitmap.place(index);
+        let volume = &mut self.volumes[usize::from(id.0)];
+        let mut words = volume.dirty.cell(cell).to_vec();
+        announce(&mut words, &volume.announced, cell);
+        // Until the write is done either content may be found: only what both hold counts as stored.
+        volume.stored.mask_cell(cell, &words);
+        let state = &mut self.bitmap.cells[index];
+        state.update += 1;
+        state.writing = true;
+        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
+        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, cell * REGIONS_PER_CELL, &words));
+        self.bitmap.in_flight += 1;
+        let token = self.start_op(Op::BitmapCell { index, words });
+        let store = Store::Bitmap(self.id());
+        let parts = vec![Bytes::Meta(image)];
+        let offset = head.slot_offset();
+        cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+    }
+
+    pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
+        self.bitmap.in_flight -= 1;
+        self.bitmap.cells[index].writing = false;
+        if !ok {
+            return self.fail(cx, Broken::Bits);
+        }
+        let (id, cell) = self.bitmap.place(index);
+        self.volume(id).stored.set_cell(cell, words);
+        let update = self.bitmap.cells[index].update;
+        for waiting in &mut self.bitmap.waiting {
+            waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
+        }
+        self.pump_cells(cx);
+        self.bits_saved(cx);
+        self.pump_activity(cx);
+    }
+
+    fn bits_saved(&mut self, cx: &mut Cx) {
+        while let Some(at) = self.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
+            let Waiting { then, .. } = self.bitmap.waiting.remove(at);
+            self.after_bits(cx, then);
+        }
+    }
+
+    /// Clears on disk what is clear in memory, a few cells at a time.
+    pub fn tidy_bits(&mut self, cx: &mut Cx) {
+        let stale = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
+        };
+        let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
+        let cells: Vec<usize> = found.by_ref().take(limits::TIDY_CELLS).collect();
+        let more = found.next().is_some();
+        self.bitmap.wanted.extend(cells);
+        self.pump_cells(cx);
+        if more {
+            self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        }
+    }
+
+    // ---- the activity log -------------------------------------------------------------------------------------------
+
+    /// A crash from now on finds this range: by the log, or by its stored bits.
+    fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        self.activity.extents(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
+    }
+
+    fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
+        if self.activity.is_hot(extent) {
+            return true;
+        }
+        let volume = &self.volumes[usize::from(extent.volume.0)];
+        let Some((start, bytes)) = self.activity.range(extent, volume.config.size_bytes) else { return true };
+        let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
+        (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
+    }
+
+    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
+    pub fn take_range(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
+        if self.is_covered(id, offset, length) {
+            return self.go_hot(cx, slot);
+        }
+        cx.marks.hit(Mark::WaitedForActivityLog);
+        self.reserve(slot);
+        self.activity.cold.push_back(slot);
+        self.pump_activity(cx);
+    }
+
+    fn go_hot(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let mut pins = Pins::default();
+        for extent in self.activity.extents(id, offset, length) {
+            self.activity.pin(extent, &mut pins);
+        }
+        self.slots.write(slot).pins = pins;
+        self.admit_write(cx, slot);
+    }
+
+    /// Gives cold writes their place in the log, and lets those go on that have it.
+    pub fn pump_activity(&mut self, cx: &mut Cx) {
+        self.release_cold(cx);
+        if self.activity.is_writing() || self.activity.cold.is_empty() {
+            return;
+        }
+        let mut crowded = false;
+        for slot in self.activity.cold.clone() {
+            let op = self.slots.write(slot);
+            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let extents: Vec<Extent> = self.activity.extents(id, offset, length).collect();
+            if extents.len() > EXTENTS_PER_WRITE_MAX.min(self.config.activity.extents as usize / 2) {
+                self.announce_write(slot, id, offset, length);
+            } else if !extents.iter().all(|extent| self.admit_extent(*extent)) {
+                crowded = true;
+                break;
+            }
+        }
+        self.store_ahead(crowded);
+        self.pump_cells(cx);
+        let cells = self.activity.begin_update(self.cell_head(), self.sb.current.identity.incarnation);
+        self.write_activity(cx, cells);
+    }
+
+    fn admit_extent(&mut self, extent: Extent) -> bool {
+        let (volumes, config) = (&self.volumes, self.config.activity);
+        self.activity.admit(extent, |old| stored_through(volumes, config.extent_bytes, old))
+    }
+
+    /// Extents that will leave the log have their bits stored ahead of need, many with one write.
+    fn store_ahead(&mut self, crowded: bool) {
+        let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
+        let bytes = self.config.activity.extent_bytes;
+        let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
+        for extent in coldest {
+            if !stored_through(&self.volumes, bytes, extent) {
+                let region = extent.number * (bytes / REGION_BYTES).max(1);
+                let index = self.bitmap.index(extent.volume, region);
+                self.bitmap.wanted.insert(index);
+            }
+        }
+    }
+
+    /// A very long write is covered by stored bits, not by the log.
+    fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        let volume = self.volume(id);
+        if volume.announced.iter().any(|a| a.slot == slot) {
+            return;
+        }
+        volume.announced.push(Announced { slot, first, last });
+        let cells = self.bitmap.index(id, first)..=self.bitmap.index(id, last);
+        self.bitmap.wanted.extend(cells);
+    }
+
+    fn release_cold(&mut self, cx: &mut Cx) {
+        let mut at = 0;
+        while let Some(&slot) = self.activity.cold.get(at) {
+            let op = self.slots.write(slot);
+            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
+            let stored = announced && self.is_stored(id, offset, length);
+            if !stored && !self.is_covered(id, offset, length) {
+                at += 1;
+                continue;
+            }
+            self.activity.cold.remove(at);
+            self.volume(id).announced.retain(|a| a.slot != slot);
+            self.unreserve(slot);
+            self.go_hot(cx, slot);
+        }
+    }
+
+    fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        let (first, last) = region_span(offset, length);
+        let stored = &self.volumes[usize::from(id.0)].stored;
+        (first..=last).all(|region| stored.get(region))
+    }
+
+    fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
+        for (offset, image) in cells {
+            let token = self.start_op(Op::ActivityCell);
+            let (store, parts) = (Store::Activity(self.id()), vec![Bytes::Meta(image)]);
+            cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+        }
+    }
+
+    pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
+        let whole = self.activity.written();
+        if !ok {
+            return self.fail(cx, Broken::Bits);
+        }
+        if whole && !self.start_activity_reset(cx) {
+            self.pump_activity(cx);
+        }
+    }
+
+    /// Empties the log on disk: everything it named is in the stored bitmap.
+    pub fn reset_activity(&mut self, cx: &mut Cx) {
+        // The run that begins: its incarnation is recorded next.
+        let incarnation = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        let cells = self.activity.begin_reset(self.cell_head(), incarnation);
+        self.write_activity(cx, cells);
+    }
+
+    /// The group failed: whoever waits for the log is told.
+    pub fn fail_cold(&mut self, cx: &mut Cx) {
+        while let Some(slot) = self.activity.cold.pop_front() {
+            self.unreserve(slot);
+            let id = self.slots.write(slot).volume;
+            self.volume(id).announced.retain(|a| a.slot != slot);
+            self.volume(id).release(slot);
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(crate::IoError::Io));
+            }
+            self.wake_range_waiters(cx, id);
+        }
+    }
+}
+
+/// A write whose regions are to be stored before it is issued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    pub slot: u32,
+    pub first: u64,
+    pub last: u64,
+}
+
+fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
+    let base = cell * REGIONS_PER_CELL;
+    for range in announced {
+        for region in range.first.max(base)..=range.last {
+            let Some(word) = words.get_mut(((region - base) / 64) as usize) else { break };
+            *word |= 1 << (region % 64);
+        }
+    }
+}
+
+/// The stored bitmap holds every bit of the extent: it may leave the log.
+fn stored_through(volumes: &[crate::volume::Volume], extent_bytes: u64, extent: Extent) -> bool {
+    let Some(volume) = volumes.get(usize::from(extent.volume.0)) else { return true };
+    let size = volume.config.size_bytes;
+    let start = extent.number * extent_bytes;
+    if start >= size {
+        return true;
+    }
+    let (first, last) = region_span(start, extent_bytes.min(size - start));
+    volume.dirty.is_within(&volume.stored, first, last)
+}
+
+/// Regions an extent of the log stands for.
+pub(crate) fn mark_extent(map: &mut Bitmap, extent: Extent, extent_bytes: u64, size_bytes: u64) {
+    let Some(start) = extent.number.checked_mul(extent_bytes).filter(|start| *start < size_bytes) else { return };
+    let (first, last) = region_span(start, extent_bytes.min(size_bytes - start));
+    (first..=last).for_each(|region| _ = map.set(region));
+}
