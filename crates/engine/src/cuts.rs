@@ -25,6 +25,7 @@ use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
 use crate::primary::{frame_cost, payload_bytes};
+use crate::replica::Replica;
 use crate::state::{Broken, State};
 use crate::time::{Mono, Wall};
 use crate::volume::Volume;
@@ -206,6 +207,29 @@ impl Cut {
             self.held_bytes -= if piece.buf.is_some() { piece.length } else { 0 };
             queue.pop_front();
         }
+    }
+}
+
+/// A cut being received, or the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CutPlace {
+    /// As its primary names it.
+    pub name: u64,
+    /// The image it makes; this node's place once it is done.
+    pub from: Position,
+}
+
+impl Replica {
+    /// A cut with this name is to be received; its numbers begin at 1.
+    pub fn expect_cut(&mut self, name: u64, from: Position) {
+        let wall = self.applied_wall;
+        self.stand_at(Position { seq: Seq::NONE, ..from }, wall);
+        self.cut = Some(CutPlace { name, from });
+    }
+
+    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
+    pub fn recovered(&self) -> Seq {
+        self.cut.map_or(self.applied, |cut| cut.from.seq)
     }
 }
 

@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::cuts::CutPlace;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
 use crate::identity::Role;
 use crate::ids::*;
@@ -100,21 +101,12 @@ struct Beginning {
     recording: bool,
 }
 
-/// A cut being received, or the last one.
-#[derive(Clone, Copy, Debug)]
-struct CutPlace {
-    /// As its primary names it.
-    name: u64,
-    /// The image it makes; this node's place once it is done.
-    from: Position,
-}
-
 #[derive(Debug)]
 pub(crate) struct Replica {
     generation: Generation,
     incarnation: Incarnation,
     /// The numbers below are a cut's, not the stream's.
-    cut: Option<CutPlace>,
+    pub cut: Option<CutPlace>,
     pub received: Seq,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
@@ -193,18 +185,6 @@ impl Replica {
         let seq = position.seq;
         (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
         (self.written_wall, self.applied_wall) = (wall, wall);
-    }
-
-    /// A cut with this name is to be received; its numbers begin at 1.
-    fn expect_cut(&mut self, name: u64, from: Position) {
-        let wall = self.applied_wall;
-        self.stand_at(Position { seq: Seq::NONE, ..from }, wall);
-        self.cut = Some(CutPlace { name, from });
-    }
-
-    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
-    pub fn recovered(&self) -> Seq {
-        self.cut.map_or(self.applied, |cut| cut.from.seq)
     }
 
     /// The primary may have sent this much in this session.
