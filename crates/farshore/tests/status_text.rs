@@ -110,8 +110,13 @@ fn a_sync_after_an_outage() {
     db.state = GroupState::Syncing;
     db.reason = Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
     db.queue.blocked_ms = 1_340;
-    db.sync =
-        Some(SyncStatus { full: false, done_bytes: 461 * MIB, total_bytes: GIB, rate_bytes_per_s: 11.8 * MIB as f64 });
+    db.sync = Some(SyncStatus {
+        full: false,
+        done_bytes: 461 * MIB,
+        total_bytes: GIB,
+        rate_bytes_per_s: 11.8 * MIB as f64,
+        ..SyncStatus::default()
+    });
     db.peers[0].dirty_bytes = 563 * MIB;
     db.peers[0].recovery_point = None;
     db.volumes[0].dirty_bytes = 563 * MIB;
@@ -243,7 +248,8 @@ fn colours_change_no_letter_and_hostile_text_sends_no_code() {
 #[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
-    db.sync = Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5 });
+    db.sync =
+        Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncStatus::default() });
     db.volumes.truncate(1);
     let text = serde_json::to_string(&status(vec![db])).expect("serialises");
     assert_eq!(
