@@ -1,9 +1,10 @@
 //! What lies in a state directory: superblocks, journal batches, bitmaps, fingerprints.
 
+use engine::cell;
 use engine::identity::{Identity, Role};
 use engine::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
-use engine::superblock::{self, JournalHead, Superblock};
+use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::{Bitmap, BitmapFile, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
 use host::disk::fingerprint::Fingerprint;
 
@@ -36,29 +37,88 @@ fn sample() -> Superblock {
     }
 }
 
-/// Rule: what is read comes back when it is written again, and a group's choice is one of its own whole slots.
+/// Rule: what is read comes back when it is written again, and what is chosen is a whole copy of this group.
 pub fn superblock(bytes: &[u8]) {
-    // Zeroes behind the input: seeds hold one slot's fields, not its padding.
-    let mut slot = bytes.to_vec();
-    slot.resize(superblock::BYTES, 0);
-    let [slot, mended] = as_is_and_mended(&slot, superblock::BYTES);
+    // Zeroes behind the input: seeds hold one copy's fields, not its padding.
+    let mut copy = bytes.to_vec();
+    copy.resize(cell::BYTES, 0);
+    let [copy, mended] = as_is_and_mended(&copy, cell::BYTES);
     let read = Superblock::decode(&mended);
-    if let Ok(read) = read {
-        assert_eq!(Superblock::decode(&read.encode()), Ok(read));
+    if let Ok(read) = &read {
+        assert_eq!(Superblock::decode(&read.encode()[..cell::BYTES]).as_ref(), Ok(read));
     }
-    let known = Ok(sample());
-    for slots in [[Superblock::decode(&slot), known], [known, read], [read, read]] {
-        if let Ok(Some(chosen)) = superblock::choose(slots, 42) {
-            assert!(chosen.tag == 42 && slots.contains(&Ok(chosen)));
+    let known = sample().encode();
+    for twins in [[&copy[..], &copy], [&mended, &mended], [&copy, &mended]] {
+        let slot = twins.concat();
+        for file in [[&slot[..], &known], [&known, &slot]] {
+            let Ok(chosen) = superblock::read(&file.concat(), 42) else { continue };
+            let found = chosen.found.expect("one slot was written");
+            assert!(found.tag == 42 && (found == sample() || Ok(&found) == read.as_ref()));
         }
     }
-    let _ = Superblock::decode(bytes);
+    let _ = (Superblock::decode(bytes), superblock::read(bytes, 42));
 }
 
 pub fn superblock_seeds() -> Vec<Seed> {
-    let whole = sample().encode();
+    let fields = |superblock: &Superblock| superblock.encode()[..512].to_vec();
     let secondary = Superblock { identity: Identity { inconsistent: true, ..Identity::default() }, ..sample() };
-    vec![("primary", whole), ("secondary_fields", secondary.encode()[..256].to_vec()), ("blank", vec![0; 8])]
+    let position = Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(90) };
+    let point = RollbackPoint { id: 7, position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
+    let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
+    let doubt = Superblock { in_doubt: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
+    vec![
+        ("primary", sample().encode()[..cell::BYTES].to_vec()),
+        ("secondary_fields", fields(&secondary)),
+        ("rollback_point_fields", fields(&sync)),
+        ("in_doubt_fields", fields(&doubt)),
+        ("blank", vec![0; 8]),
+    ]
+}
+
+const KIND: cell::Kind = cell::Kind { magic: *b"FSHTESTS", version: 3 };
+const PLACE: u64 = 2 * cell::CELL_BYTES;
+
+fn cell_update(update: u64) -> Vec<u8> {
+    cell::encode(KIND, &cell::Head { update, tag: 42, place: PLACE, ..cell::Head::default() }, &update.to_le_bytes())
+}
+
+/// Rule: a cell's choice is one of its whole copies that belong to it, and none of those is newer. The first byte says
+/// which copies the bytes take the place of (lowest four bits) and which of them get a good checksum.
+pub fn cell(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    let mut copy = bytes.to_vec();
+    copy.resize(cell::BYTES, 0);
+    let [copy, mended] = as_is_and_mended(&copy, cell::BYTES);
+    let mut file = [cell_update(4), cell_update(5)].concat();
+    for (number, place) in file.chunks_mut(cell::BYTES).enumerate() {
+        if which >> number & 1 != 0 {
+            place.copy_from_slice(if which >> (number + 4) & 1 != 0 { &mended } else { &copy });
+        }
+    }
+    let copies = cell::copies(KIND, 42, PLACE, &file);
+    let choice = cell::choose(KIND, 42, PLACE, &file);
+    assert!(choice.damaged <= 4 && (choice.newest.is_ok() || !choice.in_doubt));
+    if let Ok((head, body)) = choice.newest {
+        assert!(copies.contains(&choice.newest) && body.len() == cell::BODY_BYTES);
+        assert!((head.tag, head.place) == (42, PLACE));
+        assert!(copies.iter().flatten().all(|(other, _)| other.update <= head.update));
+        assert_eq!(cell::decode(KIND, &cell::encode(KIND, &head, body)[..cell::BYTES]), Ok((head, body)));
+    }
+    let _ = cell::choose(KIND, 42, PLACE, bytes);
+}
+
+pub fn cell_seeds() -> Vec<Seed> {
+    let placed = |which: u8, update: &[u8]| [&[which], &update[..48]].concat();
+    let elsewhere = cell::Head { update: 6, tag: 42, place: 0, ..cell::Head::default() };
+    let newer = cell::Kind { version: 4, ..KIND };
+    vec![
+        ("newer_update", placed(0x33, &cell_update(6))),
+        ("wrong_slot", placed(0xcc, &cell_update(6))),
+        ("one_twin", placed(0x11, &cell_update(6))),
+        ("torn", placed(0x0c, &cell_update(7))),
+        ("astray", placed(0x33, &cell::encode(KIND, &elsewhere, &[]))),
+        ("newer_version", placed(0xff, &cell::encode(newer, &elsewhere, &[]))),
+    ]
 }
 
 /// Rule: every record of a believed index lies inside its batch and is no longer than a frame.
@@ -82,6 +142,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         seq: Seq(seq),
         kind,
         no_hole: kind == RecordKind::Zero,
+        resync: seq % 2 == 0,
         volume: VolumeId(2),
         offset: 4096,
         length: if payload_bytes > 0 { u64::from(payload_bytes) } else { 1 << 20 },
@@ -98,6 +159,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         origin: NodeId(1),
         generation: GENERATION,
         incarnation: Incarnation(4),
+        cut: 3,
         bytes: 16384,
         entries,
     };
@@ -192,6 +254,7 @@ mod tests {
     #[test]
     fn seeds_are_believed() {
         assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
+        assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
         assert!(Index::decode(&journal_index_seeds()[1].1).is_some());
         assert!(engine::decode_bitmaps(&bitmaps_seeds()[0].1, 42, NodeId(1), GENERATION, &SIZES).is_some());
         assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());

@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_request", run: nbd::nbd_request, seeds: nbd::nbd_request_seeds },
     Target { name: "nbd_option", run: nbd::nbd_option, seeds: nbd::nbd_option_seeds },
     Target { name: "nbd_handshake", run: nbd::nbd_handshake, seeds: nbd::nbd_handshake_seeds },
+    Target { name: "cell", run: disk::cell, seeds: disk::cell_seeds },
     Target { name: "superblock", run: disk::superblock, seeds: disk::superblock_seeds },
     Target { name: "journal_index", run: disk::journal_index, seeds: disk::journal_index_seeds },
     Target { name: "bitmaps", run: disk::bitmaps, seeds: disk::bitmaps_seeds },

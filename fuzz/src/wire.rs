@@ -1,8 +1,8 @@
 //! Frame headers and the payloads of control frames.
 
 use engine::identity::{Identity, Role};
-use engine::wire::{Ack, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin};
-use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Wall};
+use engine::wire::{self, Ack, FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange};
+use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, VolumeId, Wall};
 
 use crate::Seed;
 
@@ -43,6 +43,8 @@ pub fn frame_header_seeds() -> Vec<Seed> {
         ("data", [&data.encode()[..], &[6; 512]].concat()),
         ("zero", zero.encode().to_vec()),
         ("ack", header(Kind::Ack).sealed(&sample_ack().encode()).encode().to_vec()),
+        ("pulled_zero", Header { length: 512, flags: wire::flags::ZERO, ..header(Kind::Pulled) }.encode().to_vec()),
+        ("bits", header(Kind::Bits).sealed(&[0x55; 16]).encode().to_vec()),
         ("goodbye", header(Kind::Goodbye).sealed(b"bye").encode().to_vec()),
     ]
 }
@@ -50,7 +52,7 @@ pub fn frame_header_seeds() -> Vec<Seed> {
 /// Rule: what is read comes back when it is written again. The first byte says which payload it is.
 pub fn control_payload(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 3 {
+    match which % 5 {
         0 => {
             let read = Ack::decode(bytes);
             assert_eq!(read.and_then(|ack| Ack::decode(&ack.encode())), read);
@@ -60,10 +62,20 @@ pub fn control_payload(bytes: &[u8]) {
             let again = read.as_ref().and_then(|hello| GroupHello::decode(&hello.encode()));
             assert_eq!(again, read);
         }
-        _ => {
+        2 => {
             let read = SyncBegin::decode(bytes);
             let again = read.as_ref().and_then(|begin| SyncBegin::decode(&begin.encode()));
-            assert_eq!(again.map(|begin| begin.encode()), read.map(|begin| begin.encode()));
+            assert_eq!(again, read);
+        }
+        3 => {
+            let read = FlushPoints::decode(bytes);
+            let again = read.as_ref().and_then(|points| FlushPoints::decode(&points.encode()));
+            assert_eq!(again, read);
+        }
+        _ => {
+            let read = wire::decode_ranges(bytes);
+            assert!(read.iter().flatten().count() <= bytes.len() / wire::RANGE_BYTES);
+            assert!(read.is_none_or(|ranges| wire::encode_ranges(&ranges) == bytes));
         }
     }
 }
@@ -88,13 +100,20 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         volume_bytes: vec![1 << 40, 512],
         ..GroupHello::default()
     };
-    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, attempt: 2 };
+    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, cut: 0, attempt: 2 };
+    let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
+    let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
+    let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };
     let tagged = |tag: u8, bytes: Vec<u8>| [&[tag], &bytes[..]].concat();
     vec![
         ("ack", tagged(0, sample_ack().encode())),
         ("hello", tagged(1, hello.encode())),
-        ("hello_no_volumes", tagged(1, GroupHello { volume_bytes: Vec::new(), ..hello }.encode())),
+        ("hello_no_volumes", tagged(1, GroupHello { volume_bytes: Vec::new(), ..hello.clone() }.encode())),
+        ("hello_features", tagged(1, GroupHello { features: 6, required: 1 << 63, ..hello.clone() }.encode())),
         ("sync_begin", tagged(2, begin.encode())),
+        ("sync_begin_cut", tagged(2, cut.encode())),
+        ("flush_points", tagged(3, points.encode())),
+        ("ranges", tagged(4, wire::encode_ranges(&[range(0, 512), range(9, 1 << 40)]))),
     ]
 }
 
@@ -106,5 +125,7 @@ fn sample_ack() -> Ack {
         granted_bytes: 1 << 20,
         applied_wall: Wall(3),
         paused: false,
+        noted: Seq(6),
+        wants_flush: true,
     }
 }

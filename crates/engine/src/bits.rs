@@ -38,6 +38,10 @@ pub(crate) enum AfterBits {
     Promote { id: CommandId, force: bool, entropy: u64 },
     /// The sync of everything begins.
     FullSync,
+    /// What the peer holds against this side is stored here too.
+    Joined,
+    /// What will be pulled is marked.
+    Pull,
 }
 
 /// One cell's life on disk.
@@ -222,7 +226,8 @@ impl Group {
         let op = self.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        if self.is_covered(id, offset, length) {
+        self.want_generation(cx);
+        if !self.generation_due && self.is_covered(id, offset, length) {
             return self.go_hot(cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
@@ -298,6 +303,9 @@ impl Group {
     }
 
     fn release_cold(&mut self, cx: &mut Cx) {
+        if self.generation_due {
+            return;
+        }
         let mut at = 0;
         while let Some(&slot) = self.activity.cold.get(at) {
             let op = self.slots.write(slot);

@@ -121,11 +121,22 @@ fn head(r: &mut Reader<'_>) -> Option<Head> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// The newest whole copy that belongs here.
-    pub newest: Result<(Head, &'a [u8]), Rejected>,
+    pub newest: Copy<'a>,
     /// Copies that do not count though their twin or the other slot does: named, and mended by the next update.
     pub damaged: u32,
     /// A slot is lost for another reason than a torn write: what it held may have been newer than what is left.
     pub in_doubt: bool,
+}
+
+/// One copy as it was found where it should be: its head and its body, or why it does not count.
+pub type Copy<'a> = Result<(Head, &'a [u8]), Rejected>;
+
+/// The four copies of the cell at `place`, in the order of the file. What is missing of `bytes` counts as damaged.
+pub fn copies(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
+    [0, 1, 2, 3].map(|index| {
+        let block = bytes.get(index * BYTES..(index + 1) * BYTES).unwrap_or_default();
+        belongs(decode(kind, block), tag, place, index as u64 / 2)
+    })
 }
 
 /// Reads the cell at `place` from its [`CELL_BYTES`] bytes.
@@ -134,19 +145,13 @@ pub struct Choice<'a> {
 /// holds something which was never meant for it was overwritten by a write that went astray: then what is left is not
 /// known to be the newest.
 pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
-    let mut copies = [Err(Rejected::Damaged); 4];
-    for (copy, block) in copies.iter_mut().zip(bytes.chunks(BYTES)) {
-        *copy = decode(kind, block);
-    }
     let mut slots = [Err(Rejected::Damaged); 2];
     let mut damaged = 0;
     let mut in_doubt = false;
-    for (index, twins) in copies.chunks(2).enumerate() {
-        let placed = [twins[0], twins[1]].map(|copy| belongs(copy, tag, place, index as u64));
-        slots[index] = better(placed[0], placed[1]);
-        let bad = placed.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count();
-        damaged += bad as u32;
-        in_doubt |= slots[index] == Err(Rejected::Astray);
+    for (slot, twins) in slots.iter_mut().zip(copies(kind, tag, place, bytes).chunks(2)) {
+        *slot = better(twins[0], twins[1]);
+        damaged += twins.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
+        in_doubt |= *slot == Err(Rejected::Astray);
     }
     // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
     let refused = |slot: &Result<_, Rejected>| matches!(slot, Err(Rejected::VersionUnknown(_) | Rejected::Foreign));
@@ -160,27 +165,20 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
 }
 
 /// Without a whole slot: a group whose very first update was torn is new, nothing was ever acknowledged on it.
-fn first_update_torn(slots: &[Result<(Head, &[u8]), Rejected>; 2]) -> Rejected {
+fn first_update_torn(slots: &[Copy<'_>; 2]) -> Rejected {
     match slots {
         [Err(Rejected::Blank), Err(Rejected::Blank | Rejected::Damaged)] => Rejected::Blank,
         _ => Rejected::Damaged,
     }
 }
 
-fn belongs<'a>(
-    copy: Result<(Head, &'a [u8]), Rejected>,
-    tag: u64,
-    place: u64,
-    slot: u64,
-) -> Result<(Head, &'a [u8]), Rejected> {
+fn belongs(copy: Copy<'_>, tag: u64, place: u64, slot: u64) -> Copy<'_> {
     match copy {
         Ok((head, _)) if head.tag != tag => Err(Rejected::Foreign),
         Ok((head, _)) if head.place != place || head.update % 2 != slot => Err(Rejected::Astray),
         other => other,
     }
 }
-
-type Copy<'a> = Result<(Head, &'a [u8]), Rejected>;
 
 /// The twin that tells more: a whole one, else what explains the slot best.
 fn better<'a>(a: Copy<'a>, b: Copy<'a>) -> Copy<'a> {

@@ -125,8 +125,9 @@ pub(crate) struct Cut {
     frozen_at: Mono,
     /// What clients had written in all by then.
     written_before: u64,
-    /// The peer is ready for it, and since when regions may travel: the volumes are flushed too.
-    ready: bool,
+    /// The volumes are flushed through the mark, and the peer was told of it.
+    begun: bool,
+    /// When the peer was ready for it.
     open_since: Option<Mono>,
     /// Where the walk over the regions goes on.
     volume: usize,
@@ -156,7 +157,7 @@ impl Cut {
             wall,
             frozen_at: now,
             written_before,
-            ready: false,
+            begun: false,
             open_since: None,
             volume: 0,
             region: 0,
@@ -220,11 +221,11 @@ pub(crate) struct CutPlace {
 }
 
 impl Replica {
-    /// A cut with this name is to be received; its numbers begin at 1.
-    pub fn expect_cut(&mut self, name: u64, from: Position) {
+    /// A cut is to be received; its numbers begin at 1.
+    pub fn expect_cut(&mut self, begin: &SyncBegin) {
         let wall = self.applied_wall;
-        self.stand_at(Position { seq: Seq::NONE, ..from }, wall);
-        self.cut = Some(CutPlace { name, from });
+        self.stand_at(Position { seq: Seq::NONE, ..begin.from }, wall);
+        self.cut = Some(CutPlace { name: begin.cut, from: begin.from });
     }
 
     /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
@@ -362,7 +363,6 @@ impl Group {
     // ---- a cut begins ----------------------------------------------------------------------------------------------
 
     fn begin_cut(&mut self, cx: &mut Cx, why: &str) {
-        let Some(link) = cx.peer.link else { return };
         cx.marks.hit(Mark::CutBegan);
         let wall = self.stamp(cx);
         self.passes += 1;
@@ -371,16 +371,21 @@ impl Group {
         self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, self.counters.written_bytes, total_bytes));
         self.catch_up.cuts += 1;
         self.catch_up.last_bytes = total_bytes;
-        let begin = SyncBegin {
-            from,
-            parent: self.sb.current.identity.parent,
-            nothing_dirty: false,
-            cut: self.passes,
-            attempt: self.passes,
-        };
-        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         let reason = self.cut_reason(why);
         self.transition(cx, State::Syncing, &reason);
+    }
+
+    /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
+    fn announce_cut(&mut self, cx: &mut Cx) {
+        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
+        let (name, from, link) = (cut.name, cut.from, cx.peer.link);
+        let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq)) else { return };
+        let parent = self.sb.current.identity.parent;
+        let begin = SyncBegin { from, parent, nothing_dirty: false, cut: name, attempt: name };
+        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        if let Some(cut) = self.cut.as_mut() {
+            cut.begun = true;
+        }
     }
 
     fn cut_reason(&self, why: &str) -> String {
@@ -406,11 +411,14 @@ impl Group {
         self.cut.as_ref().map(|_| self.catch_up.cuts)
     }
 
-    /// The peer's answer to a begin. True: it is ready for this cut.
-    pub fn peer_ready_for_cut(&mut self, attempt: u64) -> Option<Position> {
-        let cut = self.cut.as_mut().filter(|cut| cut.name == attempt && !cut.ready)?;
-        cut.ready = true;
-        Some(cut.from)
+    /// The peer's answer to a begin: if it is this cut's, the mark.
+    pub fn peer_ready_for_cut(&mut self, now: Mono, attempt: u64) -> Option<Position> {
+        let cut = self.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
+        cut.open_since = Some(now);
+        let from = cut.from;
+        // It keeps nothing of what came before: that is flushed here.
+        self.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
+        Some(from)
     }
 
     /// The cut ends without its step: what belonged to it is still dirty.
@@ -432,17 +440,8 @@ impl Group {
 
     /// Starts reads while the link has use for them.
     pub fn pump_cut(&mut self, cx: &mut Cx) {
-        let Some(cut) = self.cut.as_ref().filter(|cut| cut.ready && cut.end.is_none()) else { return };
-        if cut.open_since.is_none() {
-            // What the peer gets is durable here first: it may not be ahead of us after a crash.
-            if !self.flushed_through(cx, self.cut.as_ref().map_or(Seq::NONE, |cut| cut.from.seq)) {
-                return;
-            }
-            if let Some(cut) = self.cut.as_mut() {
-                cut.open_since = Some(cx.now.mono);
-            }
-        }
-        while let Some(cut) = self.cut.as_ref() {
+        self.announce_cut(cx);
+        while let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships()) {
             let busy = cut.reads >= limits::RESYNC_READS_MAX
                 || cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES.min(self.settings.queue_bytes / 2);
             if busy {
@@ -598,7 +597,7 @@ impl Group {
 
     /// The peer's confirmations of the cut's numbers.
     pub fn cut_ack(&mut self, cx: &mut Cx, ack: Ack) {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.ready && !cut.done) else { return };
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else { return };
         let (was, ordered) = (cut.confirmed, ack.applied <= ack.durable && ack.durable <= ack.received);
         if !ordered || ack.received > cut.sent {
             return self.protocol_error(cx, "an acknowledgement of numbers that were never given");

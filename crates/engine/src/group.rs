@@ -19,12 +19,13 @@ use crate::primary::WriteOp;
 use crate::queue::Queue;
 use crate::replica::Replica;
 use crate::resync::{Resync, ResyncRead};
+use crate::settle::Settling;
 use crate::start::StartStage;
 use crate::state::{Broken, Mode, State, legal};
 use crate::superblock::Superblock;
 use crate::time::{Mono, Now, Timers, Wall};
-use crate::volume::Volume;
-use crate::wire::{GroupHello, Header, Kind};
+use crate::volume::{FlushWaiter, Volume};
+use crate::wire::{GroupHello, Header, Kind, VolumeRange};
 use crate::{
     Bytes, Command, CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings, Store,
 };
@@ -51,6 +52,7 @@ pub(crate) enum GroupTimer {
     ApplyRetry,
     Drain,
     TidyBits,
+    StartAlone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,9 @@ pub(crate) enum Op {
     Superblock,
     BitmapCell { index: usize, words: Vec<u64> },
     ActivityCell,
+    PullRead(VolumeRange),
+    PullWrite { bytes: u64 },
+    PullFlush,
     JournalBatch { ordinal: u64 },
     Apply { seq: Seq },
     ReplicaFlush,
@@ -151,6 +156,10 @@ pub(crate) enum AfterSuper {
     Promoted { id: CommandId, text: String, warn: bool },
     Demoted { id: CommandId, text: String, warn: bool },
     Answer { id: CommandId, text: String },
+    FlushRecorded { volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter> },
+    NewGeneration,
+    Settled,
+    ServedInDoubt,
     Stopped,
 }
 
@@ -232,6 +241,8 @@ pub(crate) struct Group {
     pub last_wall: Wall,
     pub queue: Queue,
     pub stream: Option<Stream>,
+    /// The peer's journal waits for a flush here: it is told when there is one.
+    pub peer_wants_flush: bool,
     /// The number before the stream's first.
     pub stream_began: Seq,
     pub resync: Option<Resync>,
@@ -244,6 +255,17 @@ pub(crate) struct Group {
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
     pub repair_due: bool,
+    /// Not served yet: what the peer confirmed of the run before may be missing here.
+    pub withheld: bool,
+    pub withheld_since: Mono,
+    /// How far this session's settling has come.
+    pub settling: Settling,
+    /// A full sync begins when the settling is on record.
+    pub full_sync_due: bool,
+    /// For tags of generations that begin without a promotion.
+    pub entropy: u64,
+    /// A new generation is being recorded; writes wait for it.
+    pub generation_due: bool,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Writes waiting for the peer, in write order.
@@ -285,6 +307,7 @@ impl Group {
             last_wall: Wall(0),
             queue: Queue::default(),
             stream: None,
+            peer_wants_flush: false,
             stream_began: Seq::NONE,
             resync: None,
             cut: None,
@@ -292,6 +315,12 @@ impl Group {
             recovered: None,
             passes: 0,
             repair_due: false,
+            withheld: false,
+            withheld_since: Mono(0),
+            settling: Settling::NotYet,
+            full_sync_due: false,
+            entropy: 0,
+            generation_due: false,
             stop_wanted: false,
             waiting_ack: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -320,7 +349,7 @@ impl Group {
 
     /// Requests are accepted.
     pub fn serves(&self) -> bool {
-        self.role() == Role::Primary && matches!(self.phase, Phase::Running)
+        self.role() == Role::Primary && matches!(self.phase, Phase::Running) && !self.withheld
     }
 
     pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
@@ -350,6 +379,9 @@ impl Group {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
             Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
             Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
+            Some(Op::PullRead(range)) => self.pull_read(cx, range, result),
+            Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
+            Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
             Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),
             Some(Op::JournalBatch { ordinal }) => self.batch_done(cx, ordinal, result.is_ok()),
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
@@ -386,6 +418,11 @@ impl Group {
         self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
+        if broken == Broken::VolumeFlush && self.role() == Role::Primary {
+            // What the caches held may be lost, as after a power loss: the next start treats it so.
+            self.sb.current.boot = 0;
+            self.save(cx, None);
+        }
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
             cx.send_control(link, Kind::GroupState, self.id(), hello.encode());
@@ -425,7 +462,8 @@ impl Group {
     fn super_done(&mut self, cx: &mut Cx, ok: bool) {
         self.sb.in_flight = false;
         if !ok {
-            return self.fail(cx, Broken::Superblock);
+            self.fail(cx, Broken::Superblock);
+            return self.after_super_failed(cx);
         }
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
@@ -447,8 +485,27 @@ impl Group {
             AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
+            AfterSuper::NewGeneration => self.generation_recorded(cx),
+            AfterSuper::Settled => self.settled_recorded(cx),
+            AfterSuper::ServedInDoubt => self.open_exports(cx),
             AfterSuper::Stopped => {
                 self.phase = Phase::Stopped;
+            }
+        }
+    }
+
+    /// The superblock could not be written: whoever waits for it is told.
+    fn after_super_failed(&mut self, cx: &mut Cx) {
+        for (_, then) in core::mem::take(&mut self.sb.after) {
+            match then {
+                AfterSuper::FlushRecorded { waiters, .. } => {
+                    waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+                }
+                AfterSuper::Answer { id, .. } | AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    cx.refuse(id, Broken::Superblock.words())
+                }
+                _ => {}
             }
         }
     }
@@ -488,6 +545,7 @@ impl Group {
         self.unfit = None;
         self.early_hello = None;
         self.primary_says = None;
+        self.settling = Settling::NotYet;
         self.no_autosync_before = cx.now.mono;
         if matches!(self.phase, Phase::Starting(_)) {
             return;
@@ -508,6 +566,8 @@ impl Group {
         self.unfit = None;
         self.early_hello = None;
         self.primary_says = None;
+        self.settling = Settling::NotYet;
+        self.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
             Role::Secondary => self.replica.lost_session(),
@@ -531,7 +591,7 @@ impl Group {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
             Kind::SyncReady => {
-                self.peer_sync_ready(&header);
+                self.peer_sync_ready(cx, &header);
                 Some(())
             }
             Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),
@@ -540,12 +600,14 @@ impl Group {
                 Some(())
             }
             Kind::SyncBegin => crate::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
-            Kind::Tick => self.primary_tick(&header, control),
+            Kind::Tick => self.primary_tick(cx, &header, control),
             Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
                 self.receive(cx, &header, payload);
                 Some(())
             }
-            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => None,
+            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => {
+                self.settling_frame(cx, &header, &payload)
+            }
             Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
         };
         if parsed.is_none() {
@@ -591,6 +653,7 @@ impl Group {
         }
         if self.role() == Role::Primary {
             self.release_blocked(cx);
+            self.start_alone(cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }
@@ -652,7 +715,10 @@ impl Group {
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
-            Phase::Running => self.proceed_sync_begin(cx),
+            Phase::Running => {
+                self.proceed_sync_begin(cx);
+                self.answer_tail(cx);
+            }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
             Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
@@ -695,6 +761,8 @@ impl Group {
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::Joined => self.bits_joined(cx),
+            AfterBits::Pull => self.begin_pull(cx),
         }
     }
 
@@ -713,6 +781,7 @@ impl Group {
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
             GroupTimer::TidyBits => self.tidy_bits(cx),
+            GroupTimer::StartAlone => self.start_alone(cx),
         }
     }
 

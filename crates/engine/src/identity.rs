@@ -44,12 +44,14 @@ pub struct Identity {
     pub inconsistent: bool,
     /// Secondary that was primary: demoted with everything applied at the peer, nothing dirty.
     pub handed_over: bool,
+    /// This generation began without a promotion: its primary went on writing without its peer.
+    pub continued: bool,
 }
 
 impl Identity {
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u8(self.role as u8);
-        w.u8(u8::from(self.inconsistent) | u8::from(self.handed_over) << 1);
+        w.u8(u8::from(self.inconsistent) | u8::from(self.handed_over) << 1 | u8::from(self.continued) << 2);
         w.generation(self.generation);
         w.position(self.parent);
         w.u64(self.incarnation.0);
@@ -63,13 +65,14 @@ impl Identity {
             _ => return None,
         };
         let bits = r.u8()?;
-        if bits > 3 {
+        if bits > 7 {
             return None;
         }
         Some(Identity {
             role,
             inconsistent: bits & 1 != 0,
             handed_over: bits & 2 != 0,
+            continued: bits & 4 != 0,
             generation: r.generation()?,
             parent: r.position()?,
             incarnation: Incarnation(r.u64()?),
@@ -186,6 +189,11 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     if theirs.parent.generation == mine || other.number > mine.number {
         return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
     }
+    if ours.parent.generation == other && ours.continued {
+        // A follower of the history that this node went on writing alone: what it lacks is dirty here.
+        let ahead = theirs.position.generation == other && theirs.position.place() > ours.parent.place();
+        return if ahead { Decision::NeedsFullSync(Why::PeerSawOurFuture) } else { Decision::UpdateSync };
+    }
     if ours.parent.generation == other {
         let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
         return if at_fork {
@@ -193,6 +201,10 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
         } else {
             Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position })
         };
+    }
+    if theirs.parent.generation == ours.parent.generation && !other.is_blank() && !ours.parent.generation.is_blank() {
+        // Both went on from one place, each alone.
+        return Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position });
     }
     Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
 }
@@ -306,6 +318,30 @@ mod tests {
     }
 
     #[test]
+    fn row_a_degraded_window_is_no_fork() {
+        let alone = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
+        assert_eq!(decide(&alone, &secondary(1, 3, 70), None), Decision::UpdateSync);
+        assert_eq!(decide(&alone, &secondary(1, 2, 900), None), Decision::UpdateSync, "an earlier run");
+        assert_eq!(
+            decide(&alone, &secondary(1, 3, 71), None),
+            Decision::NeedsFullSync(Why::PeerSawOurFuture),
+            "it cannot have what was never sent"
+        );
+    }
+
+    #[test]
+    fn row_both_went_on_from_one_place() {
+        let ours = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
+        let theirs = Identity {
+            parent: at(1, 3, 60),
+            generation: Generation { number: 2, tag: 77 },
+            position: Position { generation: Generation { number: 2, tag: 77 }, ..at(2, 1, 5) },
+            ..secondary(2, 1, 5)
+        };
+        assert!(matches!(decide(&ours, &theirs, None), Decision::NeedsFullSync(Why::Fork { .. })));
+    }
+
+    #[test]
     fn row_old_primary_never_overwrites_a_promoted_peer() {
         let old = primary(1, 3, 90);
         let promoted = Identity { role: Role::Primary, parent: at(1, 3, 70), ..secondary(2, 1, 5) };
@@ -334,7 +370,7 @@ mod tests {
         let mut w = Writer::default();
         id.encode(&mut w);
         assert_eq!(Identity::decode(&mut Reader(&w.0)), Some(id));
-        w.0[1] = 4;
+        w.0[1] = 8;
         assert_eq!(Identity::decode(&mut Reader(&w.0)), None);
     }
 }

@@ -61,6 +61,13 @@ pub struct Position {
     pub seq: Seq,
 }
 
+impl Position {
+    /// Its place within a generation, later ones being greater.
+    pub(crate) fn place(self) -> (Incarnation, Seq) {
+        (self.incarnation, self.seq)
+    }
+}
+
 /// One authenticated connection between two nodes. Frames of any other session are refused (rule 18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u64);

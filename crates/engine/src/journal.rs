@@ -185,10 +185,10 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
 
 /// A batch that replay may still need.
 #[derive(Clone, Copy, Debug)]
-struct Live {
-    offset: u64,
-    ordinal: u64,
-    last: Seq,
+pub(crate) struct LiveBatch {
+    pub offset: u64,
+    pub ordinal: u64,
+    pub last: Seq,
 }
 
 /// Where batches go.
@@ -197,13 +197,18 @@ pub(crate) struct Ring {
     bytes: u64,
     tail: u64,
     next_ordinal: u64,
-    live: VecDeque<Live>,
+    live: VecDeque<LiveBatch>,
 }
 
 impl Ring {
     /// An empty ring that goes on at `head`.
     pub fn new(bytes: u64, head: JournalHead) -> Ring {
         Ring { bytes, tail: head.offset, next_ordinal: head.ordinal, live: VecDeque::new() }
+    }
+
+    /// A ring that goes on at `next` behind batches that are still needed.
+    pub fn with(bytes: u64, next: JournalHead, live: Vec<LiveBatch>) -> Ring {
+        Ring { live: live.into(), ..Ring::new(bytes, next) }
     }
 
     /// Room for a batch of `bytes`: its offset and ordinal; `None` until older batches are trimmed.
@@ -237,7 +242,7 @@ impl Ring {
         };
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        self.live.push_back(Live { offset, ordinal, last });
+        self.live.push_back(LiveBatch { offset, ordinal, last });
         self.tail = offset + bytes;
         Some((offset, ordinal))
     }
@@ -251,10 +256,24 @@ impl Ring {
     }
 
     /// A superblock with this head is durable: what lies before is free.
-    pub fn trim(&mut self, head: JournalHead) {
+    /// The last number that is gone with it, if anything is.
+    pub fn trim(&mut self, head: JournalHead) -> Option<Seq> {
+        let mut gone = None;
         while self.live.front().is_some_and(|b| b.ordinal < head.ordinal) {
-            self.live.pop_front();
+            gone = self.live.pop_front().map(|b| b.last);
         }
+        gone
+    }
+
+    /// Batches that end at or before this number take up space.
+    pub fn has_before(&self, seq: Seq) -> bool {
+        self.live.front().is_some_and(|b| b.last <= seq)
+    }
+
+    pub fn is_half_full(&self) -> bool {
+        let Some(head) = self.live.front() else { return false };
+        let used = if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail };
+        used >= self.bytes / 2
     }
 
     pub fn bytes(&self) -> u64 {

@@ -33,6 +33,7 @@ mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod settle;
 mod start;
 pub mod state;
 pub mod status;
@@ -430,6 +431,14 @@ pub enum Event {
     HotExtents {
         extents: u64,
         extent_bytes: u64,
+    },
+    /// What this primary had lost with its power was fetched from its peer.
+    Pulled {
+        bytes: u64,
+    },
+    /// Writes that the peer does not see in order begin a generation of their own.
+    WritesAlone {
+        generation: Generation,
     },
     Decided {
         decision: identity::Decision,

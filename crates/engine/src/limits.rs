@@ -102,6 +102,8 @@ pub const HISTORY_BYTES_MAX: u64 = 1 << 50;
 /// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
 /// within it.
 pub const START_ALONE_DEFAULT: Duration = Duration::from_secs(60);
+/// A pull under way when that time is over gets this much more.
+pub const START_ALONE_AGAIN: Duration = Duration::from_secs(1);
 pub const START_ALONE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How long one write may wait for the peer before the policy decides.

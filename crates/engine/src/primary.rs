@@ -6,10 +6,11 @@
 //! ```
 
 use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::activity::Pins;
-use crate::group::{Cx, Group, GroupTimer, Op, TimerKey};
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
@@ -17,7 +18,7 @@ use crate::marks::Mark;
 use crate::queue::{Body, Item, cost};
 use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
-use crate::volume::{Conflict, FlushWaiter};
+use crate::volume::{Conflict, FlushWaiter, Who};
 use crate::wire::{Header, Kind, flags};
 use crate::{Buf, Bytes, Event, IoError, Output, SendPayload, Slice, Store};
 
@@ -259,6 +260,7 @@ impl Group {
         let last = self.last_seq;
         let volume = self.volume(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
+        volume.keep(op.offset, op.length, last, streamed);
         volume.number(slot, first);
         let stored = self.slots.write(slot);
         (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
@@ -329,9 +331,10 @@ impl Group {
         let volume = self.volume(op.volume);
         volume.release(slot);
         self.activity.unpin(&op.pins);
+        let record = self.flush_record_due(op.volume);
         let volume = self.volume(op.volume);
         // What a flush under way covers is not durable before that flush ends.
-        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some();
+        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some() || record > Seq::NONE;
         let durable = op.fua || op.level == Level::Durable;
         match result {
             Ok(()) => {
@@ -341,7 +344,7 @@ impl Group {
                 let flush_too = op.fua && others_unflushed;
                 self.slots.write(slot).local = if flush_too { Local::Flushing } else { Local::Done };
                 if flush_too {
-                    self.want_flush(cx, op.volume, FlushWaiter::Write(slot));
+                    self.want_flush(cx, op.volume, Who::Write(slot));
                 }
             }
             Err(error) => self.local_write_failed(cx, slot, &op, error),
@@ -393,17 +396,26 @@ impl Group {
     /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
     /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
     pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId) {
-        self.want_flush(cx, volume, FlushWaiter::Request(id));
+        self.want_flush(cx, volume, Who::Request(id));
     }
 
-    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, waiter: FlushWaiter) {
+    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: Who) {
+        let record = if matches!(who, Who::Engine) { Seq::NONE } else { self.flush_record_due(id) };
         let volume = self.volume(id);
+        let waiter = FlushWaiter { who, record };
         if volume.flushing.is_some() {
             // The one under way may have begun before the waiter's writes were complete.
             return volume.flush_next.push(waiter);
         }
         volume.flush_now.push(waiter);
         self.begin_flush(cx, id);
+    }
+
+    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
+    /// every acknowledged write: a pull brings it back, and nothing is due.
+    fn flush_record_due(&self, id: VolumeId) -> Seq {
+        let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
+        if both_have_it { Seq::NONE } else { self.volumes[usize::from(id.0)].record_due() }
     }
 
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
@@ -418,15 +430,20 @@ impl Group {
     pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) {
         let volume = self.volume(id);
         let through = volume.flushing.take().expect("one flush at a time");
-        let waiters = core::mem::take(&mut volume.flush_now);
+        let mut waiters = core::mem::take(&mut volume.flush_now);
         volume.flush_now = core::mem::take(&mut volume.flush_next);
         if ok {
             volume.flushed = volume.flushed.max(through);
+            // An older write was still in flight: the flush point is not past the overwrite yet.
+            let early = waiters.extract_if(.., |waiter| waiter.record > through).collect::<Vec<_>>();
+            volume.flush_now.extend(early);
         } else {
             volume.latched = true;
             cx.marks.hit(Mark::FlushFailedLatched);
         }
-        for waiter in waiters {
+        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.volumes[usize::from(id.0)].recorded;
+        let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| ok && unrecorded(waiter));
+        for waiter in plain {
             self.flush_answer(cx, waiter, ok);
         }
         if !ok {
@@ -434,18 +451,40 @@ impl Group {
             later.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
             return self.fail(cx, Broken::VolumeFlush);
         }
+        if !recorded.is_empty() {
+            self.record_flush(cx, id, through, recorded);
+        }
         if !self.volume(id).flush_now.is_empty() {
             self.begin_flush(cx, id);
         }
         self.clear_bits(cx);
+        if self.peer_wants_flush {
+            self.tell_primary_state(cx);
+        }
     }
 
-    fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
+    /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
+    fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        cx.marks.hit(Mark::FlushPointRecorded);
+        self.sb.current.flushed[usize::from(volume.0)] = through;
+        self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
+    }
+
+    pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        let volume = self.volume(id);
+        volume.recorded = volume.recorded.max(through);
+        volume.forget_kept(through);
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, true);
+        }
+    }
+
+    pub fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
         let result = if ok { Ok(()) } else { Err(IoError::Io) };
-        match waiter {
-            FlushWaiter::Request(id) => cx.reply(id, result),
-            FlushWaiter::Engine => {}
-            FlushWaiter::Write(slot) => {
+        match waiter.who {
+            Who::Request(id) => cx.reply(id, result),
+            Who::Engine => {}
+            Who::Write(slot) => {
                 let op = self.slots.write(slot);
                 op.local = Local::Done;
                 op.failed = op.failed.or(result.err());
@@ -462,7 +501,7 @@ impl Group {
             return;
         }
         if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
-            self.want_flush(cx, id, FlushWaiter::Engine);
+            self.want_flush(cx, id, Who::Engine);
         } else {
             self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         }
@@ -472,7 +511,7 @@ impl Group {
         for index in 0..self.volumes.len() {
             let volume = &self.volumes[index];
             if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
-                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
             }
         }
     }
@@ -484,7 +523,7 @@ impl Group {
             let volume = &self.volumes[index];
             let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
             if due && volume.complete_through(last) >= mark {
-                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
             }
         }
         self.volumes.iter().all(|volume| volume.flushed >= mark)
@@ -522,8 +561,21 @@ impl Group {
         let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
         let wall = if idle { self.stamp(cx) } else { self.last_wall };
         let mode = Mode::ALL.iter().position(|m| *m == self.settings.mode).unwrap_or(0) as u8;
-        let header = Header { seq: self.last_seq, wall, ..Header::new(Kind::Tick, cx.peer.session, self.id()) };
+        let flushed = self.flush_point();
+        let incarnation = self.sb.current.identity.incarnation;
+        let header = Header {
+            seq: self.last_seq,
+            wall,
+            flushed,
+            incarnation,
+            ..Header::new(Kind::Tick, cx.peer.session, self.id())
+        };
         cx.send(link, header, SendPayload::Control(vec![self.state.kind() as u8, mode]));
+    }
+
+    /// Every write up to here is flushed on its volume.
+    pub fn flush_point(&self) -> Seq {
+        self.volumes.iter().map(|volume| volume.flush_point(self.last_seq)).min().unwrap_or(self.last_seq)
     }
 
     /// All local work is done and flushed.
@@ -538,7 +590,7 @@ impl Group {
             if volume.flushing.is_some() {
                 rest = false;
             } else if dirty_cache && !volume.latched {
-                self.want_flush(cx, VolumeId(index as u16), FlushWaiter::Engine);
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
                 rest = false;
             }
         }

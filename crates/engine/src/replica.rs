@@ -20,10 +20,11 @@ use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
 use crate::primary::frame_cost;
+use crate::settle::Kept;
 use crate::state::{Broken, Mode, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
-use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
+use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
 
 /// What a record does, with its bytes.
@@ -131,6 +132,14 @@ pub(crate) struct Replica {
     beginning: Option<Beginning>,
     begins: u64,
     pub paused: bool,
+    /// What was written by numbers that the primary may not have flushed, oldest first.
+    pub kept: VecDeque<Kept>,
+    /// The primary's flush point, as far as it told.
+    primary_flushed: Seq,
+    /// No record up to here comes back from the journal at a start.
+    noted: Seq,
+    /// The primary asks for what it may have lost; answered once all is applied.
+    pub tail_asked: Option<FlushPoints>,
     want_received: bool,
     ack_due: bool,
     /// A primary sends on this session.
@@ -164,6 +173,10 @@ impl Replica {
             beginning: None,
             begins: 0,
             paused: false,
+            kept: VecDeque::new(),
+            primary_flushed: Seq::NONE,
+            noted: Seq::NONE,
+            tail_asked: None,
             want_received: false,
             ack_due: false,
             streaming: false,
@@ -185,6 +198,46 @@ impl Replica {
         let seq = position.seq;
         (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
         (self.written_wall, self.applied_wall) = (wall, wall);
+    }
+
+    /// Another stream begins: its primary has flushed what it sent before.
+    pub fn begin_stream(&mut self, begin: &SyncBegin, wall: Wall) {
+        self.stand_at(begin.from, wall);
+        self.kept.clear();
+        (self.primary_flushed, self.noted) = (begin.from.seq, begin.from.seq);
+        if begin.cut > 0 {
+            self.expect_cut(begin);
+            // All that a cut carries is flushed there: nothing of it is kept.
+            self.primary_flushed = Seq(u64::MAX);
+        }
+    }
+
+    /// Keeps the ranges of durable writes for a primary that loses its power.
+    pub fn remember(&mut self, records: &[Record]) {
+        let writes =
+            records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
+        self.kept.extend(
+            writes.map(|r| Kept {
+                seq: r.seq,
+                range: VolumeRange { volume: r.volume, offset: r.offset, length: r.length },
+            }),
+        );
+    }
+
+    /// What a start read back of writes that the primary may not have flushed.
+    pub fn kept_from_journal(&mut self) {
+        let before = self.kept.front().map_or(self.applied, |kept| Seq(kept.seq.0 - 1));
+        (self.primary_flushed, self.noted) = (before, before);
+    }
+
+    fn primary_flushed_to(&mut self, through: Seq) {
+        if through <= self.primary_flushed {
+            return;
+        }
+        self.primary_flushed = through;
+        while self.kept.front().is_some_and(|kept| kept.seq <= through) {
+            self.kept.pop_front();
+        }
     }
 
     /// The primary may have sent this much in this session.
@@ -212,7 +265,18 @@ impl Replica {
     pub fn lost_session(&mut self) {
         self.streaming = false;
         self.beginning = None;
+        self.tail_asked = None;
         self.ack_due = false;
+    }
+
+    /// The journal is short of space that the primary's flush would free, or has freed.
+    fn is_pressed(&self) -> bool {
+        !self.landing.is_empty() || self.ring.is_half_full()
+    }
+
+    /// Batches are applied and flushed on both sides, and still take up the journal.
+    fn can_trim(&self) -> bool {
+        self.ring.has_before(self.applied.min(self.primary_flushed))
     }
 
     fn is_idle(&self) -> bool {
@@ -298,6 +362,9 @@ impl Group {
             return self.protocol_error(cx, "more than the window allows");
         }
         replica.landing.push_back(record);
+        replica.primary_flushed_to(header.flushed.min(header.seq));
+        self.trim_if_pressed(cx);
+        let replica = &mut self.replica;
         if header.flags & flags::WANT_RECEIVED != 0 {
             replica.want_received = true;
             replica.ack_due = true;
@@ -354,6 +421,7 @@ impl Group {
         let tail_before = replica.ring.head_after(Seq(u64::MAX)).offset;
         let Some((offset, ordinal)) = replica.ring.place(bytes, last) else {
             cx.marks.hit(Mark::JournalFullWaited);
+            self.replica.ack_due = true;
             self.flush_replica(cx);
             return false;
         };
@@ -434,7 +502,12 @@ impl Group {
         while replica.batches.front().is_some_and(|b| b.done) {
             let batch = replica.batches.pop_front().expect("front was there");
             replica.durable = batch.last;
+            if replica.cut.is_none() {
+                // What had landed of a cut is not replayed: it is no damage when it is not there.
+                self.sb.current.confirmed_ordinal = batch.ordinal + 1;
+            }
             replica.ack_due = true;
+            replica.remember(&batch.records);
             replica.to_apply.extend(batch.records);
         }
         self.apply(cx);
@@ -581,14 +654,15 @@ impl Group {
         let starting = matches!(self.phase, Phase::Starting(_));
         if starting
             || replica.cycle.is_some()
-            || replica.written == replica.applied
+            || (replica.written == replica.applied && !replica.can_trim())
             || matches!(self.state, State::Failed(_))
         {
             return;
         }
         let volumes = core::mem::take(&mut replica.unflushed_volumes);
         replica.unflushed_bytes = 0;
-        let head = replica.ring.head_after(replica.written);
+        // The index of what the primary has not flushed stays (P1).
+        let head = replica.ring.head_after(replica.written.min(replica.primary_flushed));
         let cycle =
             Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
         replica.cycle = Some(cycle);
@@ -647,7 +721,7 @@ impl Group {
     pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
         let Some(cycle) = self.replica.cycle.take() else { return };
         let replica = &mut self.replica;
-        replica.ring.trim(cycle.head);
+        replica.noted = replica.ring.trim(cycle.head).unwrap_or(replica.noted);
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
@@ -659,6 +733,13 @@ impl Group {
         self.land(cx);
         if self.replica.written > self.replica.applied {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// The primary's flush point freed journal space that is wanted.
+    fn trim_if_pressed(&mut self, cx: &mut Cx) {
+        if self.replica.is_pressed() && self.replica.can_trim() {
+            self.flush_replica(cx);
         }
     }
 
@@ -676,8 +757,8 @@ impl Group {
             granted_bytes: replica.granted_bytes(),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
-            noted: Seq::NONE,
-            wants_flush: false,
+            noted: replica.noted,
+            wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
         };
         cx.send_control(link, Kind::Ack, self.id(), ack.encode());
     }
@@ -713,13 +794,11 @@ impl Group {
         identity.position = begin.from;
         identity.inconsistent |= !begin.nothing_dirty;
         identity.handed_over = false;
+        identity.continued = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
-        self.replica.ring.trim(self.sb.current.journal);
+        _ = self.replica.ring.trim(self.sb.current.journal);
         let wall = self.replica.applied_wall;
-        match begin.cut {
-            0 => self.replica.stand_at(begin.from, wall),
-            name => self.replica.expect_cut(name, begin.from),
-        }
+        self.replica.begin_stream(&begin, wall);
         self.save(cx, Some(AfterSuper::SyncReady { number }));
     }
 
@@ -747,12 +826,15 @@ impl Group {
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
-    pub fn primary_tick(&mut self, header: &Header, payload: &[u8]) -> Option<()> {
+    pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
         let state = State::from_kind(*state)?;
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));
         let replica = &mut self.replica;
+        if header.incarnation == replica.incarnation {
+            replica.primary_flushed_to(header.flushed.min(replica.durable));
+        }
         let in_order = replica.streaming && replica.cut.is_none();
         if in_order && header.seq == replica.applied && replica.applied == replica.received {
             replica.applied_wall = replica.applied_wall.max(header.wall);
@@ -762,6 +844,7 @@ impl Group {
         if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && replica.beginning.is_none() {
             replica.ack_due |= !core::mem::replace(&mut replica.streaming, true);
         }
+        self.trim_if_pressed(cx);
         Some(())
     }
 }

@@ -11,6 +11,7 @@ use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::queue::{Body, Item, cost};
+use crate::settle::Settling;
 use crate::state::{Broken, Mode, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
@@ -44,6 +45,8 @@ pub(crate) struct ResyncRead {
 #[derive(Debug)]
 pub(crate) struct Resync {
     pass: u64,
+    /// The peer was told of it.
+    begun: bool,
     /// The peer is ready for it.
     ready: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
@@ -67,6 +70,7 @@ impl Resync {
     fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
+            begun: repair,
             ready: repair,
             repair,
             volume: 0,
@@ -192,6 +196,11 @@ impl Group {
             _ if failed => {
                 self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
             }
+            Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
+                if self.stream.is_some() {
+                    self.fall_to_logging(cx, "the peer holds differences of its own");
+                }
+            }
             Decision::Continue(received) if self.stream.is_some() => self.continue_stream(cx, received, granted),
             Decision::Continue(_) | Decision::UpdateSync => {
                 self.fall_to_logging(cx, "the link is up, a sync is due");
@@ -235,7 +244,7 @@ impl Group {
             let wait = self.no_autosync_before.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
-        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed);
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
         if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
             self.begin_sync(cx, false);
         }
@@ -279,21 +288,27 @@ impl Group {
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
-        let Some(link) = cx.peer.link else { return };
         let dirty_bytes = self.dirty_bytes();
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
-        let begin = SyncBegin {
-            from: self.place(self.last_seq),
-            parent: self.sb.current.identity.parent,
-            nothing_dirty: dirty_bytes == 0,
-            cut: 0,
-            attempt: self.passes,
-        };
-        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         self.transition(cx, State::Syncing, why);
+    }
+
+    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
+    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
+    fn announce_sync(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
+        let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
+        let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began)) else { return };
+        let from = self.place(self.stream_began);
+        let parent = self.sb.current.identity.parent;
+        let begin = SyncBegin { from, parent, nothing_dirty, cut: 0, attempt };
+        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        if let Some(resync) = self.resync.as_mut() {
+            resync.begun = true;
+        }
     }
 
     /// A sync is under way, by cuts or in the stream; not a mere repair.
@@ -301,8 +316,8 @@ impl Group {
         self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
     }
 
-    pub fn peer_sync_ready(&mut self, header: &Header) {
-        if let Some(from) = self.peer_ready_for_cut(header.offset) {
+    pub fn peer_sync_ready(&mut self, cx: &Cx, header: &Header) {
+        if let Some(from) = self.peer_ready_for_cut(cx.now.mono, header.offset) {
             return self.peer_took_up(from, true);
         }
         // An answer to a begin that was abandoned meanwhile is nobody's.
@@ -316,6 +331,7 @@ impl Group {
 
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
     fn peer_took_up(&mut self, begin: Position, dirty: bool) {
+        self.sb.current.alone = false;
         let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;
@@ -344,12 +360,17 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
+        if full {
+            // This node's content is to overwrite the peer's: nothing is asked of it.
+            self.settling = Settling::Asking;
+        }
+        self.settle_by_order(cx);
         let already = self.state.sends() && !full;
         if !already {
             self.fall_to_logging(cx, "the operator asked for a sync");
             if full {
                 self.mark_everything(cx);
-            } else {
+            } else if self.settle(cx) {
                 self.begin_sync(cx, false);
             }
         }
@@ -368,6 +389,11 @@ impl Group {
     }
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            // Once it is on record that nothing will be pulled.
+            self.full_sync_due = true;
+            return;
+        }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
         if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {
@@ -394,11 +420,7 @@ impl Group {
         if self.cut.is_some() {
             return self.pump_cut(cx);
         }
-        let waits = self.resync.as_ref().is_none_or(|r| !r.ready || r.end.is_some());
-        // What the regions carry is durable here first: the peer may not be ahead of us after a crash.
-        if waits || (self.syncs() && !self.flushed_through(cx, self.stream_began)) {
-            return;
-        }
+        self.announce_sync(cx);
         loop {
             let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
             let backlog = self.queue.unsent_bytes() + resync.reading_bytes;

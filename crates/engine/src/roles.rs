@@ -62,8 +62,11 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.withheld = false;
         self.replica.stand_at(position, wall);
-        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.empty_journal();
         self.sb.current.applied_wall = wall;
         let text = if clean {
             format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
@@ -73,6 +76,13 @@ impl Group {
             )
         };
         self.save(cx, Some(AfterSuper::Demoted { id, text, warn: !clean }));
+    }
+
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    fn empty_journal(&mut self) {
+        let head = self.replica.ring.head_after(Seq(u64::MAX));
+        let sb = &mut self.sb.current;
+        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
@@ -153,6 +163,7 @@ impl Group {
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         let position = self.replica.position();
+        self.empty_journal();
         let identity = &mut self.sb.current.identity;
         let generation = Generation { number: identity.generation.number + 1, tag: entropy };
         identity.parent = position;
@@ -160,6 +171,11 @@ impl Group {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
+        identity.continued = false;
+        self.sb.current.alone = true;
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;
         self.last_seq = Seq::NONE;

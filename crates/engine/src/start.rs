@@ -16,7 +16,7 @@ use crate::cell::{self, CELL_BYTES, Rejected};
 use crate::group::{AfterSuper, Cx, Group, Op, Phase};
 use crate::identity::{Identity, Role};
 use crate::ids::*;
-use crate::journal::{Entry, INDEX_BYTES, Index, RecordKind, Ring};
+use crate::journal::{Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
 use crate::replica::{Content, Record};
@@ -61,8 +61,13 @@ pub(crate) struct Replay {
     next: JournalHead,
     /// Not found there: it may have wrapped.
     tried_start: bool,
-    /// Last number replayed or applied before.
+    /// Last number read back, or applied before.
     last: Seq,
+    /// Applied before: read back only for a primary that may have lost it.
+    applied: Seq,
+    /// Where it began, and the whole batches since.
+    head: JournalHead,
+    live: Vec<LiveBatch>,
     batch: Option<Index>,
     payloads: Vec<crate::Buf>,
     damaged: bool,
@@ -72,6 +77,7 @@ pub(crate) struct Replay {
 
 impl Group {
     pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.entropy = entropy;
         self.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
         self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
     }
@@ -157,12 +163,8 @@ impl Group {
                      remove the group's state directory here and sync in full from the other node",
                 );
             }
-            Err(superblock::Rejected::VersionUnknown(_)) => {
-                self.start_failed(
-                    cx,
-                    Broken::Superblock,
-                    "the superblock is of a newer version of farshore; upgrade this node",
-                );
+            Err(superblock::Rejected::VersionUnknown(version)) => {
+                self.start_failed(cx, Broken::Superblock, &superblock_of_version(version));
             }
             Err(superblock::Rejected::Foreign) => {
                 self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
@@ -186,6 +188,7 @@ impl Group {
             peer: self.config.peer,
             identity: Identity { role, generation, ..Identity::default() },
             boot,
+            alone: true,
             ..Superblock::default()
         };
         if role == Role::Primary {
@@ -203,6 +206,7 @@ impl Group {
 
     fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
         self.sb.current = Superblock { boot, ..found.clone() };
+        self.put_run_in_doubt(&found, boot);
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
         let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
         if changed {
@@ -218,6 +222,16 @@ impl Group {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
         self.read_bitmap(cx, 0);
+    }
+
+    /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
+    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
+        let sb = &mut self.sb.current;
+        let lost_caches = !found.clean && (found.boot != boot || boot == 0);
+        if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
+            sb.in_doubt = found.identity.incarnation;
+            sb.served_in_doubt = false;
+        }
     }
 
     // ---- bits ------------------------------------------------------------------------------------------------------
@@ -374,6 +388,9 @@ impl Group {
             next: self.sb.current.journal,
             tried_start: false,
             last: position.seq,
+            applied: position.seq,
+            head: self.sb.current.journal,
+            live: Vec::new(),
             batch: None,
             payloads: Vec::new(),
             damaged: false,
@@ -438,19 +455,20 @@ impl Group {
     /// Whether the block is the batch that follows.
     fn follows(&mut self, index: &Index, offset: u64) -> bool {
         let identity = self.sb.current.identity;
-        let (tag, ring_bytes) = (self.config.tag, self.config.journal_bytes);
+        let (tag, ring_bytes, own_from) =
+            (self.config.tag, self.config.journal_bytes, self.sb.current.own_from_ordinal);
         let replay = self.replay_mut();
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
         let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
-        // The first one may begin with what was applied before, as a batch is trimmed as a whole.
-        let in_order = if replay.records == 0 { first <= replay.last.next() } else { first == replay.last.next() };
-        let adds_something = index.last() > replay.last;
+        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
+        let in_order = if replay.live.is_empty() { first <= replay.last.next() } else { first == replay.last.next() };
+        let own = index.boot == identity.incarnation;
         index.tag == tag
             && index.ring_offset == offset
             && index.ordinal == replay.next.ordinal
-            // A start records the head together with its own run, so whatever follows the head is of that run; a batch
-            // of another is a left-over behind an earlier torn tail.
-            && index.boot == identity.incarnation
+            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
+            // another is a left-over behind an earlier torn tail.
+            && (own || (index.boot < identity.incarnation && index.ordinal < own_from))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             // A cut is one step, or none: what of it had landed is not replayed.
@@ -458,7 +476,6 @@ impl Group {
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
-            && adds_something
     }
 
     fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
@@ -539,12 +556,16 @@ impl Group {
                 resync: e.resync,
             })
             .collect();
+        let applied = replay.applied;
         replay.last = index.last();
-        replay.records += records.len() as u64;
+        replay.records += records.iter().filter(|record| record.seq > applied).count() as u64;
+        replay.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
         replay.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
         replay.tried_start = false;
         replay.applying = true;
-        self.replica.replay(records);
+        // What was on the volumes before is only remembered, for a primary that may have lost it.
+        self.replica.remember(&records);
+        self.replica.replay(records.into_iter().filter(|record| record.seq > applied).collect());
         self.apply(cx);
         self.replay_goes_on(cx);
     }
@@ -562,7 +583,11 @@ impl Group {
 
     fn replay_ended(&mut self, cx: &mut Cx) {
         let replay = self.replay_mut();
-        let (next, records, last) = (replay.next, replay.records, replay.last);
+        let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
+        let (head, live) = (replay.head, core::mem::take(&mut replay.live));
+        if next.ordinal < self.sb.current.confirmed_ordinal {
+            self.journal_damaged(cx, next, last);
+        }
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
@@ -572,12 +597,29 @@ impl Group {
             self.sb.current.identity.inconsistent = false;
         }
         self.replica.stand_at(position, wall);
-        self.replica.ring = Ring::new(self.config.journal_bytes, next);
+        self.replica.kept_from_journal();
+        self.replica.ring = Ring::with(self.config.journal_bytes, next, live);
         self.sb.current.identity.position = position;
-        self.sb.current.journal = next;
+        self.sb.current.journal = if self.replica.kept.is_empty() { next } else { head };
+        self.sb.current.own_from_ordinal = next.ordinal;
+        self.sb.current.confirmed_ordinal = next.ordinal;
+        if self.replica.kept.is_empty() {
+            _ = self.replica.ring.trim(next);
+        }
         self.sb.current.applied_wall = wall;
         cx.event(self.id(), Event::Replayed { to: position, records });
         self.flush_then_record(cx);
+    }
+
+    /// A batch that was durable is not whole any more: said, and what is missing is asked of the primary at the next meeting.
+    fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
+        cx.marks.hit(Mark::JournalDamaged);
+        let note = format!(
+            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy ends at sequence {}; \
+             later writes that were confirmed to the primary are missing here until the next sync",
+            at.offset, at.ordinal, last.0
+        );
+        cx.event(self.id(), Event::Note(note));
     }
 
     /// What an earlier run left in caches becomes durable before this run gives its first number.
@@ -591,10 +633,13 @@ impl Group {
 
     // ---- ready -----------------------------------------------------------------------------------------------------
 
-    fn record(&mut self, cx: &mut Cx) {
+    pub fn record(&mut self, cx: &mut Cx) {
         self.phase = Phase::Starting(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += 1;
         self.sb.current.clean = false;
+        if self.sb.current.in_doubt == Incarnation(0) {
+            self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
+        }
         self.save(cx, Some(AfterSuper::Ready));
     }
 
@@ -616,7 +661,7 @@ impl Group {
         );
         self.transition(cx, State::Logging, "waiting for the peer");
         if identity.role == Role::Primary {
-            cx.out.push_back(Output::Serve { group: self.id(), open: true });
+            self.open_or_withhold(cx);
         }
         if cx.peer.link.is_some() {
             self.replica.new_session();
@@ -626,4 +671,19 @@ impl Group {
             }
         }
     }
+}
+
+/// Why the superblock of another version cannot be used, and what to do.
+fn superblock_of_version(version: u16) -> alloc::string::String {
+    let known = superblock::VERSION;
+    if version > known {
+        return alloc::format!(
+            "the superblock is of a newer version of farshore (format version {version}, this one knows {known}); upgrade \
+             this node"
+        );
+    }
+    alloc::format!(
+        "the superblock is of format version {version}, which was never released (this one knows {known}): remove the \
+         group's state directory here and sync in full from the other node"
+    )
 }

@@ -7,6 +7,7 @@ use crate::marks::Mark;
 use crate::primary::{Level, frame_cost, payload_bytes};
 use crate::queue::Body;
 use crate::state::{Mode, Pause, Policy, State};
+use crate::volume::Who;
 use crate::wire::{Ack, Header, Kind, flags};
 use crate::{Event, SendPayload};
 
@@ -16,6 +17,7 @@ impl Group {
         if self.cut.is_some() {
             return self.next_cut_frame(cx);
         }
+        let flushed = self.flush_point();
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
@@ -45,6 +47,7 @@ impl Group {
             offset: item.offset,
             length: item.length,
             wall: item.wall,
+            flushed,
             ..Header::new(kind, cx.peer.session, self.config.id)
         };
         self.queue.advance();
@@ -71,6 +74,11 @@ impl Group {
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
+        self.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
+        self.peer_wants_flush = ack.wants_flush;
+        if ack.wants_flush {
+            self.flush_for_peer(cx);
+        }
         self.clear_bits(cx);
         self.release_acked(cx);
         self.sync_progress(cx);
@@ -82,6 +90,18 @@ impl Group {
         self.peer_paused(cx, ack.paused);
         self.take_up_promise(cx);
         self.release_blocked(cx);
+    }
+
+    /// The peer's journal fills with writes that are not flushed here: flush, and tell it.
+    fn flush_for_peer(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::FlushedForPeer);
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
+            }
+        }
+        self.tell_primary_state(cx);
     }
 
     pub fn release_acked(&mut self, cx: &mut Cx) {

@@ -60,14 +60,18 @@ pub struct Superblock {
     /// The peer does not know this generation yet: writes need no new one.
     pub alone: bool,
     pub journal: JournalHead,
-    /// Batches of the journal that were confirmed durable when this was written: fewer whole ones mean damage.
+    /// Batches of the journal below this ordinal were durable when this was written: fewer whole ones mean damage.
     pub confirmed_ordinal: u64,
+    /// Batches below this ordinal were whole when this run began, whichever run wrote them; later ones are this run's.
+    pub own_from_ordinal: u64,
     /// The primary's stamp of the last applied write.
     pub applied_wall: Wall,
     /// The machine's boot in which this run of the node takes place: after another one, caches are lost.
     pub boot: u128,
     /// A primary's earlier run whose last writes may be missing here while the peer has them; 0: none.
     pub in_doubt: Incarnation,
+    /// The group was served before that was settled: what only the peer has is asked about.
+    pub served_in_doubt: bool,
     pub rollback_point: RollbackPoint,
     /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
@@ -80,7 +84,8 @@ mod flag {
     pub const HELD_IN_LOGGING: u16 = 4;
     pub const ROLLING_BACK: u16 = 8;
     pub const ALONE: u16 = 16;
-    pub const ALL: u16 = 31;
+    pub const SERVED_IN_DOUBT: u16 = 32;
+    pub const ALL: u16 = 63;
 }
 
 impl Superblock {
@@ -93,7 +98,8 @@ impl Superblock {
                 | bit(self.compare, flag::COMPARE)
                 | bit(self.held_in_logging, flag::HELD_IN_LOGGING)
                 | bit(self.rolling_back, flag::ROLLING_BACK)
-                | bit(self.alone, flag::ALONE),
+                | bit(self.alone, flag::ALONE)
+                | bit(self.served_in_doubt, flag::SERVED_IN_DOUBT),
             update: self.update,
             tag: self.tag,
             place: 0,
@@ -107,6 +113,7 @@ impl Superblock {
         w.u64(self.journal.offset);
         w.u64(self.journal.ordinal);
         w.u64(self.confirmed_ordinal);
+        w.u64(self.own_from_ordinal);
         w.u64(self.applied_wall.0);
         w.0.extend_from_slice(&self.boot.to_le_bytes());
         w.u64(self.in_doubt.0);
@@ -138,7 +145,8 @@ impl Superblock {
         let mut r = Reader(body);
         let identity = Identity::decode(&mut r)?;
         let journal = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
-        let (confirmed_ordinal, applied_wall, boot) = (r.u64()?, Wall(r.u64()?), r.u128()?);
+        let (confirmed_ordinal, own_from_ordinal) = (r.u64()?, r.u64()?);
+        let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
         let in_doubt = Incarnation(r.u64()?);
         let rollback_point = RollbackPoint {
             id: r.u64()?,
@@ -163,8 +171,10 @@ impl Superblock {
             held_in_logging: head.flags & flag::HELD_IN_LOGGING != 0,
             rolling_back: head.flags & flag::ROLLING_BACK != 0,
             alone: head.flags & flag::ALONE != 0,
+            served_in_doubt: head.flags & flag::SERVED_IN_DOUBT != 0,
             journal,
             confirmed_ordinal,
+            own_from_ordinal,
             applied_wall,
             boot,
             in_doubt,

@@ -8,6 +8,7 @@ use crate::bitmap::{Bitmap, region_span};
 use crate::bits::Announced;
 use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
+use crate::limits::REGION_BYTES;
 
 /// A region with work outstanding in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +30,16 @@ struct Busy {
     is_write: bool,
 }
 
-/// Who waits for a flush.
+/// Someone waits for a flush.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum FlushWaiter {
+pub(crate) struct FlushWaiter {
+    pub who: Who,
+    /// A flush through here must be on record before the answer.
+    pub record: Seq,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
     Request(RequestId),
     /// A write with FUA, by its slot.
     Write(u32),
@@ -55,6 +63,15 @@ pub(crate) struct Volume {
     waiting: VecDeque<Busy>,
     touched: BTreeMap<u64, Touch>,
     touch_log: VecDeque<(Seq, u64, u64)>,
+    /// What the peer keeps the ranges of, since it was not told that this volume's flush covers it: by region, the highest
+    /// number and the blocks written.
+    kept: BTreeMap<u64, (Seq, u8)>,
+    kept_log: VecDeque<(Seq, u64, u64)>,
+    /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
+    /// record, else a pull after a power loss would undo it (P1, P4).
+    pub overwrote: Seq,
+    /// Flush point on record.
+    pub recorded: Seq,
     /// Every write of this volume up to here is flushed.
     pub flushed: Seq,
     /// A flush is under way; on success `flushed` rises to this.
@@ -88,6 +105,10 @@ impl Volume {
             waiting: VecDeque::new(),
             touched: BTreeMap::new(),
             touch_log: VecDeque::new(),
+            kept: BTreeMap::new(),
+            kept_log: VecDeque::new(),
+            overwrote: Seq::NONE,
+            recorded: Seq::NONE,
             flushed: Seq::NONE,
             flushing: None,
             flush_now: Vec::new(),
@@ -204,6 +225,54 @@ impl Volume {
         }
     }
 
+    /// The write will be kept by the peer until it knows that it is flushed here; and it may overwrite what is kept.
+    pub fn keep(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
+        if !streamed && self.kept.is_empty() {
+            return;
+        }
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            let blocks = blocks_in(region, offset, length);
+            let entry = self.kept.get_mut(&region);
+            if entry.as_ref().is_some_and(|(_, kept)| kept & blocks != 0) {
+                self.overwrote = seq;
+            }
+            match entry {
+                Some(entry) if streamed => *entry = (seq, entry.1 | blocks),
+                None if streamed => _ = self.kept.insert(region, (seq, blocks)),
+                _ => {}
+            }
+        }
+        if streamed {
+            self.kept_log.push_back((seq, first, last));
+        }
+    }
+
+    /// The peer, or this node's own record, knows that everything up to here is flushed.
+    pub fn forget_kept(&mut self, through: Seq) {
+        while let Some(&(seq, first, last)) = self.kept_log.front()
+            && seq <= through
+        {
+            self.kept_log.pop_front();
+            for region in first..=last {
+                if self.kept.get(&region).is_some_and(|(newest, _)| *newest <= through) {
+                    self.kept.remove(&region);
+                }
+            }
+        }
+    }
+
+    /// What must be on record before a flush is acknowledged: nothing, unless it covers an overwrite of what the peer keeps.
+    pub fn record_due(&self) -> Seq {
+        if self.overwrote > self.recorded { self.overwrote } else { Seq::NONE }
+    }
+
+    /// Numbers up to here that belong to this volume are flushed on it. `last`: the last number given.
+    pub fn flush_point(&self, last: Seq) -> Seq {
+        let settled = self.unflushed_bytes == 0 && self.flushing.is_none() && !self.latched;
+        if settled { self.flushed.max(self.complete_through(last)) } else { self.flushed }
+    }
+
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
     pub fn mark_shipped(&mut self, offset: u64, length: u64, seq: Seq) {
         let (first, last) = region_span(offset, length);
@@ -282,6 +351,16 @@ impl Volume {
     }
 }
 
+/// The 4 KiB blocks of a region that a range touches, a bit each.
+fn blocks_in(region: u64, offset: u64, length: u64) -> u8 {
+    const BLOCK: u64 = REGION_BYTES / 8;
+    let start = region * REGION_BYTES;
+    let first = offset.max(start) - start;
+    let end = (offset + length).min(start + REGION_BYTES) - start;
+    let (low, high) = (first / BLOCK, (end - 1) / BLOCK);
+    (u8::MAX << low) & (u8::MAX >> (7 - high))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,6 +430,28 @@ mod tests {
         assert_eq!(v.next_to_ship(0, &mut skipped), Some(1));
         assert_eq!(v.next_to_ship(2, &mut skipped), Some(3));
         assert_eq!(skipped, 1);
+    }
+
+    #[test]
+    fn blocks_are_named_within_their_region() {
+        assert_eq!(blocks_in(0, 0, 512), 1);
+        assert_eq!(blocks_in(0, 4096, 4096), 2);
+        assert_eq!(blocks_in(0, R - 512, R), 0x80);
+        assert_eq!(blocks_in(1, R - 512, R), 0xff);
+        assert_eq!(blocks_in(1, 0, R + 1), 1);
+    }
+
+    #[test]
+    fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
+        let mut v = volume();
+        v.keep(0, 4096, Seq(1), true);
+        v.keep(4096, 4096, Seq(2), true);
+        assert_eq!(v.overwrote, Seq::NONE);
+        v.keep(0, 512, Seq(3), false);
+        assert_eq!(v.overwrote, Seq(3));
+        v.forget_kept(Seq(2));
+        v.keep(4096, 512, Seq(4), true);
+        assert_eq!(v.overwrote, Seq(3));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum Kind {
     Tail = 17,
     /// Primary: send this range as it is on your volume.
     Pull = 18,
-    /// Secondary: the range's bytes, or [`flags::ZERO`] when they are all zero.
+    /// Secondary: the range's bytes.
     Pulled = 19,
     /// Primary: send your dirty regions.
     BitsAsk = 20,
@@ -134,8 +134,6 @@ pub mod flags {
     pub const EQUAL: u16 = 8;
     /// Tail, Bits: nothing follows.
     pub const LAST: u16 = 16;
-    /// Pulled: the range is all zeroes, no payload.
-    pub const ZERO: u16 = 32;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -275,8 +273,7 @@ impl Header {
         if u64::from(header.payload_bytes) > kind.payload_max() {
             return Err(FrameError::PayloadTooLong { kind, bytes: header.payload_bytes });
         }
-        let zero = kind == Kind::Pulled && header.flags & flags::ZERO != 0;
-        if kind.carries_data() && !zero && header.length != u64::from(header.payload_bytes) {
+        if kind.carries_data() && header.length != u64::from(header.payload_bytes) {
             return Err(FrameError::LengthsDisagree);
         }
         Ok(header)

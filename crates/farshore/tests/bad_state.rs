@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{GROUP, Node, Pair, Plan};
-use engine::superblock::BYTES as SLOT_BYTES;
+use engine::cell::{BYTES, SLOT_BYTES};
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
 
@@ -24,16 +24,23 @@ fn at_rest() -> Pair {
     pair
 }
 
-/// Changes the superblock's slots; `true` for the newer one.
-fn edit_slots(pair: &Pair, node: Node, edit: impl Fn(&mut [u8], bool)) {
+/// Changes the superblock's copies; `true` for those of the newer slot.
+fn edit_copies(pair: &Pair, node: Node, mut edit: impl FnMut(&mut [u8], bool)) {
     let path = state(pair, node, "superblock");
     let mut bytes = fs::read(&path).expect("there");
     let update = |slot: &[u8]| u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes"));
-    let newer = usize::from(update(&bytes[SLOT_BYTES..]) > update(&bytes[..SLOT_BYTES]));
-    for (number, slot) in bytes.chunks_mut(SLOT_BYTES).enumerate() {
-        edit(slot, number == newer);
+    let slot_bytes = SLOT_BYTES as usize;
+    let newer = usize::from(update(&bytes[slot_bytes..]) > update(&bytes[..slot_bytes]));
+    for (number, copy) in bytes.chunks_mut(BYTES).enumerate() {
+        edit(copy, number / 2 == newer);
     }
     fs::write(&path, bytes).expect("written");
+}
+
+/// Gives a changed copy a good checksum again.
+fn reseal(copy: &mut [u8]) {
+    let crc = crc32c_of(&copy[..BYTES - 4]);
+    copy[BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// The group must be refused with a sentence that has these parts, served to nobody, and its volume untouched.
@@ -54,10 +61,34 @@ fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
 }
 
 #[test]
-fn one_damaged_slot_is_gone_on_without() {
+fn one_damaged_copy_changes_nothing_and_is_named() {
+    for copy in 0..4 {
+        let mut pair = at_rest();
+        for node in Node::BOTH {
+            let mut number = 0;
+            edit_copies(&pair, node, |bytes, _| {
+                bytes[200] ^= u8::from(number == copy);
+                number += 1;
+            });
+            pair.serve(node);
+        }
+        pair.wait_for(Node::Near, "replicating");
+        for node in Node::BOTH {
+            let log = pair.log(node);
+            assert!(log.contains("a copy of the superblock is damaged"), "copy {copy} at {node:?}: {log}");
+        }
+        let resynced = &pair.status(Node::Near)["resync"];
+        assert!(resynced.is_null(), "copy {copy}: nothing is compared or sent again: {resynced}");
+        pair.stop_both();
+        pair.assert_equal(&["data"]);
+    }
+}
+
+#[test]
+fn a_torn_newest_slot_is_gone_on_without() {
     let mut pair = at_rest();
     for node in Node::BOTH {
-        edit_slots(&pair, node, |slot, newer| slot[200] ^= u8::from(newer));
+        edit_copies(&pair, node, |copy, newer| copy[200] ^= u8::from(newer));
         pair.serve(node);
     }
     pair.wait_for(Node::Near, "replicating");
@@ -67,26 +98,41 @@ fn one_damaged_slot_is_gone_on_without() {
 }
 
 #[test]
-fn two_damaged_slots_are_refused() {
+fn four_damaged_copies_are_refused() {
     for node in Node::BOTH {
         let pair = at_rest();
-        edit_slots(&pair, node, |slot, _| slot[200] ^= 1);
-        fails_with(pair, node, &["both copies of the superblock are damaged"]);
+        edit_copies(&pair, node, |copy, _| copy[200] ^= 1);
+        fails_with(pair, node, &["superblock", "damaged", "sync in full from the other node"]);
     }
 }
 
+/// The slot that a write went astray over may have been the newer one.
 #[test]
-fn a_newer_version_is_refused() {
+fn a_slot_overwritten_by_another_block_is_refused() {
     let pair = at_rest();
-    // The newer version wrote one slot; the one beside it is this version's past.
-    edit_slots(&pair, Node::Near, |slot, newer| {
-        if newer {
-            slot[8] = 2;
-            let crc = crc32c_of(&slot[..SLOT_BYTES - 4]);
-            slot[SLOT_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        }
-    });
-    fails_with(pair, Node::Near, &["newer version of farshore", "upgrade this node"]);
+    let path = state(&pair, Node::Far, "superblock");
+    let mut bytes = fs::read(&path).expect("there");
+    let (first, second) = bytes.split_at_mut(SLOT_BYTES as usize);
+    first.copy_from_slice(second);
+    fs::write(&path, bytes).expect("written");
+    fails_with(pair, Node::Far, &["went astray", "sync in full from the other node"]);
+}
+
+#[test]
+fn another_version_is_refused_and_named() {
+    for (version, parts) in
+        [(3, ["newer version of farshore", "upgrade this node"]), (1, ["version 1", "never released"])]
+    {
+        let pair = at_rest();
+        // The other version wrote one slot; the one beside it is this version's past.
+        edit_copies(&pair, Node::Near, |copy, newer| {
+            if newer {
+                copy[8] = version;
+                reseal(copy);
+            }
+        });
+        fails_with(pair, Node::Near, &parts);
+    }
 }
 
 /// The engine's checksum, by way of a frame.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use engine::identity::Identity;
 use engine::state::{Mode, State};
 use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
 
@@ -83,6 +84,8 @@ struct Run {
     promised: Seq,
     /// Sectors whose local write failed: either side may hold anything until they are repaired.
     wild: BTreeSet<(VolumeId, u64)>,
+    /// Its exports have not opened yet.
+    withheld: bool,
 }
 
 /// Which run: generation's tag and incarnation.
@@ -99,6 +102,8 @@ struct Sector {
 
 #[derive(Debug)]
 struct GroupJudge {
+    /// Generations that began without a promotion, by the tag of the one they go on.
+    goes_on: BTreeMap<u64, u64>,
     runs: BTreeMap<RunKey, Run>,
     current: Option<(usize, RunKey)>,
     state: State,
@@ -129,6 +134,7 @@ impl Judge {
             .map(|(id, sizes, mode)| {
                 let sectors = sizes.iter().map(|s| vec![Sector::default(); *s as usize / SECTOR]).collect();
                 let judge = GroupJudge {
+                    goes_on: BTreeMap::new(),
                     runs: BTreeMap::new(),
                     current: None,
                     state: State::Logging,
@@ -236,6 +242,12 @@ impl Judge {
                 }
             }
             Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
+            Event::WritesAlone { generation } => {
+                let g = self.group(group);
+                if let Some((_, key)) = g.current.filter(|(n, _)| *n == node) {
+                    g.goes_on.insert(generation.tag, key.0);
+                }
+            }
             Event::LocalWriteFailed { .. } => {}
             _ => {}
         }
@@ -275,6 +287,21 @@ impl Judge {
         Ok(())
     }
 
+    /// A primary is up and may withhold its exports: until they open its volumes are all there is of this run.
+    pub fn primary_up(&mut self, group: GroupId, at: Position, images: Vec<Vec<u8>>) {
+        let g = self.group(group);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        g.runs.entry(key).or_insert(Run {
+            base: images,
+            log: Vec::new(),
+            last: Seq::NONE,
+            acked: Seq::NONE,
+            promised: Seq::NONE,
+            wild: BTreeSet::new(),
+            withheld: true,
+        });
+    }
+
     /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
     pub fn primary_ready(
         &mut self,
@@ -283,8 +310,13 @@ impl Judge {
         at: Position,
         images: Vec<Vec<u8>>,
         same_disks: bool,
+        identity: &Identity,
     ) -> Result<(), Violation> {
         let g = self.group(group);
+        if identity.continued {
+            let root = g.history(identity.parent.generation.tag);
+            g.goes_on.insert(identity.generation.tag, root);
+        }
         if same_disks {
             g.check_durable(&images)?;
         }
@@ -294,7 +326,7 @@ impl Judge {
                 sector.before = image[index * SECTOR..(index + 1) * SECTOR].try_into().ok();
             }
         }
-        let key = (at.generation.tag, at.incarnation.0);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = Run {
             base: images,
             log: Vec::new(),
@@ -302,8 +334,9 @@ impl Judge {
             acked: Seq::NONE,
             promised: Seq::NONE,
             wild: BTreeSet::new(),
+            withheld: false,
         };
-        if g.runs.insert(key, run).is_some() {
+        if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
             return Err(Violation(format!(
                 "incarnation {} of generation {} was taken twice",
                 at.incarnation.0, at.generation
@@ -319,7 +352,7 @@ impl Judge {
     pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Violation> {
         self.prefix_checks += 1;
         let g = self.group(group);
-        let key = (at.generation.tag, at.incarnation.0);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
         let Some(run) = g.runs.get(&key) else {
             return Err(Violation(format!("the secondary claims a run that never was: {at:?}")));
         };
@@ -363,6 +396,11 @@ impl Sector {
 }
 
 impl GroupJudge {
+    /// The tag of the generation that a promotion, or the first start, began this history with.
+    fn history(&self, tag: u64) -> u64 {
+        self.goes_on.get(&tag).copied().unwrap_or(tag)
+    }
+
     /// Marks the write's versions acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
     fn write_answered(&mut self, id: RequestId, p: &Pending, ok: bool) {
         let Asked::Write { volume, offset, length, fua, .. } = p.asked else { return };

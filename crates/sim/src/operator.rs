@@ -41,6 +41,8 @@ pub struct Operator {
     next_command: u64,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
+    /// The last sync asked for.
+    syncs: BTreeMap<GroupId, CommandId>,
     promoted: BTreeSet<(GroupId, usize)>,
 }
 
@@ -67,6 +69,7 @@ impl Operator {
             next_command: 1,
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
+            syncs: BTreeMap::new(),
             promoted: BTreeSet::new(),
         }
     }
@@ -173,11 +176,15 @@ impl World {
             let related = s.identity.generation == p.identity.generation;
             let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
             let covered = related || (handed && s.identity.position == p.identity.parent);
-            let full = !covered;
+            // What cannot be settled without it, the refusal says.
+            let last = self.operator.syncs.get(&group).and_then(|id| self.operator.results.get(id));
+            let told = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
+            let full = !covered || told;
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);
             }
-            self.command(primary, group, Command::Sync { full });
+            let id = self.command(primary, group, Command::Sync { full });
+            self.operator.syncs.insert(group, id);
         }
     }
 

@@ -366,6 +366,12 @@ impl World {
         {
             self.check_secondary(node, group);
         }
+        if let engine::Event::Ready { role: Role::Primary, .. } = event {
+            let images = self.nodes[node].images(group);
+            if let Some(glance) = self.nodes[node].engine.as_ref().and_then(|e| e.glance(group)) {
+                self.judge.primary_up(group, glance.identity.position, images);
+            }
+        }
         if let engine::Event::Promoted { .. } = event {
             self.operator.was_promoted(group, node);
         }
@@ -393,7 +399,9 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
-        if let Err(v) = self.judge.primary_ready(node, group, glance.identity.position, images, was_authority) {
+        if let Err(v) =
+            self.judge.primary_ready(node, group, glance.identity.position, images, was_authority, &glance.identity)
+        {
             self.fail(v.into());
         }
     }

@@ -2,6 +2,7 @@
 //! running daemon's files is a moment's look.
 
 mod bitmap;
+mod cell;
 mod journal;
 mod small;
 mod superblock;
@@ -196,7 +197,7 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
 /// The superblock that counts, from the file beside this one.
 fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
     let beside = File::open(file.with_file_name("superblock")).ok()?;
-    superblock::counting(&superblock::slots(&read_up_to(&beside, 4 * BLOCK_BYTES as u64).ok()?))
+    superblock::counting(&read_up_to(&beside, engine::superblock::FILE_BYTES).ok()?)
 }
 
 /// A list with its middle left out when it is long.

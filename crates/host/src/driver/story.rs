@@ -24,6 +24,14 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             "group {group}: {extents} extents of {extent_bytes} bytes were being written when this node stopped; \
              they will be compared with the peer"
         ),
+        Event::Pulled { bytes } => {
+            tracing::warn!(
+                "group {group}: {bytes} bytes that this node lost with its power were fetched back from the peer"
+            );
+        }
+        Event::WritesAlone { generation } => {
+            tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
+        }
         Event::Decided { decision } => tell_decision(group, decision),
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };

@@ -275,6 +275,7 @@ mod tests {
             seq: Seq(seq),
             kind: RecordKind::Data,
             no_hole: false,
+            resync: false,
             volume: VolumeId(0),
             offset: 0,
             length: 4096,
@@ -291,6 +292,7 @@ mod tests {
             origin: NodeId(0),
             generation: GENERATION,
             incarnation: Incarnation(1),
+            cut: 0,
             bytes: 8192,
             entries: vec![entry],
         };
@@ -300,8 +302,12 @@ mod tests {
     /// A journal of three batches, wrapped, its superblock beside it.
     fn place() -> (tempfile::TempDir, Vec<u8>) {
         let directory = tempfile::tempdir().expect("directory");
-        let mut superblock =
-            Superblock { tag: 42, journal: JournalHead { offset: 8192, ordinal: 7 }, ..Superblock::default() };
+        let mut superblock = Superblock {
+            update: 2,
+            tag: 42,
+            journal: JournalHead { offset: 8192, ordinal: 7 },
+            ..Superblock::default()
+        };
         superblock.identity.incarnation = Incarnation(2);
         superblock.identity.position.generation = GENERATION;
         superblock.identity.position.incarnation = Incarnation(1);

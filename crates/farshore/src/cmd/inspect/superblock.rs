@@ -1,95 +1,45 @@
-//! Both slots of a superblock, which one counts, and every field in words.
+//! The four copies of a superblock, which one counts, and every field in words.
 
 use engine::Position;
-use engine::cell::BYTES;
-use engine::superblock::{Rejected, Superblock};
+use engine::cell::{BYTES, Rejected};
+use engine::superblock::{self, KIND, RollbackPoint, Superblock};
 use serde_json::{Value, json};
 
-use super::Report;
+use super::{Report, cell};
 use crate::api::time_text;
+use crate::config::units::show_size;
 
-pub(super) type Slots = [Result<Superblock, Rejected>; 4];
-
-pub(super) fn slots(bytes: &[u8]) -> Slots {
-    [0, 1, 2, 3]
-        .map(|slot| bytes.get(slot * BYTES..(slot + 1) * BYTES).map_or(Err(Rejected::Damaged), Superblock::decode))
-}
-
-/// The newer whole slot, unless a newer version of Farshore wrote the other one.
-pub(super) fn counting(slots: &Slots) -> Option<Superblock> {
-    if slots.iter().any(|slot| matches!(slot, Err(Rejected::VersionUnknown(_)))) {
-        return None;
-    }
-    slots.iter().filter_map(|slot| slot.clone().ok()).max_by_key(|slot| slot.update)
+/// The superblock that counts.
+pub(super) fn counting(bytes: &[u8]) -> Option<Superblock> {
+    superblock::read(bytes, cell::tag(KIND, bytes)).ok()?.found
 }
 
 pub(super) fn report(bytes: &[u8]) -> Report {
-    let slots = slots(bytes);
-    let chosen = counting(&slots);
+    let seen = cell::see(KIND, cell::tag(KIND, bytes), 0, bytes);
     let mut report = Report::default();
-    for (number, slot) in slots.iter().enumerate() {
-        let counts = chosen.is_some() && slot.clone().ok() == chosen;
-        let words = match slot {
-            Ok(found) => {
-                format!("update {}{}", found.update, if counts { ": the newer whole one, it counts" } else { "" })
-            }
-            Err(rejected) => rejected_words(*rejected),
-        };
-        report.line(&format!("slot {number}, byte {}", number * BYTES), words);
-        if let Err(Rejected::Damaged) = slot {
-            report.warnings.push(format!(
-                "slot {number} (bytes {} to {}) is damaged; a crash during an update leaves this, and the next update writes it anew",
-                number * BYTES,
-                (number + 1) * BYTES - 1
-            ));
+    seen.lines(&mut report);
+    let doubt = "a slot was overwritten by a write that went astray, and may have held what was recorded last: the daemon \
+         refuses to start the group; restore the file, or remove the group's state directory and sync in full from the \
+         other node";
+    seen.damage(&mut report, doubt);
+    let counts = (0..4).find(|index| seen.counts(*index));
+    let copies = seen.copies.iter().enumerate().map(|(index, copy)| match copy {
+        Ok(_) => {
+            Superblock::decode(&bytes[index * BYTES..(index + 1) * BYTES]).map_or(Value::Null, |found| facts(&found))
         }
-    }
-    report.facts = json!({
-        "slots": slots.iter().map(slot_facts).collect::<Vec<_>>(),
-        "counts": chosen.clone().map(|chosen| slots.iter().position(|slot| slot.as_ref() == Ok(&chosen))),
+        Err(rejected) => json!({ "rejected": cell::rejected_words(KIND, *rejected) }),
     });
-    match chosen {
-        Some(chosen) => describe(&mut report, &chosen),
-        None => report.failure = unusable(&slots),
-    }
-    report
-}
-
-/// Why no slot counts; nothing when the group is simply new.
-fn unusable(slots: &Slots) -> Option<String> {
-    if let Some(Err(Rejected::VersionUnknown(version))) =
-        slots.iter().find(|slot| matches!(slot, Err(Rejected::VersionUnknown(_))))
-    {
-        return Some(format!(
-            "a newer farshore wrote it (format version {version}, this program knows {}); look at it with that one",
-            engine::superblock::VERSION
-        ));
-    }
-    match slots {
-        [Err(Rejected::Blank), Err(Rejected::Blank), ..] => None,
-        _ => Some(
-            "neither slot is whole, so the group's identity is lost: the daemon refuses to start the group; restore the \
-             file, or remove the group's state directory and sync in full from the other node"
+    report.facts = json!({ "copies": copies.collect::<Vec<_>>(), "counts": counts });
+    match counting(bytes) {
+        Some(found) => describe(&mut report, &found),
+        None if seen.choice.newest == Err(Rejected::Blank) || report.failure.is_some() => {}
+        None => report.failure = Some(
+            "no copy is whole, so the group's identity is lost: the daemon refuses to start the group; restore the file, \
+             or remove the group's state directory and sync in full from the other node"
                 .into(),
         ),
     }
-}
-
-fn rejected_words(rejected: Rejected) -> String {
-    match rejected {
-        Rejected::Blank => "blank: never written".into(),
-        Rejected::Damaged => "damaged: its checksum or its mark is wrong".into(),
-        Rejected::VersionUnknown(version) => format!("of format version {version}, which a newer farshore wrote"),
-        Rejected::Foreign => "of another cluster or group".into(),
-        Rejected::Astray => "whole, but of another place: a write went astray".into(),
-    }
-}
-
-fn slot_facts(slot: &Result<Superblock, Rejected>) -> Value {
-    match slot {
-        Ok(found) => facts(found),
-        Err(rejected) => json!({ "rejected": rejected_words(*rejected) }),
-    }
+    report
 }
 
 fn facts(found: &Superblock) -> Value {
@@ -99,10 +49,25 @@ fn facts(found: &Superblock) -> Value {
         "role": id.role.word(), "generation": id.generation.to_string(), "incarnation": id.incarnation.0,
         "position": position_facts(id.position), "parent": position_facts(id.parent),
         "inconsistent": id.inconsistent, "handed_over": id.handed_over, "clean": found.clean,
-        "compare": found.compare, "held_in_logging": found.held_in_logging,
+        "compare": found.compare, "held_in_logging": found.held_in_logging, "rolling_back": found.rolling_back,
+        "alone": found.alone, "boot": format!("{:032x}", found.boot),
+        "in_doubt": (found.in_doubt.0 != 0).then_some(found.in_doubt.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
+        "confirmed_ordinal": found.confirmed_ordinal,
         "applied_time": (found.applied_wall.0 != 0).then(|| time_text(found.applied_wall.0)),
+        "rollback_point": point_facts(&found.rollback_point),
+        "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
+}
+
+fn point_facts(point: &RollbackPoint) -> Value {
+    match point.id {
+        0 => Value::Null,
+        id => json!({
+            "id": id, "position": position_facts(point.position), "time": time_text(point.wall.0),
+            "batches": point.batches, "reserved_bytes": point.reserved_bytes,
+        }),
+    }
 }
 
 fn position_facts(at: Position) -> Value {
@@ -117,6 +82,38 @@ fn position_words(at: Position) -> String {
 }
 
 fn describe(report: &mut Report, found: &Superblock) {
+    describe_identity(report, found);
+    let yes_no = |on: bool, yes: &'static str| if on { yes } else { "no" };
+    report.line(
+        "last stop",
+        match found.clean {
+            true => "clean: the bitmap file beside holds the dirty regions",
+            false => "not clean, or the daemon runs",
+        },
+    );
+    report.line("compare", yes_no(found.compare, "yes: what differs is not known exactly, the next sync compares"));
+    let held = "yes: the operator asked for logging, autosync waits for 'sync'";
+    report.line("held in logging", yes_no(found.held_in_logging, held));
+    report.line("alone", yes_no(found.alone, "yes: the peer does not know this generation yet"));
+    report.line("machine's boot", format!("{:032x}", found.boot));
+    if found.in_doubt.0 != 0 {
+        let run = found.in_doubt.0;
+        report
+            .line("in doubt", format!("run {run} of this primary: the peer may have writes of it that are lost here"));
+    }
+    if !found.flushed.is_empty() {
+        let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
+        report.line("flushed up to", format!("sequence {} (volume by volume)", points.join(", ")));
+    }
+    let head = found.journal;
+    report.line("journal head", format!("byte {}, batch {}", head.offset, head.ordinal));
+    report.line("confirmed", format!("batches below {}", found.confirmed_ordinal));
+    let applied = if found.applied_wall.0 == 0 { "unknown".into() } else { time_text(found.applied_wall.0) };
+    report.line("applied up to", format!("{applied} (the primary's clock)"));
+    describe_point(report, found);
+}
+
+fn describe_identity(report: &mut Report, found: &Superblock) {
     let id = &found.identity;
     report.line("group", format!("tag {:016x} (made of the names of cluster and group)", found.tag));
     report.line(
@@ -133,64 +130,117 @@ fn describe(report: &mut Report, found: &Superblock) {
     report.line(
         "image",
         match (id.inconsistent, id.generation.is_blank()) {
-            (true, _) => "a sync began and has not ended: no consistent image, promote is refused",
+            (true, _) => "a sync began and has not ended",
             (false, true) => "never synced",
             (false, false) => "consistent",
         },
     );
     let handed = if id.handed_over { "yes: demoted with everything applied at the peer" } else { "no" };
     report.line("handed over", handed);
+}
+
+fn describe_point(report: &mut Report, found: &Superblock) {
+    let point = &found.rollback_point;
+    if point.id == 0 {
+        return report.line("rollback point", "none");
+    }
+    report.line("rollback point", format!("{:016x}: {}", point.id, position_words(point.position)));
+    report.line("", format!("taken at {} (the primary's clock)", time_text(point.wall.0)));
     report.line(
-        "last stop",
-        match found.clean {
-            true => "clean: the bitmap file beside holds the dirty regions",
-            false => "not clean, or the daemon runs: the bitmap file beside says nothing",
-        },
+        "",
+        format!(
+            "{} batches of the undo store hold it, {} more are reserved",
+            point.batches,
+            show_size(point.reserved_bytes)
+        ),
     );
-    let compare = if found.compare { "yes: what differs is not known exactly, the next sync compares" } else { "no" };
-    report.line("compare", compare);
-    let held =
-        if found.held_in_logging { "yes: the operator asked for logging, autosync waits for 'sync'" } else { "no" };
-    report.line("held in logging", held);
-    let head = found.journal;
-    report.line("journal head", format!("byte {}, batch {}", head.offset, head.ordinal));
-    let applied = if found.applied_wall.0 == 0 { "unknown".into() } else { time_text(found.applied_wall.0) };
-    report.line("applied up to", format!("{applied} (the primary's clock)"));
+    if found.rolling_back {
+        report.line("rolling back", "yes: the volumes are being taken back to it, the next start goes on with that");
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use engine::{Incarnation, Seq, Wall};
+
     use super::*;
     use crate::cmd::Exit;
 
+    fn sample(update: u64) -> Superblock {
+        Superblock { update, tag: 7, ..Superblock::default() }
+    }
+
     fn file(updates: [u64; 2]) -> Vec<u8> {
-        updates.map(|update| Superblock { update, ..Superblock::default() }.encode()).concat()
+        updates.map(|update| sample(update).encode()).concat()
     }
 
     #[test]
     fn every_kind_of_damage_has_its_exit_and_its_sentence() {
         assert_eq!(report(&file([2, 1])).exit(), Exit::Done);
-        assert_eq!(report(&[0; 2 * BYTES]).exit(), Exit::Done, "a new group");
+        assert_eq!(report(&[0; 4 * BYTES]).exit(), Exit::Done, "a new group");
         let mut one = file([2, 1]);
         one[BYTES + 100] ^= 1;
         let seen = report(&one);
         assert_eq!((seen.exit(), seen.facts["counts"].as_u64()), (Exit::Warning, Some(0)));
-        assert!(seen.warnings[0].contains("slot 1 (bytes 4096 to 8191) is damaged"));
+        assert!(seen.warnings[0].starts_with("bytes 4096 to 8191 (slot 0) are damaged"), "{seen:?}");
         one[100] ^= 1;
+        assert_eq!(report(&one).facts["counts"], 2, "the other slot");
+        one[2 * BYTES + 100] ^= 1;
+        one[3 * BYTES + 100] ^= 1;
         let seen = report(&one);
         assert_eq!(seen.exit(), Exit::Failed);
-        assert!(seen.failure.is_some_and(|failure| failure.contains("neither slot is whole")));
+        assert!(seen.failure.is_some_and(|failure| failure.contains("no copy is whole")));
         assert_eq!(report(&file([2, 1])[..BYTES + 7]).exit(), Exit::Warning, "cut short");
+        let astray = report(&file([4, 4]));
+        assert!(astray.failure.is_some_and(|failure| failure.contains("went astray")));
     }
 
     #[test]
-    fn a_newer_version_is_named_and_never_passed_over() {
-        let mut newer = file([2, 3]);
-        newer[BYTES + 8] = 9;
-        let crc = crc32c_of(&newer[BYTES..2 * BYTES - 4]);
-        newer[2 * BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        let failure = report(&newer).failure.unwrap_or_default();
-        assert!(failure.contains("format version 9"), "{failure}");
+    fn other_versions_are_named_and_never_passed_over() {
+        for (version, parts) in [(9, "a newer farshore wrote it (format version 9"), (1, "never released")] {
+            let mut other = file([2, 3]);
+            for copy in other.chunks_mut(BYTES).skip(2) {
+                copy[8] = version;
+                let crc = crc32c_of(&copy[..BYTES - 4]);
+                copy[BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+            }
+            let failure = report(&other).failure.unwrap_or_default();
+            assert!(failure.contains(parts), "{failure}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_shown() {
+        let point =
+            RollbackPoint { id: 0xabc, wall: Wall(5), batches: 6, reserved_bytes: 1 << 20, ..RollbackPoint::default() };
+        let full = Superblock {
+            rolling_back: true,
+            alone: true,
+            confirmed_ordinal: 77,
+            boot: 0xb00,
+            in_doubt: Incarnation(12),
+            rollback_point: point,
+            flushed: vec![Seq(31), Seq(32)],
+            ..sample(1)
+        };
+        let seen = report(&[vec![0; 2 * BYTES], full.encode()].concat());
+        let text = seen.lines.join("\n");
+        for part in [
+            "does not know this generation",
+            "b00",
+            "run 12",
+            "31, 32",
+            "below 77",
+            "abc",
+            "6 batches",
+            "1 MiB",
+            "rolling back",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        let facts = &seen.facts["copies"][2];
+        assert_eq!((&facts["in_doubt"], &facts["rollback_point"]["batches"]), (&json!(12), &json!(6)));
+        assert_eq!((&facts["flushed"], &facts["alone"]), (&json!([31, 32]), &json!(true)));
     }
 
     /// The engine's checksum, by way of a frame: this crate has no other use for one.

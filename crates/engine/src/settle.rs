@@ -1,0 +1,510 @@
+//! What two nodes settle before anything is sent: the bits both hold against each other are joined (rule 6), and what the
+//! peer confirmed of a run that ended without power is fetched back, by exact written range (P1).
+//!
+//! ```text
+//! hello -> peer has bits? BitsAsk/Bits, stored -> a run in doubt? TailAsk/Tail -> Pull/Pulled -> flush -> record -> go on
+//! ```
+//! A primary that lost power withholds its export until that is done, or until `start_alone` says otherwise. Once it has
+//! served, nothing is pulled any more: it would change blocks under its clients. Then the operator decides.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::bitmap::region_span;
+use crate::bits::AfterBits;
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
+use crate::marks::Mark;
+use crate::state::{Broken, State};
+use crate::wire::{FlushPoints, Header, Kind, RANGES_MAX, VolumeRange, decode_ranges, encode_ranges, flags};
+use crate::{Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, StartAlone, Store};
+
+/// Words of dirty bits in one frame.
+const BITS_WORDS: usize = 4096;
+/// Ranges a peer may name: more than any journal holds.
+const RANGES_TOTAL_MAX: usize = 1 << 24;
+/// Pieces asked for and not yet written.
+const PULLS_IN_FLIGHT: usize = 16;
+
+/// How far the settling of this session has come, on the primary.
+#[derive(Debug)]
+pub(crate) enum Settling {
+    NotYet,
+    AskedBits,
+    StoringBits,
+    AskedTail {
+        ranges: Vec<VolumeRange>,
+    },
+    StoringRanges {
+        ranges: Vec<VolumeRange>,
+    },
+    Pulling(Pull),
+    Flushing {
+        left: usize,
+        bytes: u64,
+    },
+    Recording,
+    /// The operator has to say what becomes of writes that only the peer may have.
+    Asking,
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pull {
+    left: VecDeque<VolumeRange>,
+    asked: Vec<VolumeRange>,
+    writing: usize,
+    bytes: u64,
+}
+
+/// What a secondary keeps of a write that its primary may not have flushed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub seq: Seq,
+    pub range: VolumeRange,
+}
+
+impl Group {
+    // ---- the primary asks -------------------------------------------------------------------------------------------
+
+    /// Whether this session may go on to send; if not, what is missing was asked for.
+    pub fn settle(&mut self, cx: &mut Cx) -> bool {
+        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
+        match self.settling {
+            Settling::Done => return true,
+            Settling::NotYet => {}
+            _ => return false,
+        }
+        if hello.dirty_bytes > 0 {
+            cx.send_control(link, Kind::BitsAsk, self.id(), Vec::new());
+            self.settling = Settling::AskedBits;
+            return false;
+        }
+        self.settle_tail(cx);
+        matches!(self.settling, Settling::Done)
+    }
+
+    /// The peer may have confirmed what this node lost with its power.
+    fn settle_tail(&mut self, cx: &mut Cx) {
+        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return };
+        let sb = &self.sb.current;
+        if sb.in_doubt == Incarnation(0) {
+            self.settling = Settling::Done;
+            return;
+        }
+        let theirs = hello.identity.position;
+        let ours = [sb.identity.generation, sb.identity.parent.generation];
+        if theirs.incarnation != sb.in_doubt || !ours.contains(&theirs.generation) {
+            // It has nothing of that run.
+            return self.nothing_in_doubt(cx);
+        }
+        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
+        cx.send_control(link, Kind::TailAsk, self.id(), points.encode());
+        self.settling = Settling::AskedTail { ranges: Vec::new() };
+        self.reason = "asking the peer what it confirmed before this node lost power".into();
+    }
+
+    fn nothing_in_doubt(&mut self, cx: &mut Cx) {
+        self.settling = Settling::Recording;
+        let sb = &mut self.sb.current;
+        sb.in_doubt = Incarnation(0);
+        sb.served_in_doubt = false;
+        sb.flushed.iter_mut().for_each(|point| *point = Seq::NONE);
+        self.save(cx, Some(AfterSuper::Settled));
+    }
+
+    pub fn settled_recorded(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            self.settling = Settling::Done;
+        }
+        self.open_exports(cx);
+        if core::mem::take(&mut self.full_sync_due) {
+            self.begin_full_sync(cx);
+        } else {
+            self.meet_if_apart(cx);
+        }
+    }
+
+    /// Something that stood in the way of a sync is done.
+    fn meet_if_apart(&mut self, cx: &mut Cx) {
+        if self.stream.is_none() {
+            self.meet_peer(cx);
+        }
+    }
+
+    /// The operator chose this node's content: `sync` was typed.
+    pub fn settle_by_order(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Asking) && self.sb.current.in_doubt == Incarnation(0) {
+            self.settling = Settling::Done;
+        } else if matches!(self.settling, Settling::Asking) {
+            let note = "the operator chose this node's content over what only the peer may have confirmed";
+            cx.event(self.id(), Event::Note(note.into()));
+            self.nothing_in_doubt(cx);
+        }
+    }
+
+    /// A frame of the settling, on either side. `None`: not one that may come now.
+    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
+        if !matches!(self.phase, Phase::Running) || matches!(self.state, State::Failed(_)) {
+            return Some(());
+        }
+        match (header.kind, payload) {
+            (Kind::BitsAsk, FramePayload::None) => self.send_bits(cx),
+            (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
+            (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
+            (Kind::TailAsk, FramePayload::Control(bytes)) => {
+                self.replica.tail_asked = Some(FlushPoints::decode(bytes)?);
+                self.answer_tail(cx);
+            }
+            (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
+            (Kind::Tail, FramePayload::None) => self.tail_arrived(cx, header, Vec::new())?,
+            (Kind::Pull, FramePayload::None) => self.pull_asked(cx, header)?,
+            (Kind::Pulled, FramePayload::Data(buf)) => self.pulled(cx, header, buf.clone())?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn bits_arrived(&mut self, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
+        if !matches!(self.settling, Settling::AskedBits) {
+            return Some(());
+        }
+        let volume = self.volumes.get_mut(usize::from(header.volume.0))?;
+        if !words.len().is_multiple_of(8) || !header.offset.is_multiple_of(64) {
+            return None;
+        }
+        for (at, word) in words.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().ok()?);
+            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+        }
+        if header.flags & flags::LAST != 0 {
+            cx.marks.hit(Mark::BitsJoined);
+            self.settling = Settling::StoringBits;
+            self.save_bits(cx, AfterBits::Joined);
+        }
+        Some(())
+    }
+
+    /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal.
+    pub fn bits_joined(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::StoringBits) {
+            self.settling = Settling::NotYet;
+            if let Some(hello) = &mut self.hello {
+                hello.dirty_bytes = 0;
+            }
+            self.meet_if_apart(cx);
+        }
+    }
+
+    fn tail_arrived(&mut self, cx: &mut Cx, header: &Header, more: Vec<VolumeRange>) -> Option<()> {
+        let Settling::AskedTail { ranges } = &mut self.settling else { return Some(()) };
+        ranges.extend(more);
+        if ranges.len() > RANGES_TOTAL_MAX {
+            return None;
+        }
+        if header.flags & flags::LAST == 0 {
+            return Some(());
+        }
+        let ranges = core::mem::take(ranges);
+        if !ranges.iter().all(|range| self.range_is_ours(range)) {
+            return None;
+        }
+        if ranges.is_empty() {
+            cx.marks.hit(Mark::NothingToPull);
+            self.nothing_in_doubt(cx);
+        } else if self.sb.current.served_in_doubt || !self.withheld {
+            self.ask_operator(cx, &ranges);
+        } else {
+            for range in &ranges {
+                let (first, last) = region_span(range.offset, range.length);
+                let dirty = &mut self.volume(range.volume).dirty;
+                (first..=last).for_each(|region| _ = dirty.set(region));
+            }
+            self.settling = Settling::StoringRanges { ranges };
+            self.save_bits(cx, AfterBits::Pull);
+        }
+        Some(())
+    }
+
+    fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
+        cx.marks.hit(Mark::TailAskedAbout);
+        self.settling = Settling::Asking;
+        let bytes: u64 = ranges.iter().map(|range| range.length).sum();
+        let why = format!(
+            "before this node lost power the peer confirmed {bytes} bytes ({} ranges) that may be missing here, and this node \
+             has served since: 'farshore sync GROUP' here keeps this node's content; to keep the peer's, demote this node \
+             and promote the peer with --force",
+            ranges.len()
+        );
+        self.fall_to_logging(cx, &why);
+    }
+
+    fn range_is_ours(&self, range: &VolumeRange) -> bool {
+        let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
+        let volume = self.volumes.get(usize::from(range.volume.0));
+        let end = range.offset.checked_add(range.length);
+        aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
+    }
+
+    /// What will be pulled is marked durably: fetch it.
+    pub fn begin_pull(&mut self, cx: &mut Cx) {
+        let Settling::StoringRanges { ranges } = &mut self.settling else { return };
+        let longest = cx.peer.part_bytes.min(limits::PART_BYTES_MAX).max(SECTOR_BYTES);
+        let mut left = VecDeque::new();
+        for range in core::mem::take(ranges) {
+            let mut done = 0;
+            while done < range.length {
+                let length = longest.min(range.length - done);
+                left.push_back(VolumeRange { volume: range.volume, offset: range.offset + done, length });
+                done += length;
+            }
+        }
+        self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), writing: 0, bytes: 0 });
+        self.pump_pull(cx);
+    }
+
+    fn pump_pull(&mut self, cx: &mut Cx) {
+        let Settling::Pulling(pull) = &mut self.settling else { return };
+        let Some(link) = cx.peer.link else { return };
+        while pull.asked.len() + pull.writing < PULLS_IN_FLIGHT
+            && let Some(range) = pull.left.pop_front()
+        {
+            pull.asked.push(range);
+            let header = Header::new(Kind::Pull, cx.peer.session, self.config.id);
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
+            cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
+        }
+        if pull.left.is_empty() && pull.asked.is_empty() && pull.writing == 0 {
+            let bytes = pull.bytes;
+            self.settling = Settling::Flushing { left: self.volumes.len(), bytes };
+            for index in 0..self.volumes.len() {
+                let token = self.start_op(Op::PullFlush);
+                cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+            }
+        }
+    }
+
+    fn pulled(&mut self, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
+        let Settling::Pulling(pull) = &mut self.settling else { return Some(()) };
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        // The peer's disks answer in any order.
+        let at = pull.asked.iter().position(|asked| *asked == range)?;
+        let asked = pull.asked.swap_remove(at);
+        pull.writing += 1;
+        let token = self.start_op(Op::PullWrite { bytes: asked.length });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Volume(self.id(), asked.volume),
+            offset: asked.offset,
+            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
+            durable: false,
+            waits_for_peer: false,
+        });
+        Some(())
+    }
+
+    pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
+        if !ok {
+            return self.fail(cx, Broken::VolumeApply);
+        }
+        // Of a session that ended meanwhile: harmless, it is asked for again.
+        if let Settling::Pulling(pull) = &mut self.settling {
+            pull.writing = pull.writing.saturating_sub(1);
+            pull.bytes += bytes;
+        }
+        self.pump_pull(cx);
+    }
+
+    pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        if !ok {
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        let Settling::Flushing { left, bytes } = &mut self.settling else { return };
+        *left -= 1;
+        if *left == 0 {
+            cx.marks.hit(Mark::TailPulled);
+            let bytes = *bytes;
+            cx.event(self.id(), Event::Pulled { bytes });
+            self.nothing_in_doubt(cx);
+        }
+    }
+
+    // ---- the secondary answers --------------------------------------------------------------------------------------
+
+    fn send_bits(&mut self, cx: &mut Cx) {
+        let Some(link) = cx.peer.link.filter(|_| self.role() == Role::Secondary) else { return };
+        for (index, volume) in self.volumes.iter().enumerate() {
+            for (at, words) in volume.dirty.words().chunks(BITS_WORDS).enumerate() {
+                if words.iter().all(|word| *word == 0) {
+                    continue;
+                }
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let header = Header::new(Kind::Bits, cx.peer.session, self.config.id);
+                let offset = (at * BITS_WORDS * 64) as u64;
+                let header = Header { volume: VolumeId(index as u16), offset, ..header };
+                cx.send(link, header, SendPayload::Control(bytes));
+            }
+        }
+        let last = Header { flags: flags::LAST, ..Header::new(Kind::Bits, cx.peer.session, self.id()) };
+        cx.send(link, last, SendPayload::None);
+    }
+
+    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
+    pub fn answer_tail(&mut self, cx: &mut Cx) {
+        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary || !self.replica_at_rest(cx) {
+            return;
+        }
+        let (Some(points), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
+        let lost = |kept: &&Kept| {
+            let flushed = points.volumes.get(usize::from(kept.range.volume.0)).copied().unwrap_or_default();
+            kept.seq > flushed
+        };
+        let same_run = points.incarnation == self.replica.position().incarnation;
+        let kept = self.replica.kept.iter().filter(|_| same_run);
+        let ranges = merged(kept.filter(lost).map(|kept| kept.range).collect());
+        for ranges in ranges.chunks(RANGES_MAX) {
+            cx.send_control(link, Kind::Tail, self.id(), encode_ranges(ranges));
+        }
+        let last = Header { flags: flags::LAST, ..Header::new(Kind::Tail, cx.peer.session, self.id()) };
+        cx.send(link, last, SendPayload::None);
+    }
+
+    fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
+            return None;
+        }
+        if self.role() == Role::Secondary {
+            let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
+            let token = self.start_op(Op::PullRead(range));
+            cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
+        }
+        Some(())
+    }
+
+    pub fn pull_read(&mut self, cx: &mut Cx, range: VolumeRange, result: Result<IoDone, IoError>) {
+        let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
+        let Some(link) = cx.peer.link else { return };
+        let header = Header::new(Kind::Pulled, cx.peer.session, self.id());
+        let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
+        cx.send(link, header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 }));
+    }
+
+    // ---- a lone primary ---------------------------------------------------------------------------------------------
+
+    /// Whether this primary may open its exports now, and when it may if not (rule 24).
+    pub fn open_or_withhold(&mut self, cx: &mut Cx) {
+        let in_doubt = self.sb.current.in_doubt != Incarnation(0);
+        if !in_doubt || self.sb.current.served_in_doubt {
+            return cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        }
+        self.withheld = true;
+        self.withheld_since = cx.now.mono;
+        self.start_alone(cx);
+    }
+
+    /// The time to wait for the peer is over, or the operator changed it.
+    pub fn start_alone(&mut self, cx: &mut Cx) {
+        if !self.withheld || self.role() != Role::Primary {
+            return;
+        }
+        let wait = match self.settings.start_alone {
+            StartAlone::Serve => core::time::Duration::ZERO,
+            StartAlone::Wait(wait) => wait,
+        };
+        let waited = cx.now.mono.since(self.withheld_since);
+        if waited < wait {
+            self.reason = format!(
+                "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
+                 ('start_alone')",
+                wait.as_secs()
+            );
+            let at = self.withheld_since.plus(wait);
+            return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
+        }
+        if matches!(self.settling, Settling::Pulling(_) | Settling::Flushing { .. } | Settling::Recording) {
+            // It comes back right now.
+            return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
+        if !self.sb.current.served_in_doubt {
+            cx.marks.hit(Mark::ServedAloneInDoubt);
+            self.sb.current.served_in_doubt = true;
+            self.save(cx, Some(AfterSuper::ServedInDoubt));
+        }
+    }
+
+    pub fn open_exports(&mut self, cx: &mut Cx) {
+        if core::mem::take(&mut self.withheld) && matches!(self.phase, Phase::Running) {
+            cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        }
+    }
+
+    // ---- a history that goes on alone -------------------------------------------------------------------------------
+
+    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
+    /// histories can be told apart (rule 5).
+    pub fn want_generation(&mut self, cx: &mut Cx) {
+        let sb = &mut self.sb.current;
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
+            return;
+        }
+        cx.marks.hit(Mark::GenerationContinued);
+        let old = sb.identity;
+        sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
+        let number = old.generation.number + 1;
+        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.continued = true;
+        sb.alone = true;
+        self.generation_due = true;
+        self.save(cx, Some(AfterSuper::NewGeneration));
+    }
+
+    pub fn generation_recorded(&mut self, cx: &mut Cx) {
+        self.generation_due = false;
+        let generation = self.sb.current.identity.generation;
+        cx.event(self.id(), Event::WritesAlone { generation });
+        self.pump_activity(cx);
+        self.say_hello(cx, Kind::GroupState);
+        self.meet_if_apart(cx);
+    }
+}
+
+/// Sorted, overlapping and touching ranges joined.
+fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<VolumeRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.volume == range.volume && range.offset <= last.offset + last.length => {
+                last.length = last.length.max(range.offset + range.length - last.offset);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+const _: () = assert!(BITS_WORDS * 8 <= limits::CONTROL_BYTES_MAX as usize);
+const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_joined_and_volumes_kept_apart() {
+        let range = |volume, offset, length| VolumeRange { volume: VolumeId(volume), offset, length };
+        let all =
+            vec![range(1, 0, 512), range(0, 1024, 512), range(0, 0, 1024), range(0, 4096, 512), range(0, 4096, 512)];
+        assert_eq!(merged(all), [range(0, 0, 1536), range(0, 4096, 512), range(1, 0, 512)]);
+    }
+}

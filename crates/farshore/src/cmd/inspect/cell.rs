@@ -1,0 +1,116 @@
+//! A cell's four copies: which are whole, which one counts, and damage by its place in the file.
+
+use engine::cell::{self, BYTES, Choice, Copy, Head, Kind, Rejected};
+
+use super::Report;
+
+/// A cell as it was found.
+pub(super) struct Seen<'a> {
+    kind: Kind,
+    place: u64,
+    pub copies: [Copy<'a>; 4],
+    pub choice: Choice<'a>,
+}
+
+/// Reads the cell at `place` from its bytes.
+pub(super) fn see(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Seen<'_> {
+    Seen { kind, place, copies: cell::copies(kind, tag, place, bytes), choice: cell::choose(kind, tag, place, bytes) }
+}
+
+/// Whose cells these are: the tag of the newest whole copy. `inspect` knows no configuration to compare it with.
+pub(super) fn tag(kind: Kind, bytes: &[u8]) -> u64 {
+    let heads = bytes.chunks(BYTES).filter_map(|block| cell::decode(kind, block).ok()).map(|(head, _)| head);
+    heads.max_by_key(|head: &Head| head.update).map_or(0, |head| head.tag)
+}
+
+impl Seen<'_> {
+    /// Where copy number `index` stands in the file.
+    pub fn offset(&self, index: usize) -> u64 {
+        self.place + (index * BYTES) as u64
+    }
+
+    /// Whether copy number `index` holds what counts; its twin may, too.
+    pub fn counts(&self, index: usize) -> bool {
+        self.choice.newest.is_ok() && self.copies[index] == self.choice.newest
+    }
+
+    /// A line for each copy.
+    pub fn lines(&self, report: &mut Report) {
+        for (index, copy) in self.copies.iter().enumerate() {
+            let words = match copy {
+                Ok((head, _)) if self.counts(index) => {
+                    format!("update {}: the newest whole one, it counts", head.update)
+                }
+                Ok((head, _)) => format!("update {}", head.update),
+                Err(rejected) => rejected_words(self.kind, *rejected),
+            };
+            report.line(&format!("slot {}, byte {}", index / 2, self.offset(index)), words);
+        }
+    }
+
+    /// A warning for each copy that is damaged, and the same as a failure where the cell is of no use.
+    ///
+    /// `in_doubt` says what follows when a slot was lost for another reason than a torn write.
+    pub fn damage(&self, report: &mut Report, in_doubt: &str) {
+        for (index, copy) in self.copies.iter().enumerate() {
+            let (first, last) = (self.offset(index), self.offset(index + 1) - 1);
+            let slot = index / 2;
+            match copy {
+                Err(Rejected::Damaged) => report.warnings.push(format!(
+                    "bytes {first} to {last} (slot {slot}) are damaged: rotten, or torn by a crash during an update; {}",
+                    self.what_helps()
+                )),
+                Err(Rejected::Astray) => report.warnings.push(format!(
+                    "bytes {first} to {last} (slot {slot}) hold what belongs to another place: a write went astray; {}",
+                    self.what_helps()
+                )),
+                _ => {}
+            }
+        }
+        match self.choice.newest {
+            Ok(_) if self.choice.in_doubt => report.failure = Some(in_doubt.into()),
+            Err(Rejected::VersionUnknown(version)) => report.failure = Some(version_sentence(self.kind, version)),
+            Err(Rejected::Foreign) => {
+                report.failure = Some("its copies are of two clusters or groups: the daemon refuses it".into());
+            }
+            _ => {}
+        }
+    }
+
+    fn what_helps(&self) -> &'static str {
+        if self.choice.newest.is_ok() && !self.choice.in_doubt {
+            "another copy counts, and updates write this one anew"
+        } else {
+            "no other copy makes up for it"
+        }
+    }
+}
+
+/// A version that this program does not know, and what to do.
+pub(super) fn version_sentence(kind: Kind, version: u16) -> String {
+    if version > kind.version {
+        format!(
+            "a newer farshore wrote it (format version {version}, this program knows {}); look at it with that one",
+            kind.version
+        )
+    } else {
+        format!(
+            "it is of format version {version}, which was never released (this program knows {}): start this node with an \
+             empty state directory, and sync in full from the other node",
+            kind.version
+        )
+    }
+}
+
+pub(super) fn rejected_words(kind: Kind, rejected: Rejected) -> String {
+    match rejected {
+        Rejected::Blank => "blank: never written".into(),
+        Rejected::Damaged => "damaged: its checksum or its mark is wrong".into(),
+        Rejected::VersionUnknown(version) if version > kind.version => {
+            format!("of format version {version}, which a newer farshore wrote")
+        }
+        Rejected::VersionUnknown(version) => format!("of format version {version}, which was never released"),
+        Rejected::Foreign => "of another cluster or group".into(),
+        Rejected::Astray => "whole, but of another place: a write went astray".into(),
+    }
+}
