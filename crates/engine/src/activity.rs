@@ -15,6 +15,7 @@ use crate::cell::{self, BODY_BYTES, CELL_BYTES, Head, Kind, Rejected};
 use crate::codec::{Reader, Writer};
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::VOLUMES_MAX;
+use crate::planted::{Fault, planted};
 
 /// Format versions: 1, the first.
 pub const VERSION: u16 = 1;
@@ -144,7 +145,8 @@ impl Activity {
     }
 
     pub fn is_hot(&self, extent: Extent) -> bool {
-        self.by_extent.get(&extent).is_some_and(|at| self.slots[*at as usize].durable)
+        let counts = |at: &u32| self.slots[*at as usize].durable || planted(Fault::HotTooEarly);
+        self.by_extent.get(&extent).is_some_and(counts)
     }
 
     /// Holds the extent in the log, if it is there.

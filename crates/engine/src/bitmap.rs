@@ -228,7 +228,9 @@ mod tests {
     fn cells_come_back_and_bits_past_the_end_are_left_out() {
         let size = (REGIONS_PER_CELL + 70) * REGION_BYTES;
         let mut map = Bitmap::new(size);
-        [0, 5, REGIONS_PER_CELL - 1, REGIONS_PER_CELL, REGIONS_PER_CELL + 69].map(|region| map.set(region));
+        for region in [0, 5, REGIONS_PER_CELL - 1, REGIONS_PER_CELL, REGIONS_PER_CELL + 69] {
+            map.set(region);
+        }
         let mut back = Bitmap::new(size);
         for cell in 0..cells(size) {
             let body = BitmapCell::encode(VolumeId(3), cell * REGIONS_PER_CELL, map.cell(cell));
@@ -247,7 +249,9 @@ mod tests {
     fn ranges_are_compared_within_their_bounds() {
         let mut a = Bitmap::new(300 * REGION_BYTES);
         let mut b = a.clone();
-        [10, 70, 200].map(|region| a.set(region));
+        for region in [10, 70, 200] {
+            a.set(region);
+        }
         b.set(70);
         assert!(a.is_within(&b, 11, 199) && !a.is_within(&b, 10, 10) && !a.is_within(&b, 64, 200));
         b.join(&a);

@@ -16,6 +16,7 @@ use crate::group::{Cx, Group, GroupTimer, Op};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::state::Broken;
 use crate::{Bytes, Output, Store};
 
@@ -273,7 +274,8 @@ impl Group {
 
     fn admit_extent(&mut self, extent: Extent) -> bool {
         let (volumes, config) = (&self.volumes, self.config.activity);
-        self.activity.admit(extent, |old| stored_through(volumes, config.extent_bytes, old))
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        self.activity.admit(extent, may_leave)
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.

@@ -24,6 +24,7 @@ use crate::group::{Cx, Group, GroupTimer, Op, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::primary::{frame_cost, payload_bytes};
 use crate::replica::Replica;
 use crate::state::{Broken, State};
@@ -253,7 +254,7 @@ impl Volume {
         self.doubt = None;
         let mut from = 0;
         while let Some(region) = self.dirty.next_set(from) {
-            if !bits.written.get(region) {
+            if !bits.written.get(region) || planted(Fault::CutClearsAll) {
                 self.dirty.clear(region);
             }
             from = region + 1;
@@ -532,7 +533,8 @@ impl Group {
         let (id, offset, length) = self.slots.write(slot).range();
         let (first, last) = region_span(offset, length);
         let needed_bytes = self.volume(id).unshipped_in(first, last) * REGION_BYTES;
-        let Some(cut) = self.cut.as_ref().filter(|_| needed_bytes > 0) else { return false };
+        let spared = needed_bytes == 0 || planted(Fault::CutNotSaved);
+        let Some(cut) = self.cut.as_ref().filter(|_| !spared) else { return false };
         if cut.memory_bytes() + needed_bytes > self.settings.queue_bytes {
             self.give_up_cut(
                 cx,
@@ -565,7 +567,9 @@ impl Group {
                 let kind = if matches!(payload, SendPayload::Data(_)) { Kind::Data } else { Kind::Zero };
                 (kind, volume, offset, length, payload)
             }
-            None if read && cut.reads == 0 => (Kind::SyncEnd, VolumeId(0), 0, 0, SendPayload::None),
+            None if (read && cut.reads == 0) || planted(Fault::CutEndsEarly) => {
+                (Kind::SyncEnd, VolumeId(0), 0, 0, SendPayload::None)
+            }
             None => return None,
         };
         let bytes = frame_cost(payload_bytes(&payload));

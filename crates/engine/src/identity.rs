@@ -9,6 +9,7 @@ use core::fmt;
 
 use crate::codec::{Reader, Writer};
 use crate::ids::{Generation, Incarnation, Position, Seq};
+use crate::planted::{Fault, planted};
 
 /// Role of a node for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -196,7 +197,7 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     }
     if ours.parent.generation == other {
         let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
-        return if at_fork {
+        return if at_fork || planted(Fault::ForkOverwritten) {
             Decision::UpdateSync
         } else {
             Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position })

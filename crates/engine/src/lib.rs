@@ -28,6 +28,7 @@ pub mod limits;
 mod link;
 pub mod marks;
 mod node;
+pub mod planted;
 mod primary;
 mod queue;
 mod replica;

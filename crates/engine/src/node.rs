@@ -11,6 +11,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::link::Link;
 use crate::marks::{Mark, Marks};
+use crate::planted::{Fault, planted};
 use crate::primary::payload_bytes;
 use crate::time::{Mono, Now, Timers};
 use crate::wire::{HEADER_BYTES, Header, Kind};
@@ -188,6 +189,9 @@ impl Node {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else {
             // A frame of a session that is over.
+            if planted(Fault::StaleFrameTaken) && self.groups.contains_key(&header.group) {
+                self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
+            }
             return self.marks.hit(Mark::StaleFrameFenced);
         };
         l.heard(now);

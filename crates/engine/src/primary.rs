@@ -10,11 +10,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::activity::Pins;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, TimerKey};
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Stream, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
@@ -145,7 +146,8 @@ impl Group {
     }
 
     fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
-        if self.stream.is_none() || (self.queue.is_empty() && self.reserved_items == 0) {
+        let lone = self.queue.is_empty() && self.reserved_items == 0;
+        if self.stream.is_none() || lone || planted(Fault::QueueLimitIgnored) {
             return true;
         }
         let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
@@ -203,6 +205,9 @@ impl Group {
                 return;
             }
             self.blocked.pop_front();
+            if planted(Fault::WaiterForgotten) {
+                continue;
+            }
             let waited = cx.now.mono.since(self.slots.write(slot).since);
             self.counters.blocked_ns += waited.as_nanos() as u64;
             self.reserve_and_go(cx, slot);
@@ -225,7 +230,8 @@ impl Group {
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
     pub fn stamp(&mut self, cx: &Cx) -> Wall {
-        self.last_wall = Wall(cx.now.wall.0.max(self.last_wall.0 + 1));
+        let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.last_wall.0 + 1 };
+        self.last_wall = Wall(cx.now.wall.0.max(floor));
         self.last_wall
     }
 
@@ -308,7 +314,7 @@ impl Group {
     fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
         let token = Token::new(self.id(), slot);
         let store = Store::Volume(self.id(), op.volume);
-        let durable = op.fua || level == Level::Durable;
+        let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
         cx.out.push_back(match &op.what {
             What::Data(buf) => Output::Write {
                 token,
@@ -360,10 +366,12 @@ impl Group {
     /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
     fn local_write_failed(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
         cx.marks.hit(Mark::LocalWriteFailed);
-        self.volume(op.volume).mark_uncovered(op.offset, op.length);
+        if !planted(Fault::FailedWriteClears) {
+            self.volume(op.volume).mark_uncovered(op.offset, op.length);
+        }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() {
+        while seq <= op.last && self.stream.is_some() && !planted(Fault::VoidKeepsData) {
             self.queue.void(seq);
             seq = seq.next();
         }
@@ -371,7 +379,7 @@ impl Group {
         stored.local = Local::Done;
         stored.failed = Some(error);
         cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
-        self.repair_due = true;
+        self.repair_due = !planted(Fault::RepairForgotten);
         self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 
@@ -396,6 +404,9 @@ impl Group {
     /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
     /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
     pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId) {
+        if planted(Fault::FlushSkipped) {
+            return cx.reply(id, Ok(()));
+        }
         self.want_flush(cx, volume, Who::Request(id));
     }
 
@@ -428,6 +439,7 @@ impl Group {
     }
 
     pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) {
+        let ok = ok || planted(Fault::FailedFlushIgnored);
         let volume = self.volume(id);
         let through = volume.flushing.take().expect("one flush at a time");
         let mut waiters = core::mem::take(&mut volume.flush_now);
@@ -530,7 +542,8 @@ impl Group {
     }
 
     pub fn clear_bits(&mut self, cx: &mut Cx) {
-        let Some(applied) = self.stream.map(|s| s.applied) else { return };
+        let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
+        let Some(applied) = self.stream.map(applied) else { return };
         let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
         if cleared {
             cx.timers.set_if_idle(

@@ -19,6 +19,7 @@ use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::primary::frame_cost;
 use crate::settle::Kept;
 use crate::state::{Broken, Mode, State};
@@ -358,7 +359,7 @@ impl Group {
         replica.received_bytes += record.cost;
         replica.held_bytes += record.cost;
         replica.streaming = true;
-        if replica.held_bytes > replica.window_bytes {
+        if replica.held_bytes > replica.window_bytes && !planted(Fault::WindowIgnored) {
             return self.protocol_error(cx, "more than the window allows");
         }
         replica.landing.push_back(record);
@@ -433,7 +434,13 @@ impl Group {
         debug_assert_eq!(index.last(), last);
         let mut all = vec![Bytes::Meta(index.encode())];
         all.extend(parts);
+        if planted(Fault::ApplyBeforeJournal) {
+            self.replica.to_apply.extend(records.iter().cloned());
+        }
         self.replica.batches.push_back(Batch { ordinal, last, records, done: false });
+        if planted(Fault::AckBeforeJournal) {
+            (self.replica.durable, self.replica.ack_due) = (last, true);
+        }
         let token = self.start_op(Op::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
             token,
@@ -499,16 +506,22 @@ impl Group {
             batch.done = true;
         }
         // Durable is the unbroken run: a later batch that finished first waits.
+        if let Some(batch) = replica.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
+            replica.durable = replica.durable.max(batch.last);
+            replica.ack_due = true;
+        }
         while replica.batches.front().is_some_and(|b| b.done) {
             let batch = replica.batches.pop_front().expect("front was there");
-            replica.durable = batch.last;
+            replica.durable = replica.durable.max(batch.last);
             if replica.cut.is_none() {
                 // What had landed of a cut is not replayed: it is no damage when it is not there.
                 self.sb.current.confirmed_ordinal = batch.ordinal + 1;
             }
             replica.ack_due = true;
             replica.remember(&batch.records);
-            replica.to_apply.extend(batch.records);
+            if !planted(Fault::ApplyBeforeJournal) {
+                replica.to_apply.extend(batch.records);
+            }
         }
         self.apply(cx);
     }
@@ -520,7 +533,8 @@ impl Group {
         while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
             let Some(record) = self.replica.to_apply.front() else { break };
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
-            if self.replica.applying.iter().any(|a| !a.done && a.record.touches(record, block)) {
+            let clash = |a: &Applying| !a.done && a.record.touches(record, block);
+            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
@@ -537,7 +551,11 @@ impl Group {
     fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
         let token = self.start_op(Op::Apply { seq: record.seq });
         let store = Store::Volume(self.id(), record.volume);
-        let (offset, length) = (record.offset, record.length);
+        let (mut offset, mut length) = (record.offset, record.length);
+        if planted(Fault::TrimDiffers) && matches!(record.content, Content::Zero { .. }) {
+            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
+            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
+        }
         cx.out.push_back(match &record.content {
             Content::Data(buf) => Output::Write {
                 token,
@@ -562,6 +580,7 @@ impl Group {
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
             (Ok(_), _) => {
@@ -659,7 +678,10 @@ impl Group {
         {
             return;
         }
-        let volumes = core::mem::take(&mut replica.unflushed_volumes);
+        let mut volumes = core::mem::take(&mut replica.unflushed_volumes);
+        if planted(Fault::TrimBeforeFlush) {
+            volumes.clear();
+        }
         replica.unflushed_bytes = 0;
         // The index of what the primary has not flushed stays (P1).
         let head = replica.ring.head_after(replica.written.min(replica.primary_flushed));
@@ -678,7 +700,7 @@ impl Group {
     pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
         let Some(cycle) = self.replica.cycle.as_mut() else { return };
         cycle.flushes -= 1;
-        cycle.failed |= !ok;
+        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
             cx.marks.hit(Mark::FlushFailedLatched);
             return self.fail(cx, Broken::VolumeFlush);
@@ -705,6 +727,9 @@ impl Group {
         }
         self.sb.current.journal = cycle.head;
         let wall = self.sb.current.applied_wall;
+        if planted(Fault::TrimBeforeRecord) {
+            self.replica.ring.trim(cycle.head);
+        }
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
@@ -792,7 +817,7 @@ impl Group {
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
         identity.position = begin.from;
-        identity.inconsistent |= !begin.nothing_dirty;
+        identity.inconsistent |= !begin.nothing_dirty && !planted(Fault::SyncNotMarked);
         identity.handed_over = false;
         identity.continued = false;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));

@@ -10,6 +10,7 @@ use crate::identity::{Decision, Role, decide};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
 use crate::state::{Broken, Mode, State};
@@ -486,6 +487,7 @@ impl Group {
             pass,
         }));
         match self.volume(range.volume).conflict(range.offset, range.length) {
+            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(cx, slot),
             None => self.admit_resync_read(cx, slot),
             Some(conflict) => {
                 if conflict == Conflict::Write {
@@ -611,7 +613,7 @@ impl Group {
     pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
         let Some(resync) = self.resync.as_mut() else { return };
         let Some(range) = resync.probes.remove(&header.seq) else { return };
-        if header.flags & flags::EQUAL != 0 {
+        if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
             cx.marks.hit(Mark::ProbeEqual);
             resync.done_bytes += range.length;
             return;

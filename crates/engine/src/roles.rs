@@ -11,6 +11,7 @@ use crate::group::{AfterSuper, Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::state::State;
 use crate::time::Mono;
 use crate::wire::Kind;
@@ -41,7 +42,7 @@ impl Group {
             return;
         }
         let draining = self.stream.is_some_and(|s| s.open && s.applied < self.last_seq);
-        if draining && !overdue {
+        if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -52,7 +53,7 @@ impl Group {
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
         let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
-        let clean = all_there && self.dirty_bytes() == 0;
+        let clean = (all_there && self.dirty_bytes() == 0) || planted(Fault::HandoverWithoutDrain);
         let dirty_bytes = self.dirty_bytes();
         let position = self.place(self.last_seq);
         let wall = self.last_wall;
@@ -101,7 +102,7 @@ impl Group {
             return cx
                 .refuse(id, "this node has never completed a sync: it holds no image of the group, --force or not");
         }
-        if identity.inconsistent || self.replica.begins_sync() {
+        if (identity.inconsistent || self.replica.begins_sync()) && !planted(Fault::PromoteMidSync) {
             cx.marks.hit(Mark::PromoteRefusedMidSync);
             return cx.refuse(
                 id,
@@ -130,7 +131,8 @@ impl Group {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        let same_place = hello.identity.handed_over && hello.identity.position == self.replica.position();
+        let equal = hello.identity.position == self.replica.position() || planted(Fault::HandoverWithoutDrain);
+        let same_place = hello.identity.handed_over && equal;
         if same_place {
             return None;
         }

@@ -19,6 +19,7 @@ use crate::ids::*;
 use crate::journal::{Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::replica::{Content, Record};
 use crate::state::{Broken, State};
 use crate::superblock::{self, JournalHead, Superblock};
@@ -323,7 +324,7 @@ impl Group {
                 extents.extend(found.extents);
             }
         }
-        let unclean = !self.sb.current.clean && self.role() == Role::Primary;
+        let unclean = !self.sb.current.clean && self.role() == Role::Primary && !planted(Fault::HotForgotten);
         if unclean {
             cx.marks.hit(Mark::UncleanPrimaryStart);
             self.hot_extents(cx, &extents, whole);
@@ -468,11 +469,13 @@ impl Group {
             && index.ordinal == replay.next.ordinal
             // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
             // another is a left-over behind an earlier torn tail.
-            && (own || (index.boot < identity.incarnation && index.ordinal < own_from))
+            && (own
+                || (index.boot < identity.incarnation && index.ordinal < own_from)
+                || planted(Fault::ReplayLeftOver))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             // A cut is one step, or none: what of it had landed is not replayed.
-            && index.cut == 0
+            && (index.cut == 0 || planted(Fault::CutReplayed))
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
@@ -525,7 +528,7 @@ impl Group {
                     store: Store::Journal(self.id()),
                     offset: base + u64::from(entry.payload_at),
                     length: entry.payload_bytes,
-                    crc: Some(entry.payload_crc),
+                    crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
                 });
             }
             None => self.apply_batch(cx),
@@ -635,7 +638,7 @@ impl Group {
 
     pub fn record(&mut self, cx: &mut Cx) {
         self.phase = Phase::Starting(StartStage::Recording);
-        self.sb.current.identity.incarnation.0 += 1;
+        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
         if self.sb.current.in_doubt == Incarnation(0) {
             self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];

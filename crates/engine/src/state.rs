@@ -182,6 +182,12 @@ const EDGES: [&[usize]; State::KINDS] = [
     &[],
 ];
 
+/// Every legal edge, by the words of its ends.
+pub fn edges() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let from = EDGES.iter().enumerate();
+    from.flat_map(|(from, to)| to.iter().map(move |to| (State::WORDS[from], State::WORDS[*to])))
+}
+
 /// Whether the edge is in the table. Staying is no edge.
 pub fn legal(from: State, to: State) -> bool {
     EDGES[from.kind()].contains(&to.kind())

@@ -44,6 +44,8 @@ pub struct Glance {
     pub state: State,
     pub mode: Mode,
     pub protection: Protection,
+    /// Through with starting, and not changing its role or stopping.
+    pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
     pub settled: bool,
 }
@@ -118,8 +120,14 @@ impl Node {
             state: g.state,
             mode: g.settings.mode,
             protection: g.protection(),
+            running: matches!(g.phase, Phase::Running),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
+    }
+
+    /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
+    pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
+        self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {

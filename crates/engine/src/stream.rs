@@ -4,6 +4,7 @@ use crate::group::{Cx, Group, GroupTimer, Phase, Stream, TimerKey};
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::primary::{Level, frame_cost, payload_bytes};
 use crate::queue::Body;
 use crate::state::{Mode, Pause, Policy, State};
@@ -29,7 +30,7 @@ impl Group {
             Body::Pending => return None,
         };
         let bytes = frame_cost(payload_bytes(&payload));
-        if stream.sent_bytes + bytes > stream.granted_bytes {
+        if stream.sent_bytes + bytes > stream.granted_bytes && !planted(Fault::WindowIgnored) {
             return None;
         }
         stream.sent_bytes += bytes;
@@ -109,6 +110,8 @@ impl Group {
         while let Some(&(last, slot)) = self.waiting_ack.front() {
             let confirmed = match self.slots.write(slot).level {
                 Level::Local => last,
+                Level::Received if planted(Fault::NearsyncAckTooEarly) => last,
+                Level::Durable if planted(Fault::SyncAckTooEarly) => stream.received,
                 Level::Received => stream.received,
                 Level::Durable => stream.durable,
             };
@@ -201,11 +204,16 @@ impl Group {
         if !self.waiting_ack.is_empty() {
             cx.marks.hit(Mark::DegradeReleasedWriters);
         }
+        self.release_waiting(cx);
+        self.release_blocked(cx);
+    }
+
+    /// Everyone who waited for the peer waits no longer.
+    fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
             self.finish(cx, slot);
         }
-        self.release_blocked(cx);
     }
 
     /// The session with the peer ended while this node is primary.
@@ -230,6 +238,9 @@ impl Group {
         }
         if let Some(stream) = &mut self.stream {
             stream.open = false;
+        }
+        if planted(Fault::AnsweredBeforeDegraded) {
+            self.release_waiting(cx);
         }
         let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
         if holds && matches!(self.settings.mode, Mode::Sync | Mode::Nearsync) {
@@ -265,10 +276,7 @@ impl Group {
     pub fn stop_holding(&mut self, cx: &mut Cx) {
         self.hold_until = None;
         self.transition(cx, State::Queuing, "the mode became async while the link was down");
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
-            self.slots.write(slot).remote_done = true;
-            self.finish(cx, slot);
-        }
+        self.release_waiting(cx);
     }
 
     /// The queue goes on where the peer stands.

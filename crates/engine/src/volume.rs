@@ -9,6 +9,7 @@ use crate::bits::Announced;
 use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
+use crate::planted::{Fault, planted};
 
 /// A region with work outstanding in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +148,9 @@ impl Volume {
     /// What the range would have to wait for: a busy range or one that already waits.
     pub fn conflict(&self, offset: u64, length: u64) -> Option<Conflict> {
         let (start, end) = self.widened(offset, length);
+        if planted(Fault::WriteIgnoresOverlap) {
+            return None;
+        }
         self.busy
             .iter()
             .chain(&self.waiting)
@@ -202,21 +206,24 @@ impl Volume {
 
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
-        let oldest = self.busy.iter().filter(|b| b.is_write).map(|b| Seq(b.seq.0 - 1)).min();
-        // A write that has no number yet is busy too, and comes after all that have one.
-        oldest.unwrap_or(last).min(last)
+        let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
+        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
     pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
-            let was_clean = self.dirty.set(region);
+            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
+            let was_clean = forgotten || self.dirty.set(region);
             if let Some(cut) = &mut self.cut {
                 cut.touch(region);
             }
             if streamed {
-                let touch = self.touched.entry(region).or_insert(Touch { seq, covered: was_clean });
+                let touch = self
+                    .touched
+                    .entry(region)
+                    .or_insert(Touch { seq, covered: was_clean || planted(Fault::ClearUncovered) });
                 touch.seq = seq;
             }
         }
@@ -300,14 +307,14 @@ impl Volume {
     /// True: some bits cleared.
     pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
         let mut cleared = false;
-        let through = applied.min(self.flushed);
+        let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushed) };
         while let Some(&(seq, first, last)) = self.touch_log.front()
             && seq <= through
         {
             self.touch_log.pop_front();
             for region in first..=last {
                 let Some(touch) = self.touched.get(&region).copied() else { continue };
-                if touch.seq <= through {
+                if touch.seq <= through || planted(Fault::ClearForOlder) {
                     self.touched.remove(&region);
                     if touch.covered {
                         self.dirty.clear(region);
@@ -462,7 +469,7 @@ mod tests {
         v.occupy(2, R, R, Seq(3), false);
         assert_eq!(v.complete_through(Seq(9)), Seq(3));
         v.release(1);
-        v.occupy(3, 0, 1, Seq(u64::MAX), true);
-        assert_eq!(v.complete_through(Seq(9)), Seq(9), "it has no number yet");
+        v.occupy(3, 2 * R, R, Seq(u64::MAX), true);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9), "a write without its number yet");
     }
 }

@@ -120,6 +120,21 @@ impl Disk {
         });
     }
 
+    /// The flush failed: what it was to make durable stays in the device's cache, or is lost there and then.
+    pub fn fail_flush(&mut self, mark: u64, rng: &mut Rng) {
+        let (view, durable) = (&mut self.view, &self.durable);
+        self.volatile.retain(|sector, versions| {
+            if rng.percent(50) {
+                versions.retain(|v| v.completed.is_none_or(|c| c > mark));
+                let at = *sector as usize * SECTOR;
+                let newest = versions.iter().filter(|v| v.completed.is_some()).max_by_key(|v| v.completed);
+                let seen = newest.map_or(&durable[at..at + SECTOR], |v| &v.data[..]);
+                view[at..at + SECTOR].copy_from_slice(seen);
+            }
+            !versions.is_empty()
+        });
+    }
+
     /// The process dies, the machine lives: completed writes stay in the page cache, in flight ones land or not.
     pub fn kill(&mut self, rng: &mut Rng) {
         for (sector, versions) in &mut self.volatile {

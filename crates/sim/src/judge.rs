@@ -9,6 +9,7 @@ use engine::state::{Mode, State};
 use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
 
 use crate::disk::SECTOR;
+use crate::oracle::{Failure, Oracle};
 
 /// What a request leaves in each of its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub enum Asked {
 struct Pending {
     group: GroupId,
     node: usize,
+    /// When, in virtual time.
+    since: u64,
     asked: Asked,
     issued_after_acked: Seq,
     /// State changes of the group when it was admitted under the promise of `sync`.
@@ -82,6 +85,8 @@ struct Run {
     /// Highest number acknowledged to a client, and acknowledged under `sync` while replicating.
     acked: Seq,
     promised: Seq,
+    /// Highest number acknowledged under `nearsync` while replicating, since the secondary last died.
+    received: Seq,
     /// Sectors whose local write failed: either side may hold anything until they are repaired.
     wild: BTreeSet<(VolumeId, u64)>,
     /// Its exports have not opened yet.
@@ -109,13 +114,13 @@ struct GroupJudge {
     state: State,
     mode: Mode,
     state_changes: u64,
+    /// State changes of the group when its secondary died last.
+    receiver_died: Option<u64>,
     sectors: Vec<Vec<Sector>>,
     next_write: u64,
+    /// The other side holds writes of its own past the point where the present primary was promoted.
+    tail: bool,
 }
-
-/// A verdict against the engine.
-#[derive(Debug, Clone)]
-pub struct Violation(pub String);
 
 #[derive(Debug)]
 pub struct Judge {
@@ -140,8 +145,10 @@ impl Judge {
                     state: State::Logging,
                     mode: *mode,
                     state_changes: 0,
+                    receiver_died: None,
                     sectors,
                     next_write: 1,
+                    tail: false,
                 };
                 (*id, judge)
             })
@@ -157,6 +164,11 @@ impl Judge {
     pub fn recent(&self, group: GroupId, volume: VolumeId) -> Option<(u64, u64)> {
         let found = self.recent.iter().rev().find(|r| r.0 == group && r.1 == volume)?;
         Some((found.2 / SECTOR as u64, found.3 / SECTOR as u64))
+    }
+
+    /// The request that has waited longest: its node, and since when.
+    pub fn oldest(&self) -> Option<(RequestId, usize, u64)> {
+        self.pending.first_key_value().map(|(id, p)| (*id, p.node, p.since))
     }
 
     pub fn pending(&self) -> usize {
@@ -182,7 +194,7 @@ impl Judge {
 
     // ---- what clients do ---------------------------------------------------------------------------------------------
 
-    pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: Asked) {
+    pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: Asked, since: u64) {
         let g = self.group(group);
         let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, |r| r.acked);
         let asked = match asked {
@@ -204,13 +216,13 @@ impl Judge {
                 asked
             }
         };
-        self.pending
-            .insert(id, Pending { group, node, asked, issued_after_acked, promised_since: None, admitted: None });
+        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since: None, admitted: None };
+        self.pending.insert(id, pending);
     }
 
-    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Violation> {
+    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Failure> {
         let Some(p) = self.pending.remove(&id) else {
-            return Err(Violation(format!("request {} was answered twice", id.0)));
+            return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
         };
         let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
@@ -228,11 +240,16 @@ impl Judge {
     /// A node died: nobody answers its requests any more.
     pub fn node_died(&mut self, node: usize) {
         self.pending.retain(|_, p| p.node != node);
+        for g in self.groups.values_mut().filter(|g| g.current.is_some_and(|(primary, _)| primary != node)) {
+            // What it had received and not landed is gone with it; the primary sends it again.
+            g.runs.values_mut().for_each(|run| run.received = Seq::NONE);
+            g.receiver_died = Some(g.state_changes);
+        }
     }
 
     // ---- what the engine says ----------------------------------------------------------------------------------------
 
-    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), Violation> {
+    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), Failure> {
         match event {
             Event::State { to, .. } => {
                 let g = self.group(group);
@@ -254,30 +271,28 @@ impl Judge {
         Ok(())
     }
 
-    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), Violation> {
+    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), Failure> {
         let Some(p) = self.pending.get_mut(&id) else {
-            return Err(Violation(format!("request {} was admitted but never issued", id.0)));
+            return Err(Failure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
         };
         let g = self.groups.get_mut(&p.group).expect("known");
         let Some((_, key)) = g.current else {
-            return Err(Violation("a write was admitted without a primary".into()));
+            return Err(Failure::new(Oracle::Order, "a write was admitted without a primary"));
         };
-        let promised = g.state == State::Replicating && g.mode == Mode::Sync;
+        let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
         p.promised_since = promised.then_some(g.state_changes);
         p.admitted = Some((first, last));
         let Asked::Write { volume, offset, length, fill, .. } = p.asked else {
-            return Err(Violation("a flush was given a number".into()));
+            return Err(Failure::new(Oracle::Order, "a flush was given a number"));
         };
         let run = g.runs.get_mut(&key).expect("the current run");
         if first <= run.last {
-            return Err(Violation(format!("number {} was given twice in one run", first.0)));
+            return Err(Failure::new(Oracle::Order, format!("number {} was given twice in one run", first.0)));
         }
         // Rule 4: issued after an acknowledgement means a higher number.
         if first <= p.issued_after_acked {
-            return Err(Violation(format!(
-                "number {} is not above {}, acknowledged before",
-                first.0, p.issued_after_acked.0
-            )));
+            let what = format!("number {} is not above {}, acknowledged before", first.0, p.issued_after_acked.0);
+            return Err(Failure::new(Oracle::Order, what));
         }
         run.last = last;
         run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill });
@@ -297,6 +312,7 @@ impl Judge {
             last: Seq::NONE,
             acked: Seq::NONE,
             promised: Seq::NONE,
+            received: Seq::NONE,
             wild: BTreeSet::new(),
             withheld: true,
         });
@@ -311,7 +327,7 @@ impl Judge {
         images: Vec<Vec<u8>>,
         same_disks: bool,
         identity: &Identity,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Failure> {
         let g = self.group(group);
         if identity.continued {
             let root = g.history(identity.parent.generation.tag);
@@ -333,14 +349,13 @@ impl Judge {
             last: Seq::NONE,
             acked: Seq::NONE,
             promised: Seq::NONE,
+            received: Seq::NONE,
             wild: BTreeSet::new(),
             withheld: false,
         };
         if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
-            return Err(Violation(format!(
-                "incarnation {} of generation {} was taken twice",
-                at.incarnation.0, at.generation
-            )));
+            let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
+            return Err(Failure::new(Oracle::Order, what));
         }
         g.current = Some((node, key));
         g.state = State::Logging;
@@ -349,24 +364,15 @@ impl Judge {
     }
 
     /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
-    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Violation> {
+    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Failure> {
         self.prefix_checks += 1;
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let Some(run) = g.runs.get(&key) else {
-            return Err(Violation(format!("the secondary claims a run that never was: {at:?}")));
-        };
-        let newest_promise =
-            g.runs.iter().filter(|(k, r)| k.0 == key.0 && r.promised > Seq::NONE).max_by_key(|(k, _)| k.1);
-        if let Some((promised_key, promised_run)) = newest_promise {
-            let kept = (key.1, at.seq) >= (promised_key.1, promised_run.promised);
-            if !kept {
-                return Err(Violation(format!(
-                    "sync acknowledged number {} of incarnation {}, the secondary ends at {} of {}",
-                    promised_run.promised.0, promised_key.1, at.seq.0, key.1
-                )));
-            }
+        if !g.runs.contains_key(&key) {
+            return Err(Failure::new(Oracle::Prefix, format!("the secondary claims a run that never was: {at:?}")));
         }
+        g.promises_kept(key, at)?;
+        let run = &g.runs[&key];
         let expected = run.image_at(at.seq);
         for (volume, (image, expected)) in images.iter().zip(&expected).enumerate() {
             run.compare(VolumeId(volume as u16), image, expected, at)?;
@@ -374,11 +380,46 @@ impl Judge {
         Ok(())
     }
 
+    /// A promotion that nobody had to force: everything acknowledged before it is there (rule 15).
+    pub fn check_handover(&mut self, group: GroupId, parent: Position) -> Result<(), Failure> {
+        let g = self.group(group);
+        let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
+        let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |r| r.acked);
+        let there =
+            (g.history(parent.generation.tag), parent.incarnation.0) == (tag, incarnation) && parent.seq >= acked;
+        if there || acked == Seq::NONE {
+            return Ok(());
+        }
+        let what = format!(
+            "promoted unforced at {parent:?}, number {} of incarnation {incarnation} was acknowledged",
+            acked.0
+        );
+        Err(Failure::new(Oracle::Durability, what))
+    }
+
+    /// Another node was promoted at `parent`: does the run before hold more?
+    pub fn leaves_tail(&mut self, group: GroupId, parent: Position) {
+        let g = self.group(group);
+        let Some((_, key)) = g.current else { return };
+        let at_parent = key == (g.history(parent.generation.tag), parent.incarnation.0);
+        g.tail = g.runs.get(&key).is_some_and(|run| run.last > if at_parent { parent.seq } else { Seq::NONE });
+    }
+
+    /// An operator said that the other side's copy may be overwritten, or it was.
+    pub fn tail_given_up(&mut self, group: GroupId) {
+        self.group(group).tail = false;
+    }
+
+    pub fn has_tail(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|g| g.tail)
+    }
+
     /// At rest both nodes hold the same bytes (P5), and every acknowledged write is in them.
-    pub fn check_equal(&self, group: GroupId, a: &[Vec<u8>], b: &[Vec<u8>]) -> Result<(), Violation> {
+    pub fn check_equal(&self, group: GroupId, a: &[&[u8]], b: &[&[u8]]) -> Result<(), Failure> {
         for (volume, (x, y)) in a.iter().zip(b).enumerate() {
             if let Some(at) = (0..x.len() / SECTOR).find(|s| x[s * SECTOR..][..SECTOR] != y[s * SECTOR..][..SECTOR]) {
-                return Err(Violation(format!("group {} volume {volume} sector {at} differs at rest", group.0)));
+                let what = format!("group {} volume {volume} sector {at} differs at rest", group.0);
+                return Err(Failure::new(Oracle::Equality, what));
             }
         }
         Ok(())
@@ -412,9 +453,14 @@ impl GroupJudge {
             return;
         }
         run.acked = run.acked.max(last);
-        let promised = p.promised_since == Some(self.state_changes) && self.mode == Mode::Sync;
+        let kept = p.promised_since == Some(self.state_changes);
+        let promised = kept && self.mode == Mode::Sync;
         if promised {
             run.promised = run.promised.max(last);
+        }
+        // An answer that was under way when it died is of what is gone.
+        if kept && self.receiver_died != Some(self.state_changes) {
+            run.received = run.received.max(last);
         }
         for index in sectors {
             let sector = &mut self.sectors[usize::from(volume.0)][index as usize];
@@ -426,7 +472,24 @@ impl GroupJudge {
         }
     }
 
-    fn check_durable(&self, images: &[Vec<u8>]) -> Result<(), Violation> {
+    /// What was acknowledged under a promise, in the history of `key`, is within the prefix up to `at` (P1).
+    fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), Failure> {
+        let newest = |promise: fn(&Run) -> Seq| {
+            let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
+            of_history.map(|(k, run)| (k.1, promise(run))).max()
+        };
+        for (mode, promise) in [("sync", newest(|run| run.promised)), ("nearsync", newest(|run| run.received))] {
+            let Some((incarnation, promised)) = promise.filter(|p| (key.1, at.seq) < *p) else { continue };
+            let what = format!(
+                "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",
+                promised.0, at.seq.0, key.1
+            );
+            return Err(Failure::new(Oracle::Durability, what));
+        }
+        Ok(())
+    }
+
+    fn check_durable(&self, images: &[Vec<u8>]) -> Result<(), Failure> {
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in self.sectors[volume].iter().enumerate() {
                 let found = &image[index * SECTOR..(index + 1) * SECTOR];
@@ -438,11 +501,12 @@ impl GroupJudge {
                     .iter()
                     .any(|(fill, ..)| sector_bytes(*fill, VolumeId(volume as u16), index as u64) == found);
                 if known && !wild && !before_ok && !version_ok {
-                    return Err(Violation(format!(
+                    let what = format!(
                         "the primary's volume {volume} sector {index} lost what an acknowledged flush covered: it may hold {:?}, it holds {:?}",
                         sector.versions,
                         u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
-                    )));
+                    );
+                    return Err(Failure::new(Oracle::Durability, what));
                 }
             }
         }
@@ -469,18 +533,19 @@ impl Run {
         images
     }
 
-    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Violation> {
+    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
         for sector in 0..image.len() / SECTOR {
             let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
             if found != wanted && !self.wild.contains(&(volume, sector as u64)) {
                 let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
-                return Err(Violation(format!(
+                let what = format!(
                     "the secondary is not the prefix up to {}: volume {} sector {sector} holds write {}, not {}",
                     at.seq.0,
                     volume.0,
                     word(found),
                     word(wanted)
-                )));
+                );
+                return Err(Failure::new(Oracle::Prefix, what));
             }
         }
         Ok(())

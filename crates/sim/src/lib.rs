@@ -4,25 +4,35 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod faults;
 pub mod judge;
 pub mod net;
 pub mod node;
 pub mod operator;
+pub mod oracle;
 pub mod rng;
+pub mod runner;
+pub mod storage;
 pub mod story;
 pub mod swarm;
+pub mod trip;
+pub mod watch;
 pub mod workload;
 pub mod world;
 
 use engine::GroupId;
 
+use crate::oracle::{Failure, Oracle};
 use crate::swarm::Options;
-use crate::world::{Failure, Tally, World};
+use crate::world::{Tally, World};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// Virtual time after which a healed world must be in step.
 const HEAL_LIMIT: u64 = 600 * SECOND;
+
+/// Faults that each seed has at least.
+const FAULTS_MIN: u64 = 6;
 
 /// Runs one seed: safety under fire, then healing and convergence.
 pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
@@ -35,7 +45,7 @@ pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
     let enough = |w: &World| {
         w.judge.writes >= w.options.writes
             && w.judge.overlaps * 10 >= w.judge.writes
-            && w.tally.faults >= 6
+            && w.tally.faults >= FAULTS_MIN
             && w.tally.crashes.iter().all(|c| *c > 0)
     };
     while world.verdict.is_ok() && !enough(&world) && until < 3000 * SECOND {
@@ -43,21 +53,11 @@ pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
         world.run_until(until);
     }
     heal(&mut world);
-    let mut tally = std::mem::take(&mut world.tally);
-    for node in &world.nodes {
-        if let Some(engine) = &node.engine {
-            tally.marks.add(engine.marks());
-        }
-    }
-    tally.writes = world.judge.writes;
-    tally.overlaps = world.judge.overlaps;
-    tally.prefix_checks = world.judge.prefix_checks;
-    tally.virtual_ns = world.now;
-    (world.verdict, tally)
+    world.conclude()
 }
 
 /// No more faults, no more writes: everything must come back, answer, and become equal.
-fn heal(world: &mut World) {
+pub fn heal(world: &mut World) {
     if world.verdict.is_err() {
         return;
     }
@@ -67,7 +67,7 @@ fn heal(world: &mut World) {
     for node in &mut world.nodes {
         node.trouble = Default::default();
     }
-    let groups: Vec<GroupId> = (0..world.options.groups).map(GroupId).collect();
+    let groups: Vec<GroupId> = (0..world.options.groups()).map(GroupId).collect();
     let limit = world.now + HEAL_LIMIT;
     while world.verdict.is_ok() && world.now < limit {
         let until = world.now + SECOND / 2;
@@ -76,31 +76,52 @@ fn heal(world: &mut World) {
             break;
         }
     }
-    if world.verdict.is_err() {
-        return;
-    }
     for group in groups {
-        if !world.in_step(group) || world.judge.pending() > 0 {
-            let primary = world.operator.authority(group);
-            let what = format!(
-                "group {} is not in step {} s after healing; {} requests unanswered; primary {:?}; secondary {:?}",
-                group.0,
-                HEAL_LIMIT / SECOND,
-                world.judge.pending(),
-                world.glance(primary, group),
-                world.glance(1 - primary, group),
-            );
-            for node in &world.nodes {
-                let inside = node.engine.as_ref().map(|e| e.explain(group));
-                world.log(format_args!("node {}: {inside:?}", node.id));
-            }
-            return world.fail(Failure::Liveness(what));
+        if world.verdict.is_ok() {
+            judge_rest(world, group);
         }
-        let (a, b) = (world.nodes[0].images(group), world.nodes[1].images(group));
-        if let Err(v) = world.judge.check_equal(group, &a, &b) {
-            return world.fail(v.into());
+    }
+}
+
+/// The group is in step, both its copies are equal, and the secondary's is the prefix that it claims.
+fn judge_rest(world: &mut World, group: GroupId) {
+    let [a, b] = world.options.pairs[group.0 as usize];
+    if !world.in_step(group) || world.judge.pending() > 0 {
+        let primary = world.operator.authority(group);
+        let what = format!(
+            "group {} is not in step {} s after healing; {} requests unanswered; primary {:?}; secondary {:?}",
+            group.0,
+            HEAL_LIMIT / SECOND,
+            world.judge.pending(),
+            world.glance(primary, group),
+            world.glance(world.other(group, primary), group),
+        );
+        for node in [a, b] {
+            let inside = world.nodes[node].engine.as_ref().map(|e| e.explain(group));
+            world.log(format_args!("node {node}: {inside:?}"));
         }
-        let secondary = 1 - world.operator.authority(group);
-        world.check_secondary(secondary, group);
+        return world.fail(Failure::new(Oracle::Liveness, what));
+    }
+    let (x, y) = (world.nodes[a].views(group), world.nodes[b].views(group));
+    if let Err(failure) = world.judge.check_equal(group, &x, &y) {
+        return world.fail(failure);
+    }
+    let secondary = world.other(group, world.operator.authority(group));
+    world.check_secondary(secondary, group);
+}
+
+impl World {
+    /// The verdict and the counts.
+    pub fn conclude(mut self) -> (Result<(), Failure>, Tally) {
+        let mut tally = std::mem::take(&mut self.tally);
+        for engine in self.nodes.iter().filter_map(|node| node.engine.as_ref()) {
+            tally.marks.add(engine.marks());
+        }
+        tally.writes = self.judge.writes;
+        tally.overlaps = self.judge.overlaps;
+        tally.prefix_checks = self.judge.prefix_checks;
+        tally.coverage_checks = self.watch.coverage_checks;
+        tally.virtual_ns = self.now;
+        (self.verdict, tally)
     }
 }

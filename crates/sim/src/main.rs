@@ -1,142 +1,149 @@
-//! `sim SEED` runs one seed and prints a line per transition; `sim FROM..TO` and `sim --seeds COUNT` run many and print
-//! a summary.
+//! `sim SEED` runs one seed and prints a line per transition; the other forms run many (`sim --help`).
 //!
-//! Exit code: 0 all well, 1 a judge objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch was
-//! never taken.
+//! Exit code: 0 all well, 1 a judge objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch or an
+//! edge was never taken, 6 a planted fault was not caught.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use engine::marks::{Mark, Marks};
-use sim::run_seed;
-use sim::world::{Failure, Tally};
+use sim::runner::{Sum, Verdict, judged, run_many};
 
 /// Fewer seeds than this need not reach every rare branch.
-const SEEDS_FOR_MARKS: u64 = 200;
+const SEEDS_FOR_BRANCHES: u64 = 1000;
+
+const USAGE: &str = "\
+usage: sim SEED                       one seed, a line per transition
+       sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
+       sim --minutes N [--from SEED]  seeds until then
+       sim --faults                   the faults that can be planted
+       sim --plant NAME FROM..TO      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
+
+/// What was asked for.
+enum Task {
+    One(u64),
+    Many(u64, u64),
+    Minutes(u64, u64),
+    Faults,
+    Plant(String, u64, u64),
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [seed] if seed.parse::<u64>().is_ok() => one(seed.parse().unwrap_or_default()),
-        [range] => match range.split_once("..").map(|(a, b)| (a.parse(), b.parse())) {
-            Some((Ok(from), Ok(to))) if from < to => many(from, to),
-            _ => usage(),
-        },
-        ["--seeds", count] if count.parse::<u64>().is_ok_and(|c| c > 0) => many(0, count.parse().unwrap_or(1)),
-        _ => usage(),
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match task(&words) {
+        Some(Task::One(seed)) => one(seed),
+        Some(Task::Many(from, to)) => many(from, to),
+        Some(Task::Minutes(minutes, from)) => for_minutes(minutes, from),
+        Some(Task::Faults) => list_faults(),
+        Some(Task::Plant(name, from, to)) => plant(&name, from, to),
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(3)
+        }
     }
 }
 
-fn usage() -> ExitCode {
-    eprintln!("usage: sim SEED | sim FROM..TO | sim --seeds COUNT   (TO is not included)");
-    ExitCode::from(3)
+fn task(words: &[&str]) -> Option<Task> {
+    Some(match words {
+        ["--faults"] => Task::Faults,
+        ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
+        ["--minutes", minutes] => Task::Minutes(minutes.parse().ok()?, 0),
+        ["--minutes", minutes, "--from", seed] => Task::Minutes(minutes.parse().ok()?, seed.parse().ok()?),
+        ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Plant((*name).to_owned(), from, to)
+        }
+        [seed] if seed.parse::<u64>().is_ok() => Task::One(seed.parse().ok()?),
+        [seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Many(from, to)
+        }
+        _ => return None,
+    })
 }
 
-enum Verdict {
-    Well,
-    Failed(Failure),
-    Panicked,
-}
-
-fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
-    match catch_unwind(AssertUnwindSafe(|| run_seed(seed, verbose))) {
-        Ok((Ok(()), tally)) => (Verdict::Well, tally),
-        Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
-        Err(_) => (Verdict::Panicked, Tally::default()),
-    }
-}
-
-fn code(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Well => 0,
-        Verdict::Failed(Failure::Correctness(_)) => 1,
-        Verdict::Panicked => 2,
-        Verdict::Failed(Failure::Liveness(_)) => 4,
-    }
+fn range(words: &str) -> Option<(u64, u64)> {
+    let (from, to) = words.split_once("..")?;
+    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+    (from < to).then_some((from, to))
 }
 
 fn one(seed: u64) -> ExitCode {
     let (verdict, tally) = judged(seed, true);
-    print_tally(&tally, 1);
+    println!("{}", tally.describe(1));
     match &verdict {
         Verdict::Well => println!("seed {seed}: well"),
-        Verdict::Failed(failure) => println!("seed {seed}: {failure:?}"),
+        Verdict::Failed(failure) => println!("seed {seed}: {failure}"),
         Verdict::Panicked => println!("seed {seed}: an assertion of the engine or the simulator failed, see above"),
     }
-    ExitCode::from(code(&verdict))
+    ExitCode::from(verdict.code())
 }
 
 fn many(from: u64, to: u64) -> ExitCode {
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
-    let mut results: Vec<(u64, Verdict, Tally)> = Vec::new();
-    std::thread::scope(|scope| {
-        let run = |t: u64| {
-            move || {
-                (from..to)
-                    .filter(|s| s % threads == t)
-                    .map(|s| {
-                        let (verdict, tally) = judged(s, false);
-                        (s, verdict, tally)
-                    })
-                    .collect::<Vec<_>>()
-            }
-        };
-        let workers: Vec<_> = (0..threads).map(|t| scope.spawn(run(t))).collect();
-        results = workers.into_iter().filter_map(|w| w.join().ok()).flatten().collect();
-    });
-    results.sort_by_key(|(seed, ..)| *seed);
-    let mut sum = Tally::default();
+    let sum = run_many(from, to, None);
+    let mut code = conclude(&sum);
+    let missing = if to - from >= SEEDS_FOR_BRANCHES { sum.tally.missing() } else { Vec::new() };
+    for what in &missing {
+        println!("never taken: {what}");
+    }
+    if code == 0 && !missing.is_empty() {
+        code = 5;
+    }
+    ExitCode::from(code)
+}
+
+fn for_minutes(minutes: u64, from: u64) -> ExitCode {
+    let sum = run_many(from, u64::MAX, Some(Instant::now() + Duration::from_secs(60 * minutes)));
+    println!("seeds {from}..{}", from + sum.seeds);
+    ExitCode::from(conclude(&sum))
+}
+
+/// Prints the sum; the worst exit code.
+fn conclude(sum: &Sum) -> u8 {
     let mut worst = 0;
-    for (seed, verdict, tally) in &results {
-        add(&mut sum, tally);
+    for (seed, verdict) in &sum.failed {
         match verdict {
-            Verdict::Well => continue,
-            Verdict::Failed(failure) => println!("seed {seed}: {failure:?}"),
-            Verdict::Panicked => println!("seed {seed}: an assertion failed; run 'cargo run -p sim -- {seed}'"),
+            Verdict::Failed(failure) => println!("seed {seed}: {failure}"),
+            _ => println!("seed {seed}: an assertion failed"),
         }
-        worst = if worst == 0 { code(verdict) } else { worst.min(code(verdict)) };
+        worst = if worst == 0 { verdict.code() } else { worst.min(verdict.code()) };
     }
-    print_tally(&sum, results.len() as u64);
-    if let Some((seed, ..)) = results.iter().find(|(_, v, _)| !matches!(v, Verdict::Well)) {
-        println!("the transitions of seed {seed}:");
-        let _ = judged(*seed, true);
+    if let Some((seed, _)) = sum.failed.first() {
+        println!("to see every transition: cargo run --profile sim -p sim -- {seed}");
     }
-    let failed = results.iter().filter(|(_, v, _)| !matches!(v, Verdict::Well)).count();
-    if worst == 0 && to - from >= SEEDS_FOR_MARKS && !all_marks_hit(&sum.marks) {
-        worst = 5;
-    }
-    println!("{} passed, {failed} failed", results.len() - failed);
-    ExitCode::from(worst)
+    println!("{}", sum.tally.describe(sum.seeds));
+    println!("{} passed, {} failed", sum.seeds - sum.failed.len() as u64, sum.failed.len());
+    worst
 }
 
-fn add(sum: &mut Tally, tally: &Tally) {
-    sum.writes += tally.writes;
-    sum.overlaps += tally.overlaps;
-    sum.faults += tally.faults;
-    sum.prefix_checks += tally.prefix_checks;
-    sum.virtual_ns += tally.virtual_ns;
-    sum.crashes[0] += tally.crashes[0];
-    sum.crashes[1] += tally.crashes[1];
-    sum.marks.add(&tally.marks);
-}
-
-fn print_tally(t: &Tally, seeds: u64) {
-    println!(
-        "{seeds} seeds: {} writes ({} % overlapping), {} faults, {}+{} crashes, {} prefixes checked, {:.1} virtual hours",
-        t.writes,
-        t.overlaps * 100 / t.writes.max(1),
-        t.faults,
-        t.crashes[0],
-        t.crashes[1],
-        t.prefix_checks,
-        t.virtual_ns as f64 / 3.6e12
-    );
-}
-
-fn all_marks_hit(marks: &Marks) -> bool {
-    let missed: Vec<_> = Mark::ALL.into_iter().filter(|m| marks.count(*m) == 0).collect();
-    for mark in &missed {
-        println!("never taken: {mark:?}");
+fn list_faults() -> ExitCode {
+    for fault in engine::planted::Fault::ALL {
+        println!("{}\t{}\t{}", fault.name(), fault.breaks(), fault.how());
     }
-    missed.is_empty()
+    ExitCode::SUCCESS
+}
+
+/// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
+/// engine is no verdict: only a judge may object.
+#[cfg(feature = "planted")]
+fn plant(name: &str, from: u64, to: u64) -> ExitCode {
+    if !engine::planted::plant(name) {
+        eprintln!("there is no fault `{name}` to plant; `sim --faults` lists them");
+        return ExitCode::from(3);
+    }
+    std::panic::set_hook(Box::new(|_| {}));
+    for seed in from..to {
+        if let (Verdict::Failed(failure), _) = judged(seed, false) {
+            println!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
+            return ExitCode::SUCCESS;
+        }
+    }
+    println!("missed {}", to - from);
+    ExitCode::from(6)
+}
+
+#[cfg(not(feature = "planted"))]
+fn plant(name: &str, _: u64, _: u64) -> ExitCode {
+    eprintln!("this build cannot plant {name}: build it with `--features planted --profile faults`");
+    ExitCode::from(3)
 }

@@ -11,13 +11,17 @@ use crate::swarm::Options;
 /// Temporary trouble of a node's disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
+    /// Writes of clients fail, or replicated ones.
     pub write_errors_until: u64,
+    pub apply_errors_until: u64,
     pub read_errors_until: u64,
     pub full_until: u64,
     pub slow_until: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,
+    /// The next write of a superblock, bitmap or journal fails.
+    pub fail_next_record: bool,
 }
 
 pub struct SimNode {
@@ -34,15 +38,14 @@ pub struct SimNode {
     /// Its clocks: monotonic since boot, wall skewed.
     pub booted_at: u64,
     pub wall_skew_ns: i64,
-    /// Restarting by itself at this time.
-    pub restart_at: Option<u64>,
-    pub stopping: bool,
+    /// Groups whose state directory was emptied: the operator has them start as secondaries.
+    pub wiped: BTreeSet<GroupId>,
 }
 
 impl SimNode {
     pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
         let mut disks = BTreeMap::new();
-        for g in 0..options.groups {
+        for g in (0..options.groups()).filter(|g| options.pairs[*g as usize].contains(&id)) {
             let group = GroupId(g);
             for v in 0..options.volumes {
                 let mut content = vec![0u8; options.volume_bytes as usize];
@@ -72,8 +75,7 @@ impl SimNode {
             trouble: Trouble::default(),
             booted_at: 0,
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
-            restart_at: None,
-            stopping: false,
+            wiped: BTreeSet::new(),
         }
     }
 
@@ -86,11 +88,13 @@ impl SimNode {
     }
 
     /// The volumes as a reader sees them.
+    pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
+        let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
+        self.disks.range(volumes).map(|(_, disk)| disk.view()).collect()
+    }
+
+    /// A copy of them.
     pub fn images(&self, group: GroupId) -> Vec<Vec<u8>> {
-        self.disks
-            .iter()
-            .filter(|(store, _)| matches!(store, Store::Volume(g, _) if *g == group))
-            .map(|(_, disk)| disk.view().to_vec())
-            .collect()
+        self.views(group).into_iter().map(<[u8]>::to_vec).collect()
     }
 }

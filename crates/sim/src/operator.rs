@@ -44,6 +44,8 @@ pub struct Operator {
     /// The last sync asked for.
     syncs: BTreeMap<GroupId, CommandId>,
     promoted: BTreeSet<(GroupId, usize)>,
+    /// The last promotion asked for was to be forced.
+    forces: BTreeMap<(GroupId, usize), bool>,
 }
 
 impl Operator {
@@ -54,12 +56,12 @@ impl Operator {
             wait_limit: Duration::from_millis(options.wait_limit_ms),
             autosync: true,
             queue_bytes: options.queue_bytes,
-            queue_items: if options.seed.is_multiple_of(3) { 200 } else { 100_000 },
+            queue_items: options.queue_items,
             start_alone: engine::StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
         };
-        let groups = (0..options.groups).map(GroupId);
+        let groups = (0..options.groups()).map(GroupId);
         Operator {
-            authority: groups.clone().map(|g| (g, (g.0 as usize + options.seed as usize) % 2)).collect(),
+            authority: groups.clone().map(|g| (g, options.first_primary(g.0))).collect(),
             settings: groups.clone().map(|g| (g, settings)).collect(),
             plans: groups.map(|g| (g, Plan::None)).collect(),
             given_up: BTreeSet::new(),
@@ -71,6 +73,7 @@ impl Operator {
             first_synced: BTreeSet::new(),
             syncs: BTreeMap::new(),
             promoted: BTreeSet::new(),
+            forces: BTreeMap::new(),
         }
     }
 
@@ -94,22 +97,28 @@ impl Operator {
         self.promoted.insert((group, node));
     }
 
-    /// A node serves the group. False: it is an old primary that came back, another one was promoted meanwhile.
-    pub fn takes_over(&mut self, group: GroupId, node: usize) -> bool {
+    /// A node serves the group: was it forced to? `None`: it is an old primary that came back, another one was promoted
+    /// meanwhile.
+    pub fn takes_over(&mut self, group: GroupId, node: usize) -> Option<bool> {
         let promoted = self.promoted.remove(&(group, node));
-        if !promoted && self.authority[&group] != node {
-            return false;
+        let before = self.authority[&group];
+        if !promoted && before != node {
+            return None;
         }
-        self.now_primary(group, node);
-        true
-    }
-
-    fn now_primary(&mut self, group: GroupId, node: usize) {
-        if self.authority[&group] != node {
-            self.given_up.insert((group, 1 - node));
+        let forced = promoted && self.forces.get(&(group, node)).copied().unwrap_or(false);
+        if before != node && forced {
+            self.given_up.insert((group, before));
         }
         self.given_up.remove(&(group, node));
         self.authority.insert(group, node);
+        Some(forced)
+    }
+
+    /// A sync from this node ended: the other one's copy is of the present history again.
+    pub fn synced(&mut self, group: GroupId, node: usize) {
+        if self.authority[&group] == node {
+            self.given_up.retain(|(g, n)| *g != group || *n == node);
+        }
     }
 
     pub fn needs_restart(&mut self, node: usize) {
@@ -131,6 +140,16 @@ impl World {
     pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
         let id = self.operator.next();
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
+        match &command {
+            Command::Promote { force, .. } => {
+                self.operator.forces.insert((group, node), *force);
+                if *force {
+                    self.watch.forked.insert(group);
+                }
+            }
+            Command::Sync { full: true } if self.operator.authority(group) == node => self.judge.tail_given_up(group),
+            _ => {}
+        }
         self.input(node, Input::Command { group, id, command });
         id
     }
@@ -138,13 +157,14 @@ impl World {
     pub fn operate(&mut self) {
         let wait = self.rng.between(50_000_000, 400_000_000);
         self.schedule(wait, Event::Operate);
+        self.look_around();
         if self.operator.rests {
             return;
         }
         for node in std::mem::take(&mut self.operator.restart) {
             self.crash(node, false, 200_000_000);
         }
-        for g in 0..self.options.groups {
+        for g in 0..self.options.groups() {
             let group = GroupId(g);
             match self.operator.plans[&group] {
                 Plan::None => self.tend(group),
@@ -159,9 +179,11 @@ impl World {
     /// Keeps a group going: one primary, a synced secondary, nobody held without need.
     fn tend(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
-        let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(1 - primary, group)) else { return };
+        let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(self.other(group, primary), group)) else {
+            return;
+        };
         if s.identity.role == Role::Primary {
-            self.command(1 - primary, group, Command::Demote);
+            self.command(self.other(group, primary), group, Command::Demote);
             return;
         }
         if p.identity.role == Role::Secondary && s.identity.role == Role::Secondary {
@@ -198,8 +220,8 @@ impl World {
                 self.judge.set_mode(group, mode);
             }
         }
-        if self.nodes[1 - primary].up() {
-            self.command(1 - primary, group, Command::Set(settings));
+        if self.nodes[self.other(group, primary)].up() {
+            self.command(self.other(group, primary), group, Command::Set(settings));
         }
     }
 
@@ -221,13 +243,15 @@ impl World {
             Plan::SwitchPromote { asked } => match answer(self, asked) {
                 Some(true) => Plan::None,
                 Some(false) => Plan::SwitchPromote { asked: None },
-                None if self.nodes.iter().any(|n| !n.up()) => Plan::SwitchPromote { asked: None },
+                None if self.options.pairs[group.0 as usize].iter().any(|n| !self.nodes[*n].up()) => {
+                    Plan::SwitchPromote { asked: None }
+                }
                 None => plan,
             },
             Plan::FailOver { asked: None } => self.fail_over(group),
             Plan::FailOver { asked } => match answer(self, asked) {
                 Some(_) => Plan::None,
-                None if !self.nodes[1 - primary].up() => Plan::None,
+                None if !self.nodes[self.other(group, primary)].up() => Plan::None,
                 None => plan,
             },
         };
@@ -237,7 +261,7 @@ impl World {
     /// After a demotion: the other node if it may, else the old primary back by force.
     fn promote_someone(&mut self, group: GroupId) -> Plan {
         let primary = self.operator.authority(group);
-        let other = 1 - primary;
+        let other = self.other(group, primary);
         let role = |w: &World, node: usize| w.glance(node, group).map(|g| g.identity.role);
         if role(self, primary) == Some(Role::Primary) || role(self, other) == Some(Role::Primary) {
             return Plan::None;
@@ -256,7 +280,7 @@ impl World {
 
     fn fail_over(&mut self, group: GroupId) -> Plan {
         let primary = self.operator.authority(group);
-        let other = 1 - primary;
+        let other = self.other(group, primary);
         if self.nodes[primary].up() || !self.nodes[other].up() {
             return Plan::None;
         }

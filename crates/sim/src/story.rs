@@ -23,16 +23,18 @@ pub const GROUP: GroupId = GroupId(0);
 /// A fast disk, 100 Mbit/s and 1 ms each way, two volumes of 1 MiB.
 pub fn options(mode: Mode, policy: Policy) -> Options {
     Options {
-        // Even: node 0 starts as primary. Not divisible by three: the queue has room for many items.
+        // Even: node 0 starts as primary.
         seed: 2,
-        groups: 1,
+        pairs: vec![[0, 1]],
         volumes: 2,
         volume_bytes: MIB,
         writes: 0,
         delay_ns: MILLISECOND,
+        jitter_ns: 0,
         bytes_per_s: 12_500_000,
         disk_ns: (20_000, 200_000),
         queue_bytes: MIB,
+        queue_items: 100_000,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
         activity: engine::ActivityConfig { extent_bytes: 256 * KIB, extents: 4 },
@@ -88,7 +90,7 @@ impl World {
     /// Until nothing is under way any more; then both nodes must hold the same.
     pub fn settle(&mut self) {
         self.until("in step", |world| world.judge.pending() == 0 && world.in_step(GROUP));
-        let (a, b) = (self.nodes[0].images(GROUP), self.nodes[1].images(GROUP));
+        let (a, b) = (self.nodes[0].views(GROUP), self.nodes[1].views(GROUP));
         self.judge.check_equal(GROUP, &a, &b).expect("in step means equal");
     }
 
@@ -128,7 +130,7 @@ impl World {
         assert!(self.nodes[node].serving.contains(&GROUP), "node {node} serves");
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua: false });
+        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },

@@ -4,19 +4,24 @@ use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 
+use crate::faults::Fault;
 use crate::rng::Rng;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
-    pub groups: u32,
+    /// The two nodes of each group. Node numbers begin at 0, each is a member of at least one group.
+    pub pairs: Vec<[usize; 2]>,
     pub volumes: u16,
     pub volume_bytes: u64,
     pub writes: u64,
     pub delay_ns: u64,
+    /// A parcel takes up to so much longer than `delay_ns`; the order in a connection is kept.
+    pub jitter_ns: u64,
     pub bytes_per_s: u64,
     pub disk_ns: (u64, u64),
     pub queue_bytes: u64,
+    pub queue_items: u64,
     pub journal_bytes: u64,
     pub window_bytes: u64,
     pub activity: ActivityConfig,
@@ -36,56 +41,6 @@ pub struct Options {
     pub fault_every_ns: u64,
 }
 
-/// What can go wrong; each seed draws some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    KillPrimary,
-    KillSecondary,
-    PowerPrimary,
-    PowerSecondary,
-    PowerBoth,
-    CleanRestart,
-    Cut,
-    CutOneWay,
-    Flap,
-    DuplicateSession,
-    LocalWriteErrors,
-    FlushFails,
-    SecondaryFull,
-    ReadErrors,
-    SlowSecondary,
-    ModeChange,
-    Switchover,
-    Failover,
-    OperatorLogging,
-    FullSync,
-}
-
-impl Fault {
-    const ALL: [Fault; 20] = [
-        Fault::KillPrimary,
-        Fault::KillSecondary,
-        Fault::PowerPrimary,
-        Fault::PowerSecondary,
-        Fault::PowerBoth,
-        Fault::CleanRestart,
-        Fault::Cut,
-        Fault::CutOneWay,
-        Fault::Flap,
-        Fault::DuplicateSession,
-        Fault::LocalWriteErrors,
-        Fault::FlushFails,
-        Fault::SecondaryFull,
-        Fault::ReadErrors,
-        Fault::SlowSecondary,
-        Fault::ModeChange,
-        Fault::Switchover,
-        Fault::Failover,
-        Fault::OperatorLogging,
-        Fault::FullSync,
-    ];
-}
-
 impl Options {
     pub fn draw(seed: u64) -> Options {
         let mut rng = Rng::new(seed);
@@ -96,23 +51,19 @@ impl Options {
             modes.push(*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging]));
         }
         let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB]);
-        // Every seed kills each node at least once; the rest is drawn.
-        let mut faults = vec![Fault::KillPrimary, Fault::PowerSecondary, Fault::Cut];
-        for fault in Fault::ALL {
-            if rng.percent(35) {
-                faults.push(fault);
-            }
-        }
+        let delay_ns = *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]);
         Options {
             seed,
-            groups: rng.between(1, 2) as u32,
+            pairs: draw_pairs(&mut rng),
             volumes: rng.between(3, 4) as u16,
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
             writes: rng.between(2000, 2600),
-            delay_ns: *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]),
+            delay_ns,
+            jitter_ns: *rng.pick(&[0, delay_ns / 10, 4 * delay_ns]),
             bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
             queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
+            queue_items: *rng.pick(&[200, 100_000, 100_000]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
@@ -125,8 +76,30 @@ impl Options {
             think_ns: *rng.pick(&[100_000, 1_000_000, 4_000_000]),
             hot_percent: rng.between(20, 70),
             overlap_percent: rng.between(15, 40),
-            faults,
+            faults: Fault::draw(&mut rng),
             fault_every_ns: *rng.pick(&[300_000_000, 1_000_000_000, 2_500_000_000]),
         }
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.pairs.iter().flatten().max().map_or(0, |last| last + 1)
+    }
+
+    pub fn groups(&self) -> u32 {
+        self.pairs.len() as u32
+    }
+
+    /// The node that is a group's primary before anybody says otherwise.
+    pub fn first_primary(&self, group: u32) -> usize {
+        self.pairs[group as usize][(u64::from(group) + self.seed) as usize % 2]
+    }
+}
+
+/// One or two groups on two nodes, or a third node that shares a group of its own with each of the others.
+fn draw_pairs(rng: &mut Rng) -> Vec<[usize; 2]> {
+    match rng.below(4) {
+        0 | 1 => vec![[0, 1]],
+        2 => vec![[0, 1], [0, 1]],
+        _ => vec![[0, 1], [0, 2], [1, 2]],
     }
 }

@@ -9,7 +9,7 @@ use sim::world::World;
 #[test]
 fn a_handover_forth_and_back_resends_nothing() {
     let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let synced = world.data_sent_bytes;
+    let synced = world.data_sent_bytes.clone();
     let mut written = [0; 2];
     for round in 0..4u64 {
         let primary = (round % 2) as usize;

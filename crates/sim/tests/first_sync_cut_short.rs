@@ -22,7 +22,7 @@ fn no_promotion_before_the_first_sync_has_ended() {
     for force in [false, true] {
         assert!(matches!(world.promote(1, force), CommandResult::Refused(_)), "while it runs");
     }
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     world.crash(1, true, SECOND);
     world.crash(0, true, FOR_EVER);
     world.until("the secondary is back", |world| world.glance(1, GROUP).is_some_and(|_| world.nodes[1].up()));

@@ -53,7 +53,7 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     let journal = world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("there is a journal");
     let last = *journal.unsettled().last().expect("the batch is being written");
     journal.will_keep(|sector| sector != last);
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
     world.nodes[FAR].trouble.stalled_until = 0;
     let (due, stale) = batches(&world);

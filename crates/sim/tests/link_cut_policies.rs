@@ -12,7 +12,7 @@ fn cut(policy: Policy) -> (World, engine::RequestId) {
     let mut world = World::in_peace(options(Mode::Sync, policy));
     let before = world.write(0, 0, 8192);
     assert!(world.answer(before).0);
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     let id = world.write(1, 4096, 8192);
     (world, id)
 }

@@ -13,7 +13,7 @@ fn forked(dead: bool) -> World {
     let id = world.write(0, 0, 64 * KIB);
     assert!(world.answer(id).0);
     world.settle();
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     // The old primary goes on alone for a while.
     let alone = world.write(0, 0, 8 * KIB);
     assert!(world.answer(alone).0);

@@ -10,7 +10,7 @@ fn cut_one_way(mode: Mode, passes: [bool; 2]) {
     let mut world = World::in_peace(options(mode, Policy::Degrade));
     let id = world.write(0, 0, 32 * KIB);
     assert!(world.answer(id).0);
-    world.path.passes = passes;
+    world.cut(passes);
     let mut longest = 0;
     for n in 0..80u64 {
         let id = world.write((n % 2) as u16, n * 12 * KIB, 12 * KIB);

@@ -37,7 +37,7 @@ fn with_the_link_down_nobody_waits() {
 #[test]
 fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
     let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     let longest = overfill(&mut world);
     assert!(longest <= SILENCE_SUSPECT.as_nanos() as u64 + 300 * MILLISECOND, "{longest} ns");
     assert_eq!(world.mark(0, Mark::QueueFullPeerSilent), 1);

@@ -14,7 +14,7 @@ fn a_crashed_primary_compares_and_ships_what_differs() {
         assert!(world.answer(id).0);
     }
     world.settle();
-    world.path.passes = [false; 2];
+    world.cut([false; 2]);
     for (volume, offset) in [(0, 0), (0, 4 * KIB), (1, 512 * KIB)] {
         let id = world.write(volume, offset, 4 * KIB);
         assert!(world.answer(id).0);

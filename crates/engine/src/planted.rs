@@ -1,0 +1,178 @@
+//! Faults planted on purpose, to show that the judges outside the engine would catch them. The product is built without
+//! the feature `planted`: then [`planted`] is `false` at compile time and nothing of this is left in the code.
+//!
+//! A site costs one line, `if planted(Fault::ClearBeforeApply) { ... }`. The simulator chooses one fault for its whole
+//! process with [`plant`]. With the feature the engine's own invariants are off: only a judge may object.
+
+/// One line per fault: its variant, its name for people, the rule or promise it breaks, and how.
+macro_rules! faults {
+    ($($variant:ident, $name:literal, $breaks:literal, $how:literal;)*) => {
+        /// A fault that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Fault { $(#[doc = $how] $variant,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Fault] = &[$(Fault::$variant,)*];
+
+            /// The name it is chosen by.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$variant => $name,)* }
+            }
+
+            /// The rule or promise (docs/reliability.md) it breaks.
+            pub fn breaks(self) -> &'static str {
+                match self { $(Fault::$variant => $breaks,)* }
+            }
+
+            /// What the engine does instead of the right thing.
+            pub fn how(self) -> &'static str {
+                match self { $(Fault::$variant => $how,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    NumberReused, "number-reused", "rule 5",
+        "A restart keeps the incarnation: numbers of the run before are given again.";
+    ClearBeforeApply, "clear-before-apply", "rule 1, P3",
+        "A bit clears when the peer received the write, before it is applied there.";
+    ClearForOlder, "clear-for-older", "rule 1, P3",
+        "A bit clears for a write that is not the newest of its region.";
+    ClearUncovered, "clear-uncovered", "rule 1, P3",
+        "A live write's confirmation clears a bit whose older difference was never shipped.";
+    FailedWriteClears, "failed-write-clears", "rule 1, P3",
+        "A failed local write leaves no bit behind.";
+    BitNotSetAlone, "bit-not-set-alone", "rule 2, P3",
+        "A write that is not streamed sets no bit.";
+    BitNotSetQueued, "bit-not-set-queued", "rules 2 and 10, P3",
+        "A streamed write sets no bit: a dropped queue leaves nothing behind.";
+    WriteIgnoresOverlap, "write-ignores-overlap", "rule 3",
+        "Overlapping writes of a primary's clients are on the disk's way at once.";
+    ApplyIgnoresOverlap, "apply-ignores-overlap", "rule 3, P2",
+        "Overlapping records are on the secondary's disk's way at once.";
+    VoidKeepsData, "void-keeps-data", "rule 4",
+        "A write that failed locally before it was sent is sent as if it had succeeded.";
+    ReplayLeftOver, "replay-left-over", "rule 5, P2",
+        "Replay takes a batch of an earlier run of this node that stands behind the tail.";
+    ReplayTorn, "replay-torn", "P9, P2",
+        "Replay applies a batch without looking at its payloads' checksums.";
+    ForkOverwritten, "fork-overwritten", "rule 5, P6",
+        "An old primary with a tail of its own is taken for one that handed over, and overwritten by itself.";
+    ResyncReadRaces, "resync-read-races", "rule 7",
+        "A resync read does not wait for writes under way in its range.";
+    SyncNotMarked, "sync-not-marked", "P2",
+        "A secondary does not record that a sync to it began: half-way it claims to be an image.";
+    PromoteMidSync, "promote-mid-sync", "P2",
+        "A promotion is granted in the middle of a sync.";
+    ProbeAlwaysEqual, "probe-always-equal", "P3",
+        "A compared range counts as equal whatever the peer's hash says.";
+    HotForgotten, "hot-forgotten", "rule 2, P3",
+        "A primary that did not stop cleanly does not look at its activity log.";
+    HotTooEarly, "hot-too-early", "rule 2, P3",
+        "A write goes ahead when its extent's entry in the activity log was only begun.";
+    LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
+        "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    ClearUnflushed, "clear-unflushed", "rule 1, P3",
+        "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
+    FlushTooFar, "flush-too-far", "rule 1, P3",
+        "A flush counts for writes that were still under way when it began.";
+    MemberDropsAlone, "member-drops-alone", "rule 11, P2",
+        "A volume of the secondary that refuses a write is left behind, the others go on.";
+    FailedFlushIgnored, "failed-flush-ignored", "rule 12, P4",
+        "A primary's failed flush counts as done.";
+    FailedApplyFlushIgnored, "failed-apply-flush-ignored", "rule 12, P2",
+        "A secondary's failed flush counts as done.";
+    FlushSkipped, "flush-skipped", "P4",
+        "A client's flush is answered without flushing.";
+    FuaSkipped, "fua-skipped", "P4",
+        "A write with FUA is answered without being durable.";
+    AckBeforeJournal, "ack-before-journal", "P1",
+        "The secondary confirms a batch as durable when its journal write was only begun.";
+    DurableOverGap, "durable-over-gap", "P1",
+        "A journal batch that completed counts as durable though an earlier one has not.";
+    SyncAckTooEarly, "sync-ack-too-early", "P1",
+        "A writer in sync mode is answered when the secondary received the write, not when it is durable there.";
+    NearsyncAckTooEarly, "nearsync-ack-too-early", "P1",
+        "A writer in nearsync mode is answered before the secondary received the write.";
+    AnsweredBeforeDegraded, "answered-before-degraded", "P1",
+        "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
+    ApplyBeforeJournal, "apply-before-journal", "P2",
+        "A record is applied while its journal write is still under way.";
+    TrimBeforeFlush, "trim-before-flush", "P2, P3",
+        "The journal is trimmed and applied is told without flushing the volumes.";
+    TrimBeforeRecord, "trim-before-record", "P2",
+        "Journal space is reused before the superblock that no longer needs it is durable.";
+    RecordNotAwaited, "record-not-awaited", "rule 5",
+        "What a superblock update permits is done before the update is durable.";
+    HandoverWithoutDrain, "handover-without-drain", "rule 15",
+        "A demotion claims that the peer has everything without waiting for it.";
+    TrimDiffers, "trim-differs", "rule 16, P2",
+        "The secondary drops the unaligned ends of a trim, the primary zeroes them.";
+    StaleFrameTaken, "stale-frame-taken", "rule 18",
+        "A frame of a session that is over is taken for one of the present.";
+    ClockGoesBack, "clock-goes-back", "rule 19",
+        "The order is stamped with the wall clock as it is, also when it jumped back.";
+    WindowIgnored, "window-ignored", "P8, rule 22",
+        "A primary sends more than its secondary granted, and the secondary takes it.";
+    QueueLimitIgnored, "queue-limit-ignored", "P8, rule 22",
+        "The queue grows past its limit instead of making writers wait.";
+    WaiterForgotten, "waiter-forgotten", "P8",
+        "A writer that waited for room is not let in when there is some.";
+    CutNotSaved, "cut-not-saved", "rule 8, P2",
+        "A write overwrites a region of the cut that was not shipped yet.";
+    CutClearsAll, "cut-clears-all", "rule 8, P3",
+        "The end of a cut clears the bits of what was written since its freeze too.";
+    CutEndsEarly, "cut-ends-early", "rule 8, P2",
+        "A cut's end is sent while regions of it are still being read.";
+    CutReplayed, "cut-replayed", "rule 8, P2",
+        "What had landed of a cut is replayed as if it were a stream.";
+    RepairForgotten, "repair-forgotten", "P5",
+        "A region whose local write failed is never sent again.";
+}
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Fault;
+
+    /// One more than the fault's place in the list; 0: none.
+    static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+    /// Plants the fault of that name, for this process. False: there is none of that name.
+    pub fn plant(name: &str) -> bool {
+        let found = Fault::ALL.iter().position(|fault| fault.name() == name);
+        CHOSEN.store(found.map_or(0, |at| at + 1), Ordering::Relaxed);
+        found.is_some()
+    }
+
+    pub(crate) fn planted(fault: Fault) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == fault as usize + 1
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use chosen::plant;
+#[cfg(feature = "planted")]
+pub(crate) use chosen::planted;
+
+/// Whether the fault is planted: never in the product.
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn planted(_: Fault) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_nothing_is_planted_by_itself() {
+        for (at, fault) in Fault::ALL.iter().enumerate() {
+            assert!(!planted(*fault));
+            assert!(Fault::ALL[..at].iter().all(|other| other.name() != fault.name()), "{}", fault.name());
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What goes wrong in a seed, and when.
+
+use std::rc::Rc;
+
+use engine::state::Mode;
+use engine::{Command, GroupId, Input};
+
+use crate::operator::Plan;
+use crate::rng::Rng;
+use crate::world::{Event, World};
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: i64 = 3_600_000_000_000;
+
+/// Bursts over which a seed's writes are spread.
+const ROUNDS: u64 = 10;
+/// How long a round waits for everybody to be in step.
+const SETTLE_LIMIT: u64 = 15 * SECOND;
+
+/// Where a seed is in its round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// A burst begins.
+    Load,
+    /// In its midst something goes wrong.
+    Strike,
+    /// Everybody may come to rest.
+    Settle { until: u64 },
+}
+
+/// What can go wrong; each seed draws some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    KillPrimary,
+    KillSecondary,
+    PowerPrimary,
+    PowerSecondary,
+    PowerBoth,
+    CleanRestart,
+    Cut,
+    CutOneWay,
+    Swizzle,
+    Flap,
+    HalfOpen,
+    DuplicateSession,
+    ClockJump,
+    LocalWriteErrors,
+    ApplyErrors,
+    RecordError,
+    FlushFails,
+    SecondaryFull,
+    ReadErrors,
+    SlowSecondary,
+    SlowPrimary,
+    /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
+    SlowThenPower,
+    ModeChange,
+    Switchover,
+    Failover,
+    OperatorLogging,
+    FullSync,
+    /// Any command, to any node, at any moment.
+    Whim,
+    /// The same to both nodes at once.
+    WhimOfTwo,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 29] = [
+        Fault::KillPrimary,
+        Fault::KillSecondary,
+        Fault::PowerPrimary,
+        Fault::PowerSecondary,
+        Fault::PowerBoth,
+        Fault::CleanRestart,
+        Fault::Cut,
+        Fault::CutOneWay,
+        Fault::Swizzle,
+        Fault::Flap,
+        Fault::HalfOpen,
+        Fault::DuplicateSession,
+        Fault::ClockJump,
+        Fault::LocalWriteErrors,
+        Fault::ApplyErrors,
+        Fault::RecordError,
+        Fault::FlushFails,
+        Fault::SecondaryFull,
+        Fault::ReadErrors,
+        Fault::SlowSecondary,
+        Fault::SlowPrimary,
+        Fault::SlowThenPower,
+        Fault::ModeChange,
+        Fault::Switchover,
+        Fault::Failover,
+        Fault::OperatorLogging,
+        Fault::FullSync,
+        Fault::Whim,
+        Fault::WhimOfTwo,
+    ];
+
+    /// Every seed kills each node of a group at least once; the rest is drawn.
+    pub fn draw(rng: &mut Rng) -> Vec<Fault> {
+        let mut faults = vec![Fault::KillPrimary, Fault::PowerSecondary, Fault::Cut];
+        faults.extend(Fault::ALL.into_iter().filter(|_| rng.percent(35)));
+        faults
+    }
+}
+
+impl World {
+    /// The rounds of a seed: a burst of writes, a fault or two in its midst, then perhaps peace until everybody is in
+    /// step again.
+    pub fn fault_step(&mut self) {
+        if self.healing {
+            return;
+        }
+        let every = self.options.fault_every_ns;
+        let after = match self.stage {
+            Stage::Load => {
+                self.burst = self.options.writes / ROUNDS;
+                self.stage = Stage::Strike;
+                self.rng.between(every / 50, every)
+            }
+            Stage::Strike => {
+                self.strike_once();
+                if self.rng.percent(35) {
+                    self.rng.between(SECOND / 1000, SECOND / 5)
+                } else {
+                    let peace = if self.rng.percent(65) { SETTLE_LIMIT } else { 0 };
+                    self.stage = Stage::Settle { until: self.now + peace };
+                    self.rng.between(every / 4, every)
+                }
+            }
+            Stage::Settle { until } => {
+                let rest = (0..self.options.groups()).all(|g| self.in_step(GroupId(g)));
+                if rest || self.now >= until {
+                    self.stage = Stage::Load;
+                }
+                SECOND / 5
+            }
+        };
+        self.schedule(after, Event::Fault);
+    }
+
+    fn strike_once(&mut self) {
+        let options = Rc::clone(&self.options);
+        // The first faults are the ones every seed must have.
+        let turn = self.tally.faults as usize;
+        let fault = options.faults.get(turn).copied().unwrap_or(*self.rng.pick(&options.faults));
+        self.tally.faults += 1;
+        self.log(format_args!("fault: {fault:?}"));
+        self.strike(fault);
+    }
+
+    pub fn strike(&mut self, fault: Fault) {
+        let group = GroupId(self.rng.below(u64::from(self.options.groups())) as u32);
+        let primary = self.operator.authority(group);
+        let secondary = self.other(group, primary);
+        match fault {
+            Fault::KillPrimary
+            | Fault::KillSecondary
+            | Fault::PowerPrimary
+            | Fault::PowerSecondary
+            | Fault::PowerBoth
+            | Fault::CleanRestart => self.take_down(fault, primary, secondary),
+            Fault::Cut
+            | Fault::CutOneWay
+            | Fault::Swizzle
+            | Fault::Flap
+            | Fault::HalfOpen
+            | Fault::DuplicateSession => self.trouble_link(fault, self.options.pairs[group.0 as usize]),
+            Fault::ClockJump => {
+                let node = self.rng.below(self.nodes.len() as u64) as usize;
+                self.nodes[node].wall_skew_ns += self.rng.below(2 * HOUR as u64) as i64 - HOUR;
+            }
+            Fault::LocalWriteErrors
+            | Fault::ApplyErrors
+            | Fault::RecordError
+            | Fault::FlushFails
+            | Fault::SecondaryFull
+            | Fault::ReadErrors
+            | Fault::SlowSecondary
+            | Fault::SlowPrimary => self.trouble_disks(fault, primary, secondary),
+            Fault::ModeChange => {
+                let mode = *self.rng.pick(&Mode::ALL);
+                self.set_mode(group, mode);
+            }
+            Fault::SlowThenPower => {
+                self.nodes[secondary].trouble.slow_until = self.now + SECOND;
+                let after = self.rng.between(SECOND / 100, SECOND / 2);
+                let node = *self.rng.pick(&[primary, secondary, secondary]);
+                self.schedule(after, Event::PowerLoss { node });
+            }
+            Fault::Switchover | Fault::Failover => {
+                if self.operator.plans.values().all(|p| *p == Plan::None) {
+                    self.change_primary(group, fault);
+                }
+            }
+            Fault::OperatorLogging => {
+                self.command(primary, group, Command::Logging);
+            }
+            Fault::FullSync => {
+                self.command(primary, group, Command::Sync { full: true });
+            }
+            Fault::Whim => self.whim(group, primary),
+            Fault::WhimOfTwo => {
+                self.whim(group, primary);
+                self.whim(group, secondary);
+            }
+        }
+    }
+
+    fn take_down(&mut self, fault: Fault, primary: usize, secondary: usize) {
+        let down = self.rng.between(SECOND / 10, 3 * SECOND);
+        match fault {
+            Fault::KillPrimary => self.crash(primary, false, down),
+            Fault::KillSecondary => self.crash(secondary, false, down),
+            Fault::PowerPrimary => self.crash(primary, true, down),
+            Fault::PowerSecondary => self.crash(secondary, true, down),
+            Fault::PowerBoth => {
+                self.crash(primary, true, down);
+                let other = self.rng.between(SECOND / 10, 3 * SECOND);
+                self.crash(secondary, true, other);
+            }
+            _ => {
+                let node = *self.rng.pick(&[primary, secondary]);
+                self.input(node, Input::Stop);
+            }
+        }
+    }
+
+    fn trouble_link(&mut self, fault: Fault, pair: [usize; 2]) {
+        match fault {
+            Fault::Cut => self.cut_for_a_while(pair, [false; 2]),
+            Fault::CutOneWay => {
+                let way = self.rng.percent(50);
+                self.cut_for_a_while(pair, [way, !way]);
+            }
+            Fault::Swizzle => self.swizzle(),
+            Fault::Flap => self.flap(pair),
+            Fault::HalfOpen => self.half_open(pair),
+            _ => {
+                if self.reachable(pair) {
+                    self.connect(pair);
+                }
+            }
+        }
+    }
+
+    fn trouble_disks(&mut self, fault: Fault, primary: usize, secondary: usize) {
+        let now = self.now;
+        let either = *self.rng.pick(&[primary, secondary]);
+        match fault {
+            Fault::LocalWriteErrors => self.nodes[primary].trouble.write_errors_until = now + SECOND / 2,
+            Fault::ApplyErrors => self.nodes[secondary].trouble.apply_errors_until = now + SECOND / 2,
+            Fault::RecordError => self.nodes[either].trouble.fail_next_record = true,
+            Fault::FlushFails => self.nodes[either].trouble.fail_next_flush = true,
+            Fault::SecondaryFull => self.nodes[secondary].trouble.full_until = now + 2 * SECOND,
+            Fault::ReadErrors => self.nodes[primary].trouble.read_errors_until = now + SECOND,
+            Fault::SlowPrimary => self.nodes[primary].trouble.slow_until = now + 2 * SECOND,
+            _ => self.nodes[secondary].trouble.slow_until = now + 2 * SECOND,
+        }
+    }
+
+    fn change_primary(&mut self, group: GroupId, fault: Fault) {
+        let primary = self.operator.authority(group);
+        if fault == Fault::Switchover {
+            self.operator.plans.insert(group, Plan::SwitchDemote { asked: None });
+            return;
+        }
+        let power = self.rng.percent(50);
+        let down = self.rng.between(4 * SECOND, 7 * SECOND);
+        self.crash(primary, power, down);
+        if power && self.rng.percent(50) {
+            self.crash(self.other(group, primary), true, SECOND / 10);
+        }
+        self.operator.plans.insert(group, Plan::FailOver { asked: None });
+    }
+
+    /// Restoring is an event of the path; a fault already under way is simply overtaken.
+    fn cut_for_a_while(&mut self, pair: [usize; 2], passes: [bool; 2]) {
+        self.set_path(pair, passes);
+        let back = self.rng.between(SECOND / 10, 12 * SECOND);
+        self.schedule(back, Event::Cable { pair, passes: [true; 2] });
+    }
+
+    /// Every way of every cable is cut, one by one, and they heal in another order.
+    fn swizzle(&mut self) {
+        let pairs: Vec<[usize; 2]> = self.net.paths.keys().copied().collect();
+        for pair in pairs {
+            let first = self.rng.percent(50);
+            let mut at = 0;
+            for passes in [[first, !first], [false; 2], [!first, first], [true; 2]] {
+                at += self.rng.between(SECOND / 50, 3 * SECOND);
+                self.schedule(at, Event::Cable { pair, passes });
+            }
+        }
+    }
+
+    /// An operator types whatever comes to mind.
+    fn whim(&mut self, group: GroupId, node: usize) {
+        let entropy = self.rng.draw();
+        let command = match self.rng.below(8) {
+            0 => Command::Logging,
+            1 => Command::Sync { full: true },
+            2 => Command::Sync { full: false },
+            3 => Command::Demote,
+            4 => Command::Promote { force: true, entropy },
+            5 => Command::Promote { force: false, entropy },
+            _ => {
+                let mode = *self.rng.pick(&Mode::ALL);
+                return self.set_mode(group, mode);
+            }
+        };
+        self.command(node, group, command);
+    }
+}

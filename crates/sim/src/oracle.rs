@@ -1,0 +1,67 @@
+//! The judges' names and verdicts. None of them is part of the engine: they look at disks, answers, frames and states.
+
+use std::fmt;
+
+/// Who objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Oracle {
+    /// The secondary's image is exactly the prefix of the write order that it claims (P2).
+    Prefix,
+    /// What an acknowledgement promised is still there (P1, P4).
+    Durability,
+    /// What a secondary confirmed as durable is never taken back (P1).
+    Confirmation,
+    /// Every difference is covered by a dirty region on a surviving side (P3).
+    Coverage,
+    /// At rest both sides are equal (P5).
+    Equality,
+    /// Two writable copies, or an overwritten tail, only after a forced promotion and an operator's word (P6).
+    OneWriter,
+    /// Numbers, stamps and incarnations only grow (rules 4, 5, 19).
+    Order,
+    /// Queue, window and waiting writers stay within their limits (P8).
+    Memory,
+    /// Damage done to a disk is named (P9).
+    Damage,
+    /// An engine refused what another engine sent.
+    Protocol,
+    /// Everything comes back and is answered in bounded time (P5, P8).
+    Liveness,
+}
+
+impl fmt::Display for Oracle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Oracle::Prefix => "prefix",
+            Oracle::Durability => "durability",
+            Oracle::Confirmation => "confirmation",
+            Oracle::Coverage => "coverage",
+            Oracle::Equality => "equality",
+            Oracle::OneWriter => "one-writer",
+            Oracle::Order => "order",
+            Oracle::Memory => "memory",
+            Oracle::Damage => "damage",
+            Oracle::Protocol => "protocol",
+            Oracle::Liveness => "liveness",
+        })
+    }
+}
+
+/// How a run ended badly.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub oracle: Oracle,
+    pub what: String,
+}
+
+impl Failure {
+    pub fn new(oracle: Oracle, what: impl Into<String>) -> Failure {
+        Failure { oracle, what: what.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.oracle, self.what)
+    }
+}

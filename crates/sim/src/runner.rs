@@ -1,0 +1,139 @@
+//! Many seeds on all cores, and what came of them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use engine::marks::{Mark, Marks};
+
+use crate::oracle::{Failure, Oracle};
+use crate::run_seed;
+use crate::world::Tally;
+
+/// How a seed ended.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    Well,
+    Failed(Failure),
+    /// An assertion of the engine or the simulator.
+    Panicked,
+}
+
+impl Verdict {
+    pub fn is_well(&self) -> bool {
+        matches!(self, Verdict::Well)
+    }
+
+    /// The exit code that tells it: 0 well, 1 a judge objected, 2 an assertion, 4 no progress.
+    pub fn code(&self) -> u8 {
+        match self {
+            Verdict::Well => 0,
+            Verdict::Failed(Failure { oracle: Oracle::Liveness, .. }) => 4,
+            Verdict::Failed(_) => 1,
+            Verdict::Panicked => 2,
+        }
+    }
+}
+
+/// Runs one seed and judges it.
+pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
+    match catch_unwind(AssertUnwindSafe(|| run_seed(seed, verbose))) {
+        Ok((Ok(()), tally)) => (Verdict::Well, tally),
+        Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
+        Err(_) => (Verdict::Panicked, Tally::default()),
+    }
+}
+
+/// The sum over many seeds.
+#[derive(Debug, Default)]
+pub struct Sum {
+    pub seeds: u64,
+    pub tally: Tally,
+    /// The seeds that did not end well.
+    pub failed: Vec<(u64, Verdict)>,
+}
+
+impl Sum {
+    fn take(&mut self, seed: u64, verdict: Verdict, tally: &Tally) {
+        self.seeds += 1;
+        self.tally.add(tally);
+        if !verdict.is_well() {
+            self.failed.push((seed, verdict));
+        }
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: Sum) {
+        self.seeds += other.seeds;
+        self.tally.add(&other.tally);
+        self.failed.extend(other.failed);
+    }
+}
+
+/// Runs seeds from `from` on, on all cores, up to `to` (not included) or until `deadline`, whatever comes first.
+pub fn run_many(from: u64, to: u64, deadline: Option<Instant>) -> Sum {
+    let next = AtomicU64::new(from);
+    let work = || {
+        let mut sum = Sum::default();
+        while deadline.is_none_or(|at| Instant::now() < at) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= to {
+                break;
+            }
+            let (verdict, tally) = judged(seed, false);
+            sum.take(seed, verdict, &tally);
+        }
+        sum
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut sum = Sum::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().filter_map(|worker| worker.join().ok()).for_each(|part| sum.add(part));
+    });
+    sum.failed.sort_by_key(|(seed, _)| *seed);
+    sum
+}
+
+impl Tally {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.writes += other.writes;
+        self.overlaps += other.overlaps;
+        self.faults += other.faults;
+        self.prefix_checks += other.prefix_checks;
+        self.coverage_checks += other.coverage_checks;
+        self.virtual_ns += other.virtual_ns;
+        self.crashes.resize(self.crashes.len().max(other.crashes.len()), 0);
+        self.crashes.iter_mut().zip(&other.crashes).for_each(|(mine, theirs)| *mine += theirs);
+        self.marks.add(&other.marks);
+        self.edges.extend(&other.edges);
+    }
+
+    pub fn describe(&self, seeds: u64) -> String {
+        let crashes: u64 = self.crashes.iter().sum();
+        format!(
+            "{seeds} seeds: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
+             checked, {:.1} virtual hours",
+            self.writes,
+            self.overlaps * 100 / self.writes.max(1),
+            self.faults,
+            self.prefix_checks,
+            self.coverage_checks,
+            self.virtual_ns as f64 / 3.6e12
+        )
+    }
+
+    /// Rare branches and edges that were never taken.
+    pub fn missing(&self) -> Vec<String> {
+        let marks = Mark::ALL.into_iter().filter(|mark| self.marks.count(*mark) == 0);
+        let edges = engine::state::edges().filter(|edge| !self.edges.contains(edge));
+        let marks = marks.map(|mark| format!("branch {mark:?}"));
+        marks.chain(edges.map(|(from, to)| format!("edge {from} -> {to}"))).collect()
+    }
+
+    /// How often a rare branch was taken.
+    pub fn mark(&self, mark: Mark) -> u64 {
+        Marks::count(&self.marks, mark)
+    }
+}

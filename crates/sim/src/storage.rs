@@ -1,0 +1,138 @@
+//! What the disks of a node do with what its engine asks for, and what goes wrong there.
+
+use std::sync::Arc;
+
+use engine::wire::Header;
+use engine::*;
+
+use crate::trip::Instant;
+use crate::world::{Event, World, slice_of};
+
+/// What a disk is doing.
+pub enum Job {
+    Write { store: Store, write: u64, offset: u64, length: u64, durable: bool },
+    Flush { store: Store, mark: u64 },
+    Read { store: Store, offset: u64, length: u32, crc: Option<u32> },
+    ReadMeta { store: Store, offset: u64, length: u32 },
+    ReadHash { store: Store, offset: u64, length: u32 },
+}
+
+impl World {
+    pub fn disk_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: &[u8], durable: bool) {
+        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        let write = disk.begin_write(offset, data);
+        self.disk_job(node, token, Job::Write { store, write, offset, length: data.len() as u64, durable });
+    }
+
+    pub fn disk_job(&mut self, node: usize, token: Token, job: Job) {
+        let (low, high) = self.options.disk_ns;
+        let slow = self.nodes[node].trouble.slow_until > self.now;
+        let after = self.rng.between(low, high) * if slow { 100 } else { 1 };
+        let stalled_ns = self.nodes[node].trouble.stalled_until.saturating_sub(self.now);
+        let (after, boot) = (after + stalled_ns, self.nodes[node].boot);
+        self.schedule(after, Event::DiskDone { node, boot, token, job });
+    }
+
+    pub fn disk_done(&mut self, node: usize, boot: u64, token: Token, job: Job) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        let is_sync = matches!(job, Job::Flush { .. } | Job::Write { durable: true, .. });
+        if is_sync && self.trips_before(node, Instant::Sync) {
+            return;
+        }
+        let result = self.finish_job(node, job);
+        self.input(node, Input::Io { token, result });
+        if is_sync {
+            self.trips_after(node, Instant::Sync);
+        }
+    }
+
+    fn finish_job(&mut self, node: usize, job: Job) -> Result<IoDone, IoError> {
+        let now = self.now;
+        let sim = &mut self.nodes[node];
+        let is_volume = |store: &Store| matches!(store, Store::Volume(..));
+        let view =
+            |store: &Store, offset: u64, length: u32| &sim.disks[store].view()[offset as usize..][..length as usize];
+        match job {
+            Job::Write { store, write, offset, length, durable } => {
+                let error = self.write_error(node, store);
+                let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+                match error {
+                    Some(_) => disk.fail_write(write, offset, length, &mut self.rng),
+                    None => disk.end_write(write, offset, length, durable),
+                }
+                error.map_or(Ok(IoDone::Done), Err)
+            }
+            Job::Flush { store, mark } => {
+                let disk = sim.disks.get_mut(&store).expect("every store has a disk");
+                if is_volume(&store) && std::mem::take(&mut sim.trouble.fail_next_flush) {
+                    disk.fail_flush(mark, &mut self.rng);
+                    return Err(IoError::Io);
+                }
+                disk.end_flush(mark);
+                Ok(IoDone::Done)
+            }
+            Job::Read { store, offset, length, crc } => {
+                if is_volume(&store) && sim.trouble.read_errors_until > now && self.rng.percent(10) {
+                    return Err(IoError::Io);
+                }
+                let data = view(&store, offset, length).to_vec();
+                if crc.is_some_and(|crc| crc != crc32c(&data)) {
+                    return Err(IoError::Damaged);
+                }
+                let zero = data.iter().all(|b| *b == 0);
+                Ok(IoDone::Payload { buf: Buf::new(Arc::new(data)), zero })
+            }
+            Job::ReadMeta { store, offset, length } => {
+                let all = sim.disks[&store].view();
+                let end = (offset as usize + length as usize).min(all.len());
+                Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
+            }
+            Job::ReadHash { store, offset, length } => Ok(IoDone::Hash(hash(view(&store, offset, length)))),
+        }
+    }
+
+    /// Whether a write fails now, and how.
+    fn write_error(&mut self, node: usize, store: Store) -> Option<IoError> {
+        let now = self.now;
+        let sim = &mut self.nodes[node];
+        let Store::Volume(group, _) = store else {
+            return std::mem::take(&mut sim.trouble.fail_next_record).then_some(IoError::Io);
+        };
+        let serves = sim.serving.contains(&group);
+        if serves {
+            let fails = sim.trouble.write_errors_until > now && self.rng.percent(5);
+            return fails.then(|| *self.rng.pick(&[IoError::Io, IoError::NoSpace]));
+        }
+        if sim.trouble.full_until > now && self.rng.percent(30) {
+            return Some(IoError::NoSpace);
+        }
+        (sim.trouble.apply_errors_until > now && self.rng.percent(5)).then_some(IoError::Io)
+    }
+}
+
+pub fn bytes_of(bytes: &Bytes) -> &[u8] {
+    match bytes {
+        Bytes::Payload(slice) => slice_of(slice),
+        Bytes::Meta(bytes) => bytes,
+    }
+}
+
+fn crc32c(data: &[u8]) -> u32 {
+    Header::new(engine::wire::Kind::Data, SessionId(0), GroupId(0)).sealed(data).payload_crc
+}
+
+/// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a, four lanes).
+fn hash(data: &[u8]) -> [u8; 32] {
+    let mut lanes = [0xcbf2_9ce4_8422_2325u64; 4];
+    for (i, byte) in data.iter().enumerate() {
+        let lane = &mut lanes[i % 4];
+        *lane = (*lane ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    let mut out = [0; 32];
+    for (chunk, lane) in out.chunks_mut(8).zip(lanes) {
+        chunk.copy_from_slice(&lane.to_le_bytes());
+    }
+    out
+}

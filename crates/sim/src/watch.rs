@@ -1,0 +1,228 @@
+//! Judges that look at the world as a whole: what crosses the wire, what both nodes' disks hold, who serves, how much
+//! is held in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::identity::{Decision, Identity, Role, decide};
+use engine::limits::{KIB, REGION_BYTES};
+use engine::state::State;
+use engine::wire::{Ack, Header, Kind, SyncBegin};
+use engine::{GroupId, Incarnation, Seq, Wall};
+
+use crate::oracle::{Failure, Oracle};
+use crate::world::World;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A request may wait for `wait_limit`, a peer window and a slow disk, never for longer than this beside them.
+const ANSWER_SLACK_NS: u64 = 60 * SECOND;
+
+/// What one write and one region read may hold beyond the queue's limit: a lone write is always let in.
+const QUEUE_SLACK_BYTES: u64 = 256 * KIB;
+
+/// A run of numbers on the wire: group, generation's tag, incarnation.
+type Run = (GroupId, u64, u64);
+
+/// What the judges remember of the wire.
+#[derive(Default)]
+pub struct Watch {
+    /// The newest number of a run that was sent, and its stamp.
+    stamps: BTreeMap<Run, (Seq, Wall)>,
+    /// What a secondary confirmed as durable.
+    confirmed: BTreeMap<(GroupId, usize), Confirmed>,
+    /// Nodes that were told of a cut last: their numbers are the cut's, and nothing of it is kept before its end.
+    in_cut: BTreeSet<(GroupId, usize)>,
+    /// Groups with a forced promotion that has not been settled: two nodes may serve.
+    pub forked: BTreeSet<GroupId>,
+    pub coverage_checks: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    generation: u64,
+    tag: u64,
+    incarnation: Incarnation,
+    durable: Seq,
+}
+
+impl Watch {
+    /// A node's copy is not what it was: wiped by the operator, promoted, or its stores were damaged.
+    pub fn forget(&mut self, group: GroupId, node: usize) {
+        self.confirmed.remove(&(group, node));
+    }
+
+    fn stamped(&mut self, header: &Header) -> Result<(), Failure> {
+        let run = (header.group, header.generation_tag, header.incarnation.0);
+        let (seq, wall) = self.stamps.get(&run).copied().unwrap_or_default();
+        if header.seq <= seq {
+            return Ok(());
+        }
+        if header.wall < wall {
+            let what =
+                format!("number {} is stamped {}, number {} before it {}", header.seq.0, header.wall.0, seq.0, wall.0);
+            return Err(Failure::new(Oracle::Order, what));
+        }
+        self.stamps.insert(run, (header.seq, header.wall));
+        Ok(())
+    }
+}
+
+impl World {
+    /// A node hands a frame to the wire.
+    pub fn observe_frame(&mut self, node: usize, header: &Header, payload: &[u8]) -> Result<(), Failure> {
+        match header.kind {
+            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+                let peer = (header.group, self.other(header.group, node));
+                if self.watch.in_cut.contains(&peer) { Ok(()) } else { self.watch.stamped(header) }
+            }
+            Kind::SyncBegin => {
+                let peer = (header.group, self.other(header.group, node));
+                match SyncBegin::decode(payload) {
+                    Some(begin) if begin.cut > 0 => self.watch.in_cut.insert(peer),
+                    _ => self.watch.in_cut.remove(&peer),
+                };
+                Ok(())
+            }
+            Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
+            Kind::Ack => {
+                let Some(ack) = Ack::decode(payload) else { return Ok(()) };
+                let Some(glance) = self.glance(node, header.group) else { return Ok(()) };
+                let at = glance.identity.position;
+                let confirmed = Confirmed {
+                    generation: at.generation.number,
+                    tag: at.generation.tag,
+                    incarnation: at.incarnation,
+                    durable: ack.durable,
+                };
+                self.watch.confirmed.insert((header.group, node), confirmed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A secondary came back: where it stands is not behind what it confirmed (P1).
+    pub fn check_confirmed(&mut self, node: usize, group: GroupId) {
+        let Some(told) = self.watch.confirmed.get(&(group, node)).copied() else { return };
+        let Some(glance) = self.glance(node, group) else { return };
+        let at = glance.identity.position;
+        let kept = if at.generation.tag == told.tag {
+            (at.incarnation, at.seq) >= (told.incarnation, told.durable)
+        } else {
+            at.generation.number > told.generation
+        };
+        if !kept {
+            let what = format!("node {node} confirmed {told:?} as durable and comes back at {at:?}");
+            self.fail(Failure::new(Oracle::Confirmation, what));
+        }
+    }
+
+    /// Looks at everything that must hold at any moment.
+    pub fn look_around(&mut self) {
+        for g in 0..self.options.groups() {
+            let group = GroupId(g);
+            self.check_covered(group);
+            self.check_memory(group);
+            self.check_forks_settled(group);
+        }
+        self.check_answers();
+    }
+
+    /// The group's present primary and secondary, if both are up and through with starting.
+    fn working_pair(&self, group: GroupId) -> Option<(usize, usize)> {
+        let primary = self.operator.authority(group);
+        let secondary = self.other(group, primary);
+        let (p, s) = (self.glance(primary, group)?, self.glance(secondary, group)?);
+        let roles = (p.identity.role, s.identity.role) == (Role::Primary, Role::Secondary);
+        (roles && p.running && s.running && self.nodes[primary].serving.contains(&group))
+            .then_some((primary, secondary))
+    }
+
+    /// Every sector that differs between two related copies lies in a dirty region of one of them (P3).
+    pub fn check_covered(&mut self, group: GroupId) {
+        let Some((primary, secondary)) = self.working_pair(group) else { return };
+        let identity = |node: usize| self.glance(node, group).map(|g| g.identity);
+        let (Some(p), Some(s)) = (identity(primary), identity(secondary)) else { return };
+        if !related(&p, &s) {
+            return;
+        }
+        self.watch.coverage_checks += 1;
+        if let Some(what) = self.uncovered(group, primary, secondary) {
+            self.fail(Failure::new(Oracle::Coverage, what));
+        }
+    }
+
+    fn uncovered(&self, group: GroupId, primary: usize, secondary: usize) -> Option<String> {
+        let engines = [primary, secondary].map(|n| self.nodes[n].engine.as_ref());
+        let [Some(ours), Some(theirs)] = engines else { return None };
+        let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
+        let images = [primary, secondary].map(|n| self.nodes[n].views(group));
+        for (volume, (a, b)) in images[0].iter().zip(&images[1]).enumerate() {
+            for (region, (x, y)) in a.chunks(REGION_BYTES as usize).zip(b.chunks(REGION_BYTES as usize)).enumerate() {
+                let dirty = ours[volume].get(region as u64) || theirs[volume].get(region as u64);
+                if !dirty && x != y {
+                    return Some(format!(
+                        "group {} volume {volume} region {region} differs between nodes {primary} and {secondary}, and \
+                         neither holds it for dirty",
+                        group.0
+                    ));
+                }
+            }
+        }
+        None
+    }
+
+    fn check_memory(&mut self, group: GroupId) {
+        for node in self.options.pairs[group.0 as usize] {
+            let Some(engine) = &self.nodes[node].engine else { continue };
+            let Some(status) = engine.status().into_iter().find(|s| s.id == group) else { continue };
+            let queue_limit = status.settings.queue_bytes + QUEUE_SLACK_BYTES;
+            let over = if status.queue.bytes > queue_limit {
+                format!("its queue holds {} bytes of {queue_limit}", status.queue.bytes)
+            } else if status.queue.items > status.settings.queue_items + 64 {
+                format!("its queue holds {} items of {}", status.queue.items, status.settings.queue_items)
+            } else if status.unapplied_bytes > self.options.window_bytes {
+                format!(
+                    "it holds {} bytes unapplied, the window is {}",
+                    status.unapplied_bytes, self.options.window_bytes
+                )
+            } else {
+                continue;
+            };
+            return self.fail(Failure::new(Oracle::Memory, format!("node {node} group {}: {over}", group.0)));
+        }
+    }
+
+    /// Every client is answered in bounded time while its node serves (P8).
+    fn check_answers(&mut self) {
+        let limit = self.options.wait_limit_ms * 1_000_000 + ANSWER_SLACK_NS;
+        let Some((id, node, since)) = self.judge.oldest() else { return };
+        if self.now - since > limit && self.nodes[node].trouble.stalled_until < since {
+            let what = format!("request {} on node {node} has waited {} s", id.0, (self.now - since) / SECOND);
+            self.fail(Failure::new(Oracle::Liveness, what));
+        }
+    }
+
+    /// A node opens its exports while the other's are open: only after a forced promotion (P6).
+    pub fn check_one_writer(&mut self, node: usize, group: GroupId) {
+        let other = self.other(group, node);
+        let both = self.nodes[other].up() && self.nodes[other].serving.contains(&group);
+        if both && !self.watch.forked.contains(&group) {
+            let what = format!("nodes {node} and {other} both serve group {}, nobody forced it", group.0);
+            self.fail(Failure::new(Oracle::OneWriter, what));
+        }
+    }
+
+    /// One primary again, in step with its secondary: the fork is history.
+    fn check_forks_settled(&mut self, group: GroupId) {
+        let Some((primary, _)) = self.working_pair(group) else { return };
+        if self.glance(primary, group).is_some_and(|g| g.state == State::Replicating) {
+            self.watch.forked.remove(&group);
+        }
+    }
+}
+
+/// Whether the primary would send to this secondary without a full sync: only then must its bits cover what differs.
+fn related(primary: &Identity, secondary: &Identity) -> bool {
+    matches!(decide(primary, secondary, None), Decision::Continue(_) | Decision::UpdateSync)
+}
