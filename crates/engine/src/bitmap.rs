@@ -85,6 +85,16 @@ impl Bitmap {
         self.set * REGION_BYTES - if tail_set { tail_missing } else { 0 }
     }
 
+    /// Bytes of the regions that both mark.
+    pub fn common_bytes(&self, other: &Bitmap) -> u64 {
+        let mut both = Bitmap::new(self.size_bytes);
+        for (index, (a, b)) in self.words.iter().zip(&other.words).enumerate() {
+            both.words[index] = a & b;
+            both.set += u64::from((a & b).count_ones());
+        }
+        both.dirty_bytes()
+    }
+
     pub fn is_clean(&self) -> bool {
         self.set == 0
     }

@@ -39,6 +39,8 @@ pub(crate) enum AfterBits {
     Promote { id: CommandId, force: bool, entropy: u64 },
     /// The sync of everything begins.
     FullSync,
+    /// The rollback is recorded.
+    Rollback,
     /// What the peer holds against this side is stored here too.
     Joined,
     /// What will be pulled is marked.

@@ -25,7 +25,7 @@ use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
-use crate::primary::{frame_cost, payload_bytes};
+use crate::primary::frame_cost;
 use crate::replica::Replica;
 use crate::state::{Broken, State};
 use crate::time::{Mono, Wall};
@@ -140,6 +140,8 @@ pub(crate) struct Cut {
     walked: VecDeque<Piece>,
     held_bytes: u64,
     granted_bytes: u64,
+    /// How often the peer's grant went back in this cut.
+    pub recalls: u64,
     sent_bytes: u64,
     sent: Seq,
     confirmed: Ack,
@@ -168,6 +170,7 @@ impl Cut {
             walked: VecDeque::new(),
             held_bytes: 0,
             granted_bytes: 0,
+            recalls: 0,
             sent_bytes: 0,
             sent: Seq::NONE,
             confirmed: Ack::default(),
@@ -182,6 +185,11 @@ impl Cut {
     /// Memory it holds or is about to.
     pub fn memory_bytes(&self) -> u64 {
         self.held_bytes + self.reading_bytes
+    }
+
+    /// Something was sent that the peer has not dealt with.
+    pub fn peer_owes(&self) -> bool {
+        self.begun && (self.open_since.is_none() || self.confirmed.applied < self.sent)
     }
 
     fn ships(&self) -> bool {
@@ -374,15 +382,16 @@ impl Group {
         self.catch_up.last_bytes = total_bytes;
         let reason = self.cut_reason(why);
         self.transition(cx, State::Syncing, &reason);
+        self.watch_sync(cx);
     }
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
     fn announce_cut(&mut self, cx: &mut Cx) {
         let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
-        let (name, from, link) = (cut.name, cut.from, cx.peer.link);
+        let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
         let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq)) else { return };
         let parent = self.sb.current.identity.parent;
-        let begin = SyncBegin { from, parent, nothing_dirty: false, cut: name, attempt: name };
+        let begin = SyncBegin { from, parent, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         if let Some(cut) = self.cut.as_mut() {
             cut.begun = true;
@@ -572,7 +581,7 @@ impl Group {
             }
             None => return None,
         };
-        let bytes = frame_cost(payload_bytes(&payload));
+        let bytes = frame_cost(&payload);
         if cut.sent_bytes + bytes > cut.granted_bytes {
             return None;
         }
@@ -600,8 +609,11 @@ impl Group {
     }
 
     /// The peer's confirmations of the cut's numbers.
-    pub fn cut_ack(&mut self, cx: &mut Cx, ack: Ack) {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else { return };
+    pub fn cut_ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
+            // The cut waits to begin, perhaps for what the peer cannot apply.
+            return self.peer_paused(cx, ack.paused);
+        };
         let (was, ordered) = (cut.confirmed, ack.applied <= ack.durable && ack.durable <= ack.received);
         if !ordered || ack.received > cut.sent {
             return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
@@ -610,7 +622,10 @@ impl Group {
             return self.protocol_error(cx, "an acknowledgement that goes back");
         }
         cut.confirmed = ack;
-        cut.granted_bytes = ack.granted_bytes;
+        (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);
+        if (was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied) {
+            self.stall.moved(cx.now.mono);
+        }
         let done = cut.end.is_some_and(|end| end <= ack.applied);
         self.peer_paused(cx, ack.paused);
         if done {
@@ -621,6 +636,7 @@ impl Group {
     /// The peer holds the image of the mark: that is the recovery point now.
     fn cut_applied(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::CutEnded);
+        self.stall.sync_ended();
         self.measure(cx);
         let Some(cut) = self.cut.as_mut() else { return };
         cut.done = true;

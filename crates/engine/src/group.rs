@@ -15,16 +15,21 @@ use crate::ids::*;
 use crate::limits;
 use crate::link::PeerView;
 use crate::marks::{Mark, Marks};
+use crate::memory::reserve;
 use crate::planted::{Fault, planted};
-use crate::primary::WriteOp;
+use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
 use crate::replica::Replica;
 use crate::resync::{Resync, ResyncRead};
+use crate::rollback::Rollback;
+use crate::saving::{Saver, Ticket};
 use crate::settle::Settling;
+use crate::stall::Stall;
 use crate::start::StartStage;
-use crate::state::{Broken, Mode, State, legal};
+use crate::state::{Broken, Mode, Pause, State, legal};
 use crate::superblock::Superblock;
 use crate::time::{Mono, Now, Timers, Wall};
+use crate::undo::Saved;
 use crate::volume::{FlushWaiter, Volume};
 use crate::wire::{GroupHello, Header, Kind, VolumeRange};
 use crate::{
@@ -36,6 +41,9 @@ use crate::{
 pub(crate) enum TimerKey {
     Group(GroupId, GroupTimer),
     Link(NodeId, LinkTimer),
+    /// A group has been starting, or syncing, for longer than its turn: the next may begin.
+    Starts,
+    Syncs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +56,8 @@ pub(crate) enum GroupTimer {
     Autosync,
     /// The next cut may begin.
     Cut,
+    /// A sync may have come to a stand.
+    Stall,
     CatchUp,
     ApplyFlush,
     ApplyRetry,
@@ -71,6 +81,12 @@ pub(crate) struct Cx<'a> {
     /// Report every admission (the simulator's judges want it, the data path does not).
     pub trace: bool,
     pub peer: PeerView,
+    /// What the node's pool lets this group hold in memory, all in all.
+    pub allowance: u64,
+    /// A place for a sync is free for this group.
+    pub may_sync: bool,
+    /// Bytes of control frames handed to the link meanwhile.
+    pub handed_bytes: u64,
 }
 
 /// An operation under way; its slot is in the token.
@@ -90,6 +106,11 @@ pub(crate) enum Op {
     Apply { seq: Seq },
     ReplicaFlush,
     StartRead,
+    SaveRead { piece: Ticket },
+    SaveBatch { last_piece: Ticket },
+    RestoreRead(Saved),
+    RestoreWrite(Saved),
+    RestoreFlush,
 }
 
 /// Operations by slot; a slot is reused only after its operation is gone.
@@ -143,6 +164,20 @@ impl Slots {
         self.ops.iter().any(|op| matches!(op, Some(Op::Apply { seq: s }) if *s == seq))
     }
 
+    /// Something of the undo store is in flight.
+    pub fn saves(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(Op::SaveRead { .. } | Op::SaveBatch { .. })))
+    }
+
+    /// Something of the receiving side is in flight.
+    pub fn replica_busy(&self) -> bool {
+        let busy = |op: &Op| {
+            matches!(op, Op::JournalBatch { .. } | Op::Apply { .. } | Op::ReplicaFlush | Op::Superblock | Op::StartRead)
+                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
+        };
+        self.saves() || self.ops.iter().flatten().any(busy)
+    }
+
     pub fn writes(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
     }
@@ -152,12 +187,38 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) enum AfterSuper {
     Ready,
-    SyncReady { number: u64 },
-    Applied { upto: Seq, wall: Wall },
-    Promoted { id: CommandId, text: String, warn: bool },
-    Demoted { id: CommandId, text: String, warn: bool },
-    Answer { id: CommandId, text: String },
-    FlushRecorded { volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter> },
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        text: String,
+    },
+    /// The rollback point is given up.
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
+    RollingBack,
+    RollbackGivenUp,
+    FlushRecorded {
+        volume: VolumeId,
+        through: Seq,
+        waiters: Vec<FlushWaiter>,
+    },
     NewGeneration,
     Settled,
     ServedInDoubt,
@@ -187,6 +248,8 @@ pub(crate) enum Phase {
         force: bool,
         entropy: u64,
     },
+    /// Back to the rollback point.
+    RollingBack(Rollback),
     /// A new role is being recorded; nothing is accepted meanwhile.
     Recording,
     /// The peer gets until the deadline to have everything; what it lacks then stays marked.
@@ -205,6 +268,8 @@ pub(crate) struct Stream {
     pub open: bool,
     pub granted_bytes: u64,
     pub sent_bytes: u64,
+    /// How often the peer's grant went back on this stream.
+    pub recalls: u64,
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
@@ -277,10 +342,14 @@ pub(crate) struct Group {
     pub reserved_bytes: u64,
     pub reserved_items: u64,
     pub hold_until: Option<Mono>,
-    pub no_autosync_before: Mono,
+    pub stall: Stall,
     pub applied_wall: Wall,
     // The secondary's half.
     pub replica: Replica,
+    /// Either half's: what is overwritten since the newest mark.
+    pub saver: Saver,
+    /// Why the rollback point cannot be gone back to.
+    pub undo_damaged: Option<String>,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -289,6 +358,16 @@ pub(crate) struct Group {
     /// The peer's hello came while this node was starting.
     pub early_hello: Option<GroupHello>,
     pub counters: Counters,
+    /// What the node's pool was told last that this group holds.
+    pub counted_bytes: u64,
+    /// What the pool lets it hold however short memory is.
+    pub reserve_bytes: u64,
+    /// The pool kept it from something just now; it waits in line for memory.
+    pub wants_memory: bool,
+    pub waits_for_memory: bool,
+    /// It would sync if this node had a place for it; in full, as the operator asked.
+    pub wants_turn: bool,
+    pub wanted_full: bool,
 }
 
 impl Group {
@@ -328,14 +407,22 @@ impl Group {
             reserved_bytes: 0,
             reserved_items: 0,
             hold_until: None,
-            no_autosync_before: Mono(0),
+            stall: Stall::default(),
             applied_wall: Wall(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),
+            saver: Saver::new(config.history_bytes),
+            undo_damaged: None,
             primary_says: None,
             hello: None,
             unfit: None,
             early_hello: None,
             counters: Counters::default(),
+            counted_bytes: 0,
+            reserve_bytes: reserve(config.window_bytes),
+            wants_memory: false,
+            waits_for_memory: false,
+            wants_turn: false,
+            wanted_full: false,
             config,
         }
     }
@@ -355,6 +442,13 @@ impl Group {
 
     pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
         &mut self.volumes[usize::from(id.0)]
+    }
+
+    /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
+    pub fn held_bytes(&self) -> u64 {
+        let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
+        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        self.queue.bytes() + self.reserved_bytes + lease + cut
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -388,6 +482,11 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
+            Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
+            Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
+            Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
+            Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
             Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_)) | None => unreachable!("handled above"),
         }
     }
@@ -448,6 +547,11 @@ impl Group {
         }
     }
 
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.sb.after.push((self.sb.current.update + 1, then));
+    }
+
     /// Goes on first and records afterwards.
     fn record_late(&mut self, cx: &mut Cx) {
         let then = core::mem::take(&mut self.sb.after);
@@ -460,6 +564,7 @@ impl Group {
     }
 
     fn write_superblock(&mut self, cx: &mut Cx) {
+        self.note_rollback_point();
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
@@ -500,6 +605,9 @@ impl Group {
             AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
+            AfterSuper::RollingBack => self.write_back(cx),
+            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
@@ -545,7 +653,7 @@ impl Group {
     pub fn make_hello(&self) -> GroupHello {
         GroupHello {
             identity: self.identity(),
-            granted_bytes: self.replica.granted_bytes(),
+            granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
             features: 0,
@@ -561,7 +669,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
-        self.no_autosync_before = cx.now.mono;
+        self.stall.link_up(cx.now.mono);
         if matches!(self.phase, Phase::Starting(_)) {
             return;
         }
@@ -609,7 +717,7 @@ impl Group {
                 self.peer_sync_ready(cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack)),
+            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
             Kind::ProbeResult => {
                 self.probe_result(cx, &header);
                 Some(())
@@ -646,7 +754,10 @@ impl Group {
             self.settings = *settings;
             return cx.answer(id, CommandResult::Done(String::new()));
         }
-        if !matches!(self.phase, Phase::Running) {
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
+        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
+        if !matches!(self.phase, Phase::Running) && !way_out {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
         }
         if let State::Failed(broken) = self.state {
@@ -658,6 +769,7 @@ impl Group {
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.demote(cx, id),
             Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
         }
     }
 
@@ -700,6 +812,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         self.sb.current.held_in_logging = true;
+        self.wanted_full = false;
         self.fall_to_logging(cx, "the operator asked for logging");
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }
@@ -709,7 +822,9 @@ impl Group {
         match self.phase {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
-            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::Recording => self.stop_wanted = true,
+            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
+                self.stop_wanted = true;
+            }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
@@ -728,6 +843,7 @@ impl Group {
         match self.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::RollingBack(_) => self.proceed_rollback(cx),
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
@@ -746,6 +862,11 @@ impl Group {
         }
         if matches!(self.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
             self.phase = Phase::Stopped;
             return;
         }
@@ -776,6 +897,7 @@ impl Group {
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::Rollback => self.record_rollback(cx),
             AfterBits::Joined => self.bits_joined(cx),
             AfterBits::Pull => self.begin_pull(cx),
         }
@@ -791,6 +913,7 @@ impl Group {
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
             GroupTimer::Cut => self.cut_due(cx),
+            GroupTimer::Stall => self.check_stall(cx),
             GroupTimer::CatchUp => self.take_up_promise(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
@@ -851,6 +974,7 @@ impl Cx<'_> {
     }
 
     pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        self.handed_bytes += frame_bytes(&payload);
         self.out.push_back(Output::Send { link, header, payload });
     }
 

@@ -20,6 +20,7 @@ mod bits;
 pub mod cell;
 mod codec;
 mod cuts;
+mod gate;
 mod group;
 pub mod identity;
 mod ids;
@@ -27,6 +28,7 @@ pub mod journal;
 pub mod limits;
 mod link;
 pub mod marks;
+mod memory;
 mod node;
 pub mod planted;
 mod primary;
@@ -34,15 +36,21 @@ mod queue;
 mod replica;
 mod resync;
 mod roles;
+mod rollback;
+mod saving;
 mod settle;
+mod stall;
 mod start;
 pub mod state;
 pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+mod turns;
+pub mod undo;
 mod volume;
 mod waits;
+mod window;
 pub mod wire;
 
 use alloc::string::String;
@@ -193,6 +201,10 @@ pub struct NodeConfig {
     pub node: NodeId,
     pub groups: Vec<GroupConfig>,
     pub link_timeout: Duration,
+    /// What all groups together may hold in memory (rule 22).
+    pub memory_bytes: u64,
+    /// Groups that sync at once as primaries (rule 17).
+    pub syncs_at_once: usize,
 }
 
 /// A request of a front end, already checked against the volume's size and block.
@@ -221,6 +233,8 @@ pub enum IoDone {
     Payload { buf: Buf, zero: bool },
     /// A read of metadata.
     Meta(Vec<u8>),
+    /// A read of payload with its CRC-32C; `zero` when all its bytes are zero.
+    Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
 }
@@ -238,6 +252,10 @@ pub enum Command {
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    DropRollbackPoint {
+        name: String,
     },
 }
 
@@ -344,6 +362,13 @@ pub enum Output {
         offset: u64,
         length: u32,
         crc: Option<u32>,
+    },
+    /// Read payload and sum it up: [`IoDone::Summed`].
+    ReadSummed {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u32,
     },
     /// Read metadata into the engine.
     ReadMeta {
@@ -468,6 +493,15 @@ pub enum Event {
     },
     Promoted {
         generation: Generation,
+    },
+    /// A sync to this secondary begins: the image that is on its volumes now can be gone back to.
+    RollbackPoint {
+        name: String,
+        at: Position,
+    },
+    /// The volumes hold the image of the rollback point again.
+    RolledBack {
+        to: Position,
     },
     Demoted,
     Note(String),

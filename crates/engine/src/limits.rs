@@ -54,6 +54,35 @@ pub const QUEUE_ITEMS_MAX: u64 = 1 << 32;
 /// What one queued write costs besides its payload (rule 22): entry, index, allocator.
 pub const ITEM_OVERHEAD_BYTES: u64 = 256;
 
+/// What all groups of a node may hold in memory: queues, and what secondaries have received or promised to take. 1 GiB:
+/// sixteen groups with their default queue or window full at once, on machines that have several.
+pub const MEMORY_BYTES_DEFAULT: u64 = GIB;
+pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
+/// Past any machine this runs on.
+pub const MEMORY_BYTES_MAX: u64 = 1 << 44;
+
+/// What each group may hold however short memory is, so that every one can go on: the largest part of a write with its
+/// bookkeeping, and some small ones beside it.
+pub const MEMORY_GROUP_BYTES: u64 = MIB + 64 * KIB;
+
+/// Groups that read their state or replay their journal at once when a node starts (rule 24). Each replays one batch at a
+/// time, so sixteen keep an SSD's queue filled and hold 64 MiB at most.
+pub const STARTS_AT_ONCE: usize = 16;
+/// A group that starts for longer than this, for want of an answer or with a long journal, no longer holds up others.
+pub const START_TURN: Duration = Duration::from_secs(10);
+
+/// Groups of a node that sync at once (rule 17): together they share link and disks, so more of them only end later each;
+/// four keep the link busy while one of them waits for its disk.
+pub const SYNCS_AT_ONCE: usize = 4;
+pub const SYNCS_AT_ONCE_MAX: usize = 4096;
+/// A sync that takes longer than this no longer holds up others: one endless sync is not all groups' fate.
+pub const SYNC_TURN: Duration = Duration::from_secs(600);
+
+/// A sync whose peer shows no progress for this long although its link lives is given up. Longer than a disk takes to
+/// give up on a bad sector and try again, and than the first bytes of a link of 128 kbit/s are on their way (half a MiB:
+/// 33 s); nobody waits for it meanwhile but other syncs.
+pub const SYNC_STALLED_AFTER: Duration = Duration::from_secs(60);
+
 /// Bytes the secondary lets a primary send ahead of what it has applied. 64 MiB fill 1 Gbit/s at 200 ms twice over.
 pub const WINDOW_BYTES_DEFAULT: u64 = 64 * MIB;
 pub const WINDOW_BYTES_MIN: u64 = 2 * MIB;
@@ -98,6 +127,14 @@ pub const TIDY_CELLS: usize = 64;
 pub const HISTORY_BYTES_DEFAULT: u64 = 16 * GIB;
 pub const HISTORY_BYTES_MIN: u64 = 64 * MIB;
 pub const HISTORY_BYTES_MAX: u64 = 1 << 50;
+
+/// One range on its way into the undo store, and how many there may be: a large trim is saved in pieces.
+pub const SAVE_PIECE_BYTES_MAX: u64 = 256 * KIB;
+pub const SAVE_PIECES_MAX: usize = 256;
+/// What is read to be saved and not saved yet: enough to keep a disk busy.
+pub const SAVE_HELD_BYTES_MAX: u64 = 8 * MIB;
+/// Ranges written back at once in a rollback: 8 MiB of the largest.
+pub const WRITE_BACKS_MAX: usize = 32;
 
 /// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
 /// within it.
@@ -166,8 +203,10 @@ pub const PROBES_IN_FLIGHT_MAX: usize = 512;
 pub const CATCH_UP_BYTES: u64 = MIB;
 pub const CATCH_UP_AFTER: Duration = Duration::from_secs(3);
 
-/// After a stalled peer made the group fall to logging, autosync waits this long (rule 17: no resync storms).
+/// After a stalled peer made the group fall to logging, autosync waits this long (rule 17: no resync storms), twice as
+/// long each time it happens again without a sync that ended, up to the second figure: an operator's patience.
 pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);
+pub const RESYNC_HOLD_OFF_MAX: Duration = Duration::from_secs(120);
 
 /// A region whose local write failed is read again and sent after this.
 pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
@@ -182,9 +221,13 @@ pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 const _: () = assert!(JOURNAL_BYTES_DEFAULT >= 2 * WINDOW_BYTES_DEFAULT);
 const _: () = assert!(JOURNAL_BYTES_MIN >= 2 * WINDOW_BYTES_MIN);
 const _: () = assert!(WINDOW_BYTES_MIN >= 2 * PART_BYTES_MAX);
+const _: () = assert!(MEMORY_GROUP_BYTES >= PART_BYTES_MAX + ITEM_OVERHEAD_BYTES);
+const _: () = assert!(MEMORY_GROUP_BYTES <= WINDOW_BYTES_MIN);
+const _: () = assert!(SYNC_STALLED_AFTER.as_secs() > UNSENT_BYTES_UNMEASURED / 16_000);
 const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
 const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
+const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && SAVE_HELD_BYTES_MAX >= BATCH_BYTES_MAX);
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());

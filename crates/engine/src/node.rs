@@ -6,15 +6,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::codec::Reader;
+use crate::gate::Gate;
 use crate::group::{Cx, Group, LinkTimer, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits;
 use crate::link::Link;
 use crate::marks::{Mark, Marks};
+use crate::memory::Memory;
 use crate::planted::{Fault, planted};
-use crate::primary::payload_bytes;
+use crate::primary::frame_bytes;
 use crate::time::{Mono, Now, Timers};
-use crate::wire::{HEADER_BYTES, Header, Kind};
+use crate::wire::{Header, Kind};
 use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.
@@ -22,9 +24,17 @@ pub struct Node {
     config: NodeConfig,
     pub(crate) groups: BTreeMap<GroupId, Group>,
     pub(crate) links: BTreeMap<NodeId, Link>,
-    timers: Timers<TimerKey>,
+    pub(crate) timers: Timers<TimerKey>,
     outputs: VecDeque<Output>,
-    marks: Marks,
+    pub(crate) marks: Marks,
+    // What the groups share: see `turns.rs`.
+    pub(crate) memory: Memory,
+    pub(crate) memory_freed: bool,
+    pub(crate) short_of_memory: VecDeque<GroupId>,
+    pub(crate) starts: Gate,
+    pub(crate) syncs: Gate,
+    pub(crate) start_entropy: u64,
+    pub(crate) boot: u128,
     trace: bool,
     /// Groups that handled something since the last drain: acknowledgements, batches and frames are made once per turn.
     touched: Vec<GroupId>,
@@ -42,7 +52,9 @@ impl Node {
             links.entry(group.peer).or_insert_with(|| Link::new(group.peer));
         }
         let node = config.node;
-        let groups = config.groups.iter().map(|g| (g.id, Group::new(node, g.clone()))).collect();
+        let groups: BTreeMap<_, _> = config.groups.iter().map(|g| (g.id, Group::new(node, g.clone()))).collect();
+        let memory = Memory::new(config.memory_bytes, groups.values().map(|g: &Group| g.reserve_bytes));
+        let syncs = Gate::new(config.syncs_at_once, limits::SYNC_TURN);
         Node {
             config,
             groups,
@@ -50,6 +62,13 @@ impl Node {
             timers: Timers::default(),
             outputs: VecDeque::new(),
             marks: Marks::default(),
+            memory,
+            memory_freed: false,
+            short_of_memory: VecDeque::new(),
+            starts: Gate::new(limits::STARTS_AT_ONCE, limits::START_TURN),
+            syncs,
+            start_entropy: 0,
+            boot: 0,
             trace: false,
             touched: Vec::new(),
             links_moved: false,
@@ -92,12 +111,7 @@ impl Node {
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
             Input::LinkDown { link, reason } => self.link_down(link, &reason),
-            Input::Start { entropy, boot } => {
-                for id in self.ids() {
-                    // Each group's generation gets a tag of its own.
-                    self.in_group(id, |g, cx| g.start(cx, mix(entropy, u64::from(id.0)), boot));
-                }
-            }
+            Input::Start { entropy, boot } => self.start_all(entropy, boot),
             Input::Stop => {
                 self.stopping = true;
                 for id in self.ids() {
@@ -106,6 +120,7 @@ impl Node {
             }
         }
         self.run_timers();
+        self.give_turns();
     }
 
     /// The next thing to do; `None` when this turn is drained.
@@ -122,7 +137,7 @@ impl Node {
 
     // ---- routing -------------------------------------------------------------------------------------------------
 
-    fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
+    pub(crate) fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let mut peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
@@ -134,10 +149,18 @@ impl Node {
             marks: &mut self.marks,
             trace: self.trace,
             peer,
+            allowance: self.memory.allowance(group.reserve_bytes, group.counted_bytes),
+            may_sync: self.syncs.lets_in(self.now.mono, id),
+            handed_bytes: 0,
         };
         act(group, &mut cx);
         group.proceed(&mut cx);
         group.check_invariants();
+        let (handed_bytes, peer) = (cx.handed_bytes, group.config.peer);
+        if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0) {
+            l.handed(self.now.mono, handed_bytes);
+        }
+        self.settle(id);
         if self.touched.last() != Some(&id) {
             self.touched.push(id);
         }
@@ -213,8 +236,10 @@ impl Node {
             }
             (Kind::Heartbeat | Kind::HeartbeatEcho, _) => {}
             (Kind::Goodbye, _) => {
-                let reason = String::from("the peer said goodbye");
-                self.outputs.push_back(Output::CloseLink { link, reason });
+                self.marks.hit(Mark::GoodbyeHeard);
+                let reason = String::from("the peer was stopped");
+                self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
+                self.link_down(link, &reason);
             }
             _ if self.groups.get(&header.group).is_some_and(|g| g.config.peer == peer) => {
                 self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
@@ -235,7 +260,10 @@ impl Node {
     }
 
     fn send(&mut self, peer: NodeId, header: Header, payload: SendPayload) {
-        if let Some((link, _)) = self.links.get(&peer).and_then(|l| l.session) {
+        let now = self.now.mono;
+        let Some(l) = self.links.get_mut(&peer) else { return };
+        if let Some((link, _)) = l.session {
+            l.handed(now, frame_bytes(&payload));
             self.outputs.push_back(Output::Send { link, header, payload });
         }
     }
@@ -248,6 +276,8 @@ impl Node {
                 TimerKey::Group(id, timer) => self.in_group(id, |g, cx| g.timer(cx, timer)),
                 TimerKey::Link(peer, LinkTimer::Heartbeat) => self.heartbeat(peer),
                 TimerKey::Link(peer, LinkTimer::Silence) => self.silence(peer),
+                // Who is next is looked at after every input.
+                TimerKey::Starts | TimerKey::Syncs => {}
             }
         }
     }
@@ -283,6 +313,7 @@ impl Node {
         if self.touched.is_empty() && !core::mem::take(&mut self.links_moved) {
             return;
         }
+        self.lend_memory();
         let mut touched = core::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
@@ -293,7 +324,18 @@ impl Node {
         self.touched.clear();
         if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.phase, Phase::Stopped)) {
             self.stopped = true;
+            self.say_goodbye();
             self.outputs.push_back(Output::Stopped);
+        }
+    }
+
+    /// The peers need not wait for silence, nor take it for a fault.
+    fn say_goodbye(&mut self) {
+        let peers: Vec<(NodeId, SessionId)> =
+            self.links.values().filter_map(|l| l.session.map(|(_, session)| (l.peer, session))).collect();
+        for (peer, session) in peers {
+            let header = Header::new(Kind::Goodbye, session, GroupId(0));
+            self.send(peer, header, SendPayload::Control(b"this node was stopped".to_vec()));
         }
     }
 
@@ -327,7 +369,7 @@ impl Node {
         });
         let (Some((header, payload)), Some(l)) = (frame, self.links.get_mut(&peer)) else { return };
         let Some((link, _)) = l.session else { return };
-        l.handed(self.now.mono, payload_bytes(&payload) + HEADER_BYTES as u64);
+        l.handed(self.now.mono, frame_bytes(&payload));
         l.offer(id);
         self.outputs.push_back(Output::Send { link, header, payload });
     }

@@ -20,7 +20,7 @@ use crate::queue::{Body, Item, cost};
 use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
 use crate::volume::{Conflict, FlushWaiter, Who};
-use crate::wire::{Header, Kind, flags};
+use crate::wire::{HEADER_BYTES, Header, Kind, flags};
 use crate::{Buf, Bytes, Event, IoError, Output, SendPayload, Slice, Store};
 
 /// What the writer waits for at the peer.
@@ -151,7 +151,10 @@ impl Group {
             return true;
         }
         let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
+        let memory = self.held_bytes() + bytes <= cx.allowance;
+        self.wants_memory |= !memory;
+        memory
+            && self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
             && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
     }
 
@@ -576,8 +579,12 @@ impl Group {
         let mode = Mode::ALL.iter().position(|m| *m == self.settings.mode).unwrap_or(0) as u8;
         let flushed = self.flush_point();
         let incarnation = self.sb.current.identity.incarnation;
+        // Which grants this stream goes by: what was taken back before is not under way any more.
+        let in_cut = self.cut.as_ref().map_or(0, |cut| cut.recalls);
+        let offset = self.stream.map_or(in_cut, |s| s.recalls);
         let header = Header {
             seq: self.last_seq,
+            offset,
             wall,
             flushed,
             incarnation,
@@ -619,21 +626,28 @@ impl Group {
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,
             (State::Failed(_), _) => Protection::None,
+            // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
+            (State::Syncing | State::Paused(_), _) if self.syncs() => Protection::LocalOnly,
             _ if self.stream.is_some() => Protection::Queued,
             _ => Protection::LocalOnly,
         }
     }
 }
 
-/// What one frame counts against the peer's window.
-pub(crate) fn frame_cost(payload_bytes: u64) -> u64 {
-    payload_bytes + crate::wire::HEADER_BYTES as u64
+/// What one frame counts against the peer's window: the memory it costs there. A hash fits into the bookkeeping.
+pub(crate) fn frame_cost(payload: &SendPayload) -> u64 {
+    match payload {
+        SendPayload::Data(slice) => cost(u64::from(slice.length)),
+        SendPayload::None | SendPayload::Control(_) => cost(0),
+    }
 }
 
-pub(crate) fn payload_bytes(payload: &SendPayload) -> u64 {
-    match payload {
+/// What one frame is on the wire.
+pub(crate) fn frame_bytes(payload: &SendPayload) -> u64 {
+    let payload_bytes = match payload {
         SendPayload::None => 0,
         SendPayload::Control(bytes) => bytes.len() as u64,
         SendPayload::Data(slice) => u64::from(slice.length),
-    }
+    };
+    payload_bytes + HEADER_BYTES as u64
 }

@@ -19,12 +19,16 @@ use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
 use crate::limits;
 use crate::marks::Mark;
+use crate::memory::reserve;
 use crate::planted::{Fault, planted};
-use crate::primary::frame_cost;
+use crate::queue::cost;
+use crate::saving::Ticket;
 use crate::settle::Kept;
-use crate::state::{Broken, Mode, State};
+use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
+use crate::undo::BLOCK_BYTES;
+use crate::window::Window;
 use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
 use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
 
@@ -59,6 +63,11 @@ pub(crate) struct Record {
 impl Record {
     fn payload_bytes(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
+    }
+
+    /// Whether it changes what stands on its volume.
+    fn overwrites(&self) -> bool {
+        matches!(self.content, Content::Data(_) | Content::Zero { .. })
     }
 
     /// Whether both reach into one block of the device (rule 3).
@@ -119,11 +128,11 @@ pub(crate) struct Replica {
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
+    /// What they overwrite is being saved.
+    saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     pub ring: Ring,
-    window_bytes: u64,
-    held_bytes: u64,
-    received_bytes: u64,
+    pub window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
     cycle: Option<Cycle>,
@@ -132,7 +141,7 @@ pub(crate) struct Replica {
     /// A stream waits to begin until what came before is applied.
     beginning: Option<Beginning>,
     begins: u64,
-    pub paused: bool,
+    pub paused: Option<Pause>,
     /// What was written by numbers that the primary may not have flushed, oldest first.
     pub kept: VecDeque<Kept>,
     /// The primary's flush point, as far as it told.
@@ -162,18 +171,17 @@ impl Replica {
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
+            saving: VecDeque::new(),
             applying: VecDeque::new(),
             ring: Ring::new(journal_bytes, JournalHead::default()),
-            window_bytes,
-            held_bytes: 0,
-            received_bytes: 0,
+            window: Window::new(window_bytes, reserve(window_bytes)),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
             sync_end: None,
             beginning: None,
             begins: 0,
-            paused: false,
+            paused: None,
             kept: VecDeque::new(),
             primary_flushed: Seq::NONE,
             noted: Seq::NONE,
@@ -241,11 +249,6 @@ impl Replica {
         }
     }
 
-    /// The primary may have sent this much in this session.
-    pub fn granted_bytes(&self) -> u64 {
-        self.received_bytes + self.window_bytes.saturating_sub(self.held_bytes)
-    }
-
     /// A former replica's journal goes on where it was, should this node become secondary again.
     pub fn after_promotion(config: &crate::GroupConfig, old: &Replica) -> Replica {
         let mut new = Replica::new(config.window_bytes, config.journal_bytes);
@@ -253,12 +256,8 @@ impl Replica {
         new
     }
 
-    pub fn begins_sync(&self) -> bool {
-        self.beginning.is_some_and(|b| !b.begin.nothing_dirty)
-    }
-
     pub fn new_session(&mut self) {
-        self.received_bytes = 0;
+        self.window.restart();
         self.streaming = false;
         self.beginning = None;
     }
@@ -268,6 +267,7 @@ impl Replica {
         self.beginning = None;
         self.tail_asked = None;
         self.ack_due = false;
+        self.window.restart();
     }
 
     /// The journal is short of space that the primary's flush would free, or has freed.
@@ -284,6 +284,7 @@ impl Replica {
         self.landing.is_empty()
             && self.batches.is_empty()
             && self.to_apply.is_empty()
+            && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
     }
@@ -292,13 +293,12 @@ impl Replica {
     pub fn replay(&mut self, records: Vec<Record>) {
         let last = records.last().map_or(self.durable, |r| r.seq);
         (self.received, self.durable) = (last, last);
-        self.held_bytes += records.iter().map(|r| r.cost).sum::<u64>();
         self.to_apply.extend(records);
     }
 
     /// Replay has put everything on the volumes.
     pub fn replayed(&mut self) -> bool {
-        self.to_apply.is_empty() && self.applying.is_empty()
+        self.to_apply.is_empty() && self.saving.is_empty() && self.applying.is_empty()
     }
 
     /// Replay met the end of a sync.
@@ -310,9 +310,32 @@ impl Replica {
         self.written_wall
     }
 
-    /// Records waiting to be applied, in bytes.
+    /// The primary's time of the last record received.
+    pub fn newest_wall(&self) -> Wall {
+        let batched = self.batches.back().and_then(|batch| batch.records.last());
+        let saving = self.saving.back().map(|(record, _)| record);
+        let newest = self.landing.back().or(batched).or(self.to_apply.back()).or(saving);
+        let applying = self.applying.back().map(|a| &a.record);
+        newest.or(applying).map_or(self.written_wall.max(self.applied_wall), |record| record.wall)
+    }
+
+    /// Forgets what was received and not applied; the ranges it was for.
+    pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        let batched = self.batches.drain(..).flat_map(|batch| batch.records);
+        let saving = self.saving.drain(..).map(|(record, _)| record);
+        let applying = self.applying.drain(..).map(|a| a.record);
+        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
+        self.window.forget_held();
+        self.unflushed_bytes = 0;
+        (self.paused, self.sync_end, self.cycle) = (None, None, None);
+        self.unflushed_volumes.clear();
+        changes
+    }
+
+    /// Records waiting to be applied, in bytes of memory.
     pub fn unapplied_bytes(&self) -> u64 {
-        self.held_bytes
+        self.window.held_bytes()
     }
 }
 
@@ -320,13 +343,21 @@ impl Group {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        if matches!(self.state, State::Failed(_)) || !matches!(self.phase, Phase::Running) {
-            // Failed, stopping, or being promoted: the session is about to end.
+        let receives = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if matches!(self.state, State::Failed(_)) || !receives {
+            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way; the peer was told.
+            return;
+        }
+        if self.role() == Role::Primary {
+            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();
-        let fits = self.role() == Role::Secondary
-            && self.replica.beginning.is_none()
+        let fits = self.replica.beginning.is_none()
             && header.incarnation == self.replica.incarnation
             && header.generation_tag == self.replica.generation.tag
             && header.seq == expected;
@@ -339,10 +370,7 @@ impl Group {
         let Some(content) = content_of(header, payload) else {
             return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        let payload_bytes = match &content {
-            Content::Probe(_) => 32,
-            _ => u64::from(header.payload_bytes),
-        };
+        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         let record = Record {
             seq: header.seq,
             volume: header.volume,
@@ -351,15 +379,13 @@ impl Group {
             wall: header.wall,
             crc: header.payload_crc,
             content,
-            cost: frame_cost(payload_bytes),
+            cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
         replica.received = header.seq;
-        replica.received_bytes += record.cost;
-        replica.held_bytes += record.cost;
         replica.streaming = true;
-        if replica.held_bytes > replica.window_bytes && !planted(Fault::WindowIgnored) {
+        if !replica.window.receive(record.cost) && !planted(Fault::WindowIgnored) {
             return self.protocol_error(cx, "more than the window allows");
         }
         replica.landing.push_back(record);
@@ -530,15 +556,23 @@ impl Group {
 
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, cx: &mut Cx) {
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.paused {
-            let Some(record) = self.replica.to_apply.front() else { break };
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            // Nothing new begins.
+            return self.collect_applied(cx);
+        }
+        self.save_ahead(cx);
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
+            let Some((record, ticket)) = self.replica.saving.front() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let record = self.replica.to_apply.pop_front().expect("front was there");
+            let (record, _) = self.replica.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
             self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
@@ -546,6 +580,26 @@ impl Group {
             }
         }
         self.collect_applied(cx);
+    }
+
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    fn save_ahead(&mut self, cx: &mut Cx) {
+        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
+            return;
+        }
+        if self.saver.store.is_short() {
+            return self.pause_apply(cx, Pause::HistoryFull);
+        }
+        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
+            let Some(record) = self.replica.to_apply.pop_front() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket =
+                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            self.replica.saving.push_back((record, ticket));
+        }
+        self.pump_saves(cx);
     }
 
     fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
@@ -579,7 +633,7 @@ impl Group {
         };
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx),
+            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
@@ -607,13 +661,18 @@ impl Group {
     }
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    fn pause_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::replace(&mut self.replica.paused, true) {
-            cx.marks.hit(Mark::ApplyPaused);
-            cx.event(
-                self.id(),
-                Event::Note("a volume has no space; apply waits, the journal keeps what arrives".into()),
-            );
+    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
+        if self.replica.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(self.id(), Event::Note(note.into()));
         }
         self.replica.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
@@ -621,10 +680,14 @@ impl Group {
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if !core::mem::take(&mut self.replica.paused) {
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            return self.retry_write_back(cx);
+        }
+        if self.replica.paused.take().is_none() {
             return;
         }
         self.replica.ack_due = true;
+        self.retry_saves(cx);
         let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
         let again: Vec<Record> = self
             .replica
@@ -644,7 +707,7 @@ impl Group {
             let replica = &mut self.replica;
             replica.written = record.seq;
             replica.written_wall = record.wall;
-            replica.held_bytes -= record.cost;
+            replica.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
                 replica.sync_end = Some(record.seq);
@@ -672,6 +735,7 @@ impl Group {
         let replica = &mut self.replica;
         let starting = matches!(self.phase, Phase::Starting(_));
         if starting
+            || matches!(self.phase, Phase::RollingBack(_))
             || replica.cycle.is_some()
             || (replica.written == replica.applied && !replica.can_trim())
             || matches!(self.state, State::Failed(_))
@@ -720,6 +784,7 @@ impl Group {
             // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
             self.replica.sync_end = None;
+            self.drop_rollback_point(None);
             self.forget_bits(cx);
         }
         if !self.sb.current.identity.inconsistent {
@@ -755,6 +820,10 @@ impl Group {
         {
             cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
         }
+        if self.replica.beginning.is_some() {
+            // No acknowledgements before the new stream: this says that what was before it gets on.
+            self.say_hello(cx, Kind::GroupState);
+        }
         self.land(cx);
         if self.replica.written > self.replica.applied {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
@@ -771,7 +840,8 @@ impl Group {
     /// One acknowledgement per turn, if anything moved.
     pub fn send_due_ack(&mut self, cx: &mut Cx) {
         let replica = &mut self.replica;
-        if !core::mem::take(&mut replica.ack_due) || !replica.streaming {
+        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
+        if !core::mem::take(&mut replica.ack_due) || !says {
             return;
         }
         let Some(link) = cx.peer.link else { return };
@@ -779,13 +849,22 @@ impl Group {
             received: replica.received,
             durable: replica.durable,
             applied: replica.applied,
-            granted_bytes: replica.granted_bytes(),
+            granted_bytes: replica.window.grant(cx.allowance),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,
             wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
         };
-        cx.send_control(link, Kind::Ack, self.id(), ack.encode());
+        let recalls = replica.window.recalls();
+        self.wants_memory |= replica.window.is_short(cx.allowance);
+        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
+        cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+
+    /// Memory of this node came free: room for writers who wait, for a larger window.
+    pub fn memory_freed(&mut self, cx: &mut Cx) {
+        self.release_blocked(cx);
+        self.replica.ack_due |= self.replica.streaming && self.replica.window.could_grow(cx.allowance);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------
@@ -802,6 +881,7 @@ impl Group {
         self.replica.streaming = false;
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
+        self.replica.ack_due = true;
         self.proceed_sync_begin(cx);
     }
 
@@ -813,6 +893,7 @@ impl Group {
             return;
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
+        self.take_rollback_point(cx, &begin);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
@@ -833,7 +914,7 @@ impl Group {
         self.replica.streaming = true;
         self.replica.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
-        self.replica.received_bytes = 0;
+        self.replica.window.restart();
         if let Some(link) = cx.peer.link {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
             cx.send(link, header, SendPayload::None);
@@ -846,13 +927,20 @@ impl Group {
         if self.replica.applied < self.replica.written {
             self.flush_replica(cx);
         }
-        self.replica.is_idle() && self.replica.applied == self.replica.received
+        self.replica.is_idle()
+            && self.saver.is_idle()
+            && self.replica.applied == self.replica.received
+            && !self.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
     pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let [state, mode] = payload else { return None };
+        if self.role() != Role::Secondary || !matches!(self.phase, Phase::Running) {
+            // Promoted meanwhile, or about to be: no confirmations are owed.
+            return Some(());
+        }
         let state = State::from_kind(*state)?;
         let mode = *Mode::ALL.get(usize::from(*mode))?;
         self.primary_says = Some((state, mode));
@@ -860,8 +948,14 @@ impl Group {
         if header.incarnation == replica.incarnation {
             replica.primary_flushed_to(header.flushed.min(replica.durable));
         }
+        match state {
+            // Nothing comes before a new stream begins.
+            State::Logging | State::Failed(_) => replica.window.restart(),
+            _ => replica.window.seen(header.offset),
+        }
         let in_order = replica.streaming && replica.cut.is_none();
         if in_order && header.seq == replica.applied && replica.applied == replica.received {
+            replica.window.recall();
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;
         }

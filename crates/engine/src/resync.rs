@@ -3,6 +3,7 @@
 //! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
@@ -47,7 +48,7 @@ pub(crate) struct ResyncRead {
 pub(crate) struct Resync {
     pass: u64,
     /// The peer was told of it.
-    begun: bool,
+    pub begun: bool,
     /// The peer is ready for it.
     ready: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
@@ -113,6 +114,7 @@ impl Group {
             self.early_hello = Some(hello);
             return;
         }
+        self.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         // A change of roles may turn sizes that were fine into ones that are not.
@@ -177,7 +179,7 @@ impl Group {
         None
     }
 
-    fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
     }
@@ -209,6 +211,10 @@ impl Group {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(cx, &alloc::format!("{why}"));
+                if self.wanted_full {
+                    // The operator has asked for it already, and it waited for its turn.
+                    self.sync_in_turn(cx, true);
+                }
             }
             Decision::Refuse(why) => {
                 cx.marks.hit(Mark::ForkRefused);
@@ -241,13 +247,13 @@ impl Group {
         if self.sb.current.held_in_logging || !self.settings.autosync {
             return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
         }
-        if cx.now.mono < self.no_autosync_before {
-            let wait = self.no_autosync_before.since(cx.now.mono);
+        if cx.now.mono < self.stall.left_alone_until {
+            let wait = self.stall.left_alone_until.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
         let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
         if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
-            self.begin_sync(cx, false);
+            self.sync_in_turn(cx, false);
         }
     }
 
@@ -262,7 +268,7 @@ impl Group {
         }
     }
 
-    fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
+    pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
         if cx.peer.link.is_none() {
             return;
         }
@@ -295,6 +301,7 @@ impl Group {
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
         self.transition(cx, State::Syncing, why);
+        self.watch_sync(cx);
     }
 
     /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
@@ -304,8 +311,9 @@ impl Group {
         let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
         let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began)) else { return };
         let from = self.place(self.stream_began);
+        let dirty_bytes = self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
         let parent = self.sb.current.identity.parent;
-        let begin = SyncBegin { from, parent, nothing_dirty, cut: 0, attempt };
+        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         if let Some(resync) = self.resync.as_mut() {
             resync.begun = true;
@@ -317,7 +325,11 @@ impl Group {
         self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
     }
 
-    pub fn peer_sync_ready(&mut self, cx: &Cx, header: &Header) {
+    pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
+        self.stall.answered(cx.now.mono);
+        if self.state == State::Logging {
+            self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
         if let Some(from) = self.peer_ready_for_cut(cx.now.mono, header.offset) {
             return self.peer_took_up(from, true);
         }
@@ -366,21 +378,18 @@ impl Group {
             self.settling = Settling::Asking;
         }
         self.settle_by_order(cx);
-        let already = self.state.sends() && !full;
-        if !already {
-            self.fall_to_logging(cx, "the operator asked for a sync");
-            if full {
-                self.mark_everything(cx);
-            } else if self.settle(cx) {
-                self.begin_sync(cx, false);
-            }
-        }
-        let text = if already { "the group is already in step; nothing to do" } else { "sync began" };
+        let text = if self.state.sends() && !full {
+            "the group is already in step; nothing to do"
+        } else if self.sync_in_turn(cx, full) {
+            "sync began"
+        } else {
+            "the sync begins by itself when it is its turn: other groups of this node are syncing"
+        };
         self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
     }
 
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
-    fn mark_everything(&mut self, cx: &mut Cx) {
+    pub fn mark_everything(&mut self, cx: &mut Cx) {
         for volume in &mut self.volumes {
             volume.dirty.set_all();
             volume.doubt = None;
@@ -429,6 +438,7 @@ impl Group {
                 || backlog >= limits::RESYNC_BACKLOG_BYTES
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
                 || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
+                || (backlog > 0 && self.held_bytes() + resync.reading_bytes >= cx.allowance / 2)
                 || self.queue.len() >= self.settings.queue_items / 2;
             if busy {
                 return;
@@ -566,7 +576,9 @@ impl Group {
                 resync.probes.insert(read.first, range);
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_)) => unreachable!("a read answers with what was read"),
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
             Err(_) => {
                 resync.failures += 1;
                 resync.resend.push_back(range);
@@ -613,6 +625,7 @@ impl Group {
     pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
         let Some(resync) = self.resync.as_mut() else { return };
         let Some(range) = resync.probes.remove(&header.seq) else { return };
+        self.stall.moved(cx.now.mono);
         if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
             cx.marks.hit(Mark::ProbeEqual);
             resync.done_bytes += range.length;
@@ -674,6 +687,7 @@ impl Group {
         }
         self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;
             hello.identity.inconsistent = false;

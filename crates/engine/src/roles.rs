@@ -102,23 +102,26 @@ impl Group {
             return cx
                 .refuse(id, "this node has never completed a sync: it holds no image of the group, --force or not");
         }
-        if (identity.inconsistent || self.replica.begins_sync()) && !planted(Fault::PromoteMidSync) {
+        if self.promotable().is_none() && !planted(Fault::PromoteMidSync) {
             cx.marks.hit(Mark::PromoteRefusedMidSync);
-            return cx.refuse(
-                id,
-                "a sync to this node has begun and not ended: no consistent image exists yet, --force or not; let the sync end first",
-            );
+            return cx.refuse(id, &self.no_image());
         }
         if !force && let Some(why) = self.promote_needs_force(cx) {
             return cx.refuse(id, &why);
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        if identity.inconsistent && !planted(Fault::PromoteMidSync) {
+            return self.begin_rollback(cx, id, force, entropy);
+        }
+        // A sync that was about to begin has overwritten nothing yet.
+        self.replica.lost_session();
         self.phase = Phase::Promoting { id, force, entropy };
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
     fn promote_needs_force(&self, cx: &Cx) -> Option<alloc::string::String> {
-        let at = self.replica.position().seq.0;
+        let position = self.promotable().map_or(Position::default(), |(position, _)| position);
+        let at = position.seq.0;
         let hello = match &self.hello {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
@@ -131,7 +134,7 @@ impl Group {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        let equal = hello.identity.position == self.replica.position() || planted(Fault::HandoverWithoutDrain);
+        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
         let same_place = hello.identity.handed_over && equal;
         if same_place {
             return None;
@@ -151,6 +154,11 @@ impl Group {
         if !self.replica_at_rest(cx) {
             return;
         }
+        self.store_promotion_bits(cx, id, force, entropy);
+    }
+
+    /// The volumes hold the image that is promoted.
+    pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         self.phase = Phase::Recording;
         if force && self.peer_may_be_ahead() {
             // What the peer wrote alone is not known here: every region may differ (P3).
@@ -186,13 +194,13 @@ impl Group {
         self.recovered = None;
         let peer_dirty = self.peer_may_be_ahead();
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
         let text = if force && peer_dirty {
             format!(
-                "promoted at sequence {}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow",
-                position.seq.0
+                "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"
             )
         } else {
-            format!("promoted at sequence {}, nothing is missing", position.seq.0)
+            format!("promoted at {image}; nothing is missing")
         };
         self.save(cx, Some(AfterSuper::Promoted { id, text, warn: force && peer_dirty }));
     }
@@ -202,6 +210,7 @@ impl Group {
         let generation = self.sb.current.identity.generation;
         cx.event(self.id(), crate::Event::Promoted { generation });
         self.replica = crate::replica::Replica::after_promotion(&self.config, &self.replica);
+        self.empty_undo();
         self.reason = "promoted".into();
         cx.out.push_back(Output::Serve { group: self.id(), open: true });
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });

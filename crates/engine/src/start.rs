@@ -21,8 +21,10 @@ use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::replica::{Content, Record};
+use crate::rollback::Scan;
 use crate::state::{Broken, State};
-use crate::superblock::{self, JournalHead, Superblock};
+use crate::superblock::{self, JournalHead, RollbackPoint, Superblock};
+use crate::undo;
 use crate::wire::Kind;
 use crate::{Event, IoDone, IoError, Output, Store};
 
@@ -48,6 +50,8 @@ pub(crate) enum StartStage {
     Activity,
     StoringBits,
     EmptyingLog,
+    /// A sync was under way: what it overwrote is read back first.
+    Undo(Scan),
     Replay(Replay),
     Flush {
         left: usize,
@@ -83,7 +87,7 @@ impl Group {
         self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
     }
 
-    fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
+    pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
         let token = self.start_op(Op::StartRead);
         cx.out.push_back(Output::ReadMeta { token, store, offset, length });
     }
@@ -121,6 +125,7 @@ impl Group {
                     "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory",
                 ),
             },
+            StartStage::Undo(_) => self.undo_read(cx, result),
             StartStage::Replay(_) => self.replay_read(cx, result),
             StartStage::Flush { left } => {
                 *left -= 1;
@@ -137,7 +142,7 @@ impl Group {
         }
     }
 
-    fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
+    pub fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
         cx.event(self.id(), Event::Note(why.into()));
         self.phase = Phase::Running;
         self.fail(cx, broken);
@@ -195,11 +200,16 @@ impl Group {
         if role == Role::Primary {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.phase = Phase::Starting(StartStage::Wipe { left: 2 });
+        self.phase = Phase::Starting(StartStage::Wipe { left: 3 });
         let bitmap_bytes = bitmap::file_bytes(self.config.volumes.iter().map(|v| v.size_bytes));
         let activity_bytes = activity::file_bytes(self.config.activity);
-        for (store, length) in [(Store::Bitmap(self.id()), bitmap_bytes), (Store::Activity(self.id()), activity_bytes)]
-        {
+        // Of the undo store its first index: without it no batch behind it follows.
+        let files = [
+            (Store::Bitmap(self.id()), bitmap_bytes),
+            (Store::Activity(self.id()), activity_bytes),
+            (Store::Undo(self.id()), undo::INDEX_BYTES as u64),
+        ];
+        for (store, length) in files {
             let token = self.start_op(Op::StartRead);
             cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
         }
@@ -217,6 +227,7 @@ impl Group {
         if changed && found.identity.role == Role::Secondary {
             self.sb.current.identity.generation = Generation::BLANK;
             self.sb.current.identity.inconsistent = true;
+            (self.sb.current.rollback_point, self.sb.current.rolling_back) = (RollbackPoint::default(), false);
         }
         if changed {
             self.sb.current.compare = true;
@@ -374,6 +385,7 @@ impl Group {
         }
         let known = self.sb.current.update > 0;
         match self.role() {
+            Role::Secondary if known && self.sb.current.rollback_point.id != 0 => self.begin_scan(cx),
             Role::Secondary if known => self.begin_replay(cx),
             _ => self.flush_then_record(cx),
         }
@@ -382,7 +394,7 @@ impl Group {
 
     // ---- replay ----------------------------------------------------------------------------------------------------
 
-    fn begin_replay(&mut self, cx: &mut Cx) {
+    pub fn begin_replay(&mut self, cx: &mut Cx) {
         let position = self.sb.current.identity.position;
         self.replica.stand_at(position, self.sb.current.applied_wall);
         self.phase = Phase::Starting(StartStage::Replay(Replay {
@@ -598,6 +610,7 @@ impl Group {
         let wall = self.replica.written_wall();
         if self.replica.take_sync_end() {
             self.sb.current.identity.inconsistent = false;
+            self.sb.current.rollback_point = RollbackPoint::default();
         }
         self.replica.stand_at(position, wall);
         self.replica.kept_from_journal();
@@ -652,6 +665,9 @@ impl Group {
             return;
         }
         self.phase = Phase::Running;
+        if self.sb.current.rollback_point.id == 0 {
+            self.empty_undo();
+        }
         let identity = self.sb.current.identity;
         cx.event(
             self.id(),

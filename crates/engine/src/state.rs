@@ -41,6 +41,20 @@ pub enum Policy {
 pub enum Pause {
     /// The secondary's volume has no space.
     PeerFull,
+    /// The secondary has no space for what it would overwrite.
+    HistoryFull,
+}
+
+impl Pause {
+    pub fn words(self) -> &'static str {
+        match self {
+            Pause::PeerFull => "the secondary has no space for replicated writes",
+            Pause::HistoryFull => {
+                "history full: the secondary has no space to keep what the sync overwrites; give its undo store more space, \
+                 or give the rollback point up there ('farshore mark list GROUP', 'farshore mark drop GROUP NAME')"
+            }
+        }
+    }
 }
 
 /// What broke for good until the node is restarted.
@@ -52,6 +66,7 @@ pub enum Broken {
     Journal,
     Superblock,
     Bits,
+    Undo,
     Start,
 }
 
@@ -65,6 +80,7 @@ impl Broken {
             Broken::VolumeRead => "a volume could not be read",
             Broken::Journal => "the journal could not be written or read",
             Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
+            Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
             Broken::Start => "the group's state could not be recovered",
         }

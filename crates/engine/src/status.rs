@@ -11,7 +11,7 @@ use crate::ids::*;
 use crate::link::Link;
 pub use crate::link::LinkStatus;
 use crate::node::Node;
-use crate::state::{Mode, Protection, State};
+use crate::state::{Mode, Pause, Protection, State};
 use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
@@ -32,9 +32,42 @@ pub struct GroupStatus {
     pub sync: Option<SyncStatus>,
     /// Received and not yet on the volumes (secondary).
     pub unapplied_bytes: u64,
+    /// What the group holds of the node's memory, or has promised to take.
+    pub memory_bytes: u64,
+    /// What a promotion would give now (secondary): the place in the write order, and the primary's time of it.
+    pub promotable: Option<(Position, Wall)>,
+    pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
     pub resynced_bytes: u64,
+}
+
+/// What the groups of a node share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedStatus {
+    /// Held or promised by all groups, and what they may (rule 22).
+    pub memory_bytes: u64,
+    pub memory_limit_bytes: u64,
+    /// Groups that start now, and that wait for their turn to.
+    pub starting: (usize, usize),
+    /// Groups that sync now as primaries, and that wait for their turn to.
+    pub syncing: (usize, usize),
+}
+
+/// The image before the sync under way, kept by a secondary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RollbackPointStatus {
+    /// For `mark drop`.
+    pub name: String,
+    pub position: Position,
+    /// The primary's time of that place.
+    pub wall: Wall,
+    /// Of the undo store: in use, still reserved for the sync, in all.
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+    pub limit_bytes: u64,
+    /// Why it cannot be gone back to, if it cannot.
+    pub damaged: Option<String>,
 }
 
 /// A group at one moment, cheap to take.
@@ -44,6 +77,8 @@ pub struct Glance {
     pub state: State,
     pub mode: Mode,
     pub protection: Protection,
+    /// Why this secondary does not apply.
+    pub paused: Option<Pause>,
     /// Through with starting, and not changing its role or stopping.
     pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
@@ -120,6 +155,7 @@ impl Node {
             state: g.state,
             mode: g.settings.mode,
             protection: g.protection(),
+            paused: g.replica.paused,
             running: matches!(g.phase, Phase::Running),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
@@ -128,6 +164,15 @@ impl Node {
     /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
     pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
         self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
+    }
+
+    pub fn shared(&self) -> SharedStatus {
+        SharedStatus {
+            memory_bytes: self.memory.held_bytes(),
+            memory_limit_bytes: self.memory.limit_bytes(),
+            starting: self.starts.counts(),
+            syncing: self.syncs.counts(),
+        }
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
@@ -146,12 +191,8 @@ impl Group {
             role,
             settings: self.settings,
             mode: told.map_or(self.settings.mode, |(_, mode)| mode),
-            state: if matches!(self.state, State::Failed(_)) {
-                self.state
-            } else {
-                told.map_or(self.state, |(s, _)| s)
-            },
-            reason: self.reason.clone(),
+            state: self.shown_state(told.map(|(state, _)| state)),
+            reason: self.replica.paused.map_or_else(|| self.reason.clone(), |pause| pause.words().into()),
             starting: matches!(self.phase, Phase::Starting(_)),
             protection: self.protection(),
             volumes: self
@@ -170,6 +211,9 @@ impl Group {
             peer: self.peer_status(link, now),
             sync: self.sync_status(),
             unapplied_bytes: self.replica.unapplied_bytes(),
+            memory_bytes: self.held_bytes(),
+            promotable: self.promotable(),
+            rollback_point: self.rollback_point(),
             writes: self.counters.writes,
             written_bytes: self.counters.written_bytes,
             resynced_bytes: self.counters.resynced_bytes,
@@ -196,6 +240,28 @@ impl Group {
             cut: None,
             dirtied_bytes_per_s: None,
             carried_bytes_per_s: None,
+        })
+    }
+
+    /// A secondary shows the state its primary told, unless it knows better.
+    fn shown_state(&self, told: Option<State>) -> State {
+        match (self.state, self.replica.paused) {
+            (State::Failed(_), _) => self.state,
+            (_, Some(pause)) => State::Paused(pause),
+            _ => told.unwrap_or(self.state),
+        }
+    }
+
+    fn rollback_point(&self) -> Option<RollbackPointStatus> {
+        let point = self.sb.current.rollback_point;
+        (point.id != 0).then(|| RollbackPointStatus {
+            name: crate::rollback::name(point.id),
+            position: point.position,
+            wall: point.wall,
+            used_bytes: self.saver.store.used_bytes(),
+            reserved_bytes: self.saver.store.reserved_bytes(),
+            limit_bytes: self.config.history_bytes,
+            damaged: self.undo_damaged.clone(),
         })
     }
 

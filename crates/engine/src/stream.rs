@@ -5,7 +5,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
-use crate::primary::{Level, frame_cost, payload_bytes};
+use crate::primary::{Level, frame_cost};
 use crate::queue::Body;
 use crate::state::{Mode, Pause, Policy, State};
 use crate::volume::Who;
@@ -29,7 +29,7 @@ impl Group {
             Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
             Body::Pending => return None,
         };
-        let bytes = frame_cost(payload_bytes(&payload));
+        let bytes = frame_cost(&payload);
         if stream.sent_bytes + bytes > stream.granted_bytes && !planted(Fault::WindowIgnored) {
             return None;
         }
@@ -56,10 +56,14 @@ impl Group {
         Some((header, payload))
     }
 
-    /// The peer's three confirmations and its window.
-    pub fn ack(&mut self, cx: &mut Cx, ack: Ack) {
+    /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
+    pub fn ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
         if self.cut.is_some() {
-            return self.cut_ack(cx, ack);
+            return self.cut_ack(cx, ack, recalls);
+        }
+        if self.stream.is_some_and(|s| !s.open) && self.resync.is_some() {
+            // The sync waits to begin for what the peer cannot apply.
+            return self.peer_paused(cx, ack.paused);
         }
         let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
         let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
@@ -70,8 +74,12 @@ impl Group {
         if !forward {
             return self.protocol_error(cx, "an acknowledgement that goes back");
         }
+        let before = (stream.received, stream.durable, stream.applied);
         (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
-        stream.granted_bytes = ack.granted_bytes;
+        if before != (ack.received, ack.durable, ack.applied) {
+            self.stall.moved(cx.now.mono);
+        }
+        (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
@@ -124,16 +132,15 @@ impl Group {
         }
     }
 
-    pub fn peer_paused(&mut self, cx: &mut Cx, paused: bool) {
-        match (self.state, paused) {
-            (State::Syncing | State::CatchingUp | State::Replicating, true) => {
-                self.transition(cx, State::Paused(Pause::PeerFull), "the secondary has no space for replicated writes");
-            }
-            (State::Paused(_), false) => {
-                let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
-                self.transition(cx, back, "the secondary has space again");
-            }
-            _ => {}
+    pub fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
+        if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
+            let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
+            self.transition(cx, back, "the secondary has space again");
+        }
+        if let Some(pause) = paused
+            && matches!(self.state, State::Syncing | State::CatchingUp | State::Replicating)
+        {
+            self.transition(cx, State::Paused(pause), pause.words());
         }
     }
 
@@ -172,6 +179,7 @@ impl Group {
             open: false,
             granted_bytes: 0,
             sent_bytes: 0,
+            recalls: 0,
             received: self.last_seq,
             durable: self.last_seq,
             applied: self.last_seq,
@@ -293,7 +301,7 @@ impl Group {
         let held = self.state == State::Holding;
         let stream = self.stream.as_mut().expect("only an existing stream continues");
         stream.open = true;
-        (stream.granted_bytes, stream.sent_bytes) = (granted_bytes, 0);
+        (stream.granted_bytes, stream.sent_bytes, stream.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
         stream.received = received;
         stream.catching_up_since = cx.now.mono;

@@ -32,6 +32,8 @@ pub struct RollbackPoint {
     /// Names it; 0: there is none.
     pub id: u64,
     pub position: Position,
+    /// Where that history left the one before.
+    pub parent: Position,
     /// The primary's stamp of that place.
     pub wall: Wall,
     /// Batches of the undo store that were durable when this was written: fewer whole ones mean damage.
@@ -119,6 +121,7 @@ impl Superblock {
         w.u64(self.in_doubt.0);
         w.u64(self.rollback_point.id);
         w.position(self.rollback_point.position);
+        w.position(self.rollback_point.parent);
         w.u64(self.rollback_point.wall.0);
         w.u64(self.rollback_point.batches);
         w.u64(self.rollback_point.reserved_bytes);
@@ -151,6 +154,7 @@ impl Superblock {
         let rollback_point = RollbackPoint {
             id: r.u64()?,
             position: r.position()?,
+            parent: r.position()?,
             wall: Wall(r.u64()?),
             batches: r.u64()?,
             reserved_bytes: r.u64()?,

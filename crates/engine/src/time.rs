@@ -1,6 +1,7 @@
 //! Time is an argument. The monotonic clock drives timers; the primary's wall clock stamps the write order (rule 19).
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::fmt;
 use core::time::Duration;
 
 /// Nanoseconds on this node's monotonic clock.
@@ -21,6 +22,36 @@ impl Mono {
 /// Nanoseconds since the Unix epoch on some node's wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Wall(pub u64);
+
+/// In UTC, to the millisecond: `2026-11-21 17:43:45.120 UTC`; `no time known` for the epoch itself.
+impl fmt::Display for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Wall(0) {
+            return f.write_str("no time known");
+        }
+        let (milliseconds, seconds) = (self.0 / 1_000_000 % 1000, self.0 / 1_000_000_000);
+        let (year, month, day) = civil(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{milliseconds:03} UTC")
+    }
+}
+
+/// Year, month and day of a day since the epoch, in the Gregorian calendar.
+fn civil(mut day: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    (year, month as u64 + 1, day + 1)
+}
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +113,16 @@ impl<K: Copy + Ord> Timers<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wall_clock_reads_as_a_date() {
+        let text = |seconds: u64| alloc::format!("{}", Wall(seconds * 1_000_000_000 + 120_000_000));
+        assert_eq!(text(0), "1970-01-01 00:00:00.120 UTC");
+        assert_eq!(text(951_782_400), "2000-02-29 00:00:00.120 UTC");
+        assert_eq!(text(1_795_369_425), "2026-11-22 17:43:45.120 UTC");
+        assert_eq!(text(4_107_542_399), "2100-02-28 23:59:59.120 UTC");
+        assert_eq!(text(4_107_542_400), "2100-03-01 00:00:00.120 UTC");
+    }
 
     #[test]
     fn timers_fire_in_order_and_once() {

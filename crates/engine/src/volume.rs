@@ -136,6 +136,17 @@ impl Volume {
         }
     }
 
+    /// Dirty regions that are not merely in doubt.
+    pub fn surely_dirty_bytes(&self) -> u64 {
+        self.dirty.dirty_bytes() - self.doubt.as_ref().map_or(0, |doubt| doubt.common_bytes(&self.dirty))
+    }
+
+    /// What was written to the range is being undone or dropped: the peer may have it.
+    pub fn mark_undone(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        (first..=last).for_each(|region| _ = self.dirty.set(region));
+    }
+
     pub fn in_doubt(&self, region: u64) -> bool {
         self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
     }
@@ -464,6 +475,9 @@ mod tests {
     #[test]
     fn completion_is_counted_up_to_the_oldest_write_in_flight() {
         let mut v = volume();
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
+        // It waits for its number: no later one may count as complete because of it.
+        v.occupy(9, 4 * R, R, Seq(u64::MAX), true);
         assert_eq!(v.complete_through(Seq(9)), Seq(9));
         v.occupy(1, 0, 1, Seq(4), true);
         v.occupy(2, R, R, Seq(3), false);

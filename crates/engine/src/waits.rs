@@ -1,9 +1,10 @@
 //! Writers who wait, for room in the queue or for the peer, and how long they may (design: policy and `wait_limit`).
 
+use alloc::format;
+use alloc::string::String;
 use core::time::Duration;
 
 use crate::group::{Cx, Group, GroupTimer, Op};
-use crate::limits;
 use crate::marks::Mark;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
@@ -24,14 +25,22 @@ impl Group {
         let since = self.slots.write(slot).since;
         if self.state == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
-            return self.fall_to_logging(cx, "the queue is full and the link is down");
+            return self.fall_to_logging(cx, &self.what_is_full("and the link is down"));
+        }
+        if self.waits_in_vain() {
+            return self.give_up_session(cx, &self.what_is_full("and the peer has not answered since it stalled"));
         }
         let silent = cx.peer.silent_for(cx.now.mono);
         if self.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
             cx.marks.hit(Mark::QueueFullPeerSilent);
-            return self.give_up_session(cx, "the queue is full and the peer is silent");
+            return self.give_up_session(cx, &self.what_is_full("and the peer is silent"));
         }
         self.wait_limit_reached(cx, since);
+    }
+
+    fn what_is_full(&self, and: &str) -> String {
+        let short = self.wants_memory || self.waits_for_memory;
+        format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
     }
 
     fn check_unacked(&mut self, cx: &mut Cx) {
@@ -76,13 +85,6 @@ impl Group {
                 cx.reply(op.id, Err(IoError::Io));
             }
         }
-    }
-
-    /// The peer is connected but of no use: fall to logging and let autosync wait a while (rule 17).
-    pub fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
-        self.no_autosync_before = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
-        self.fall_to_logging(cx, why);
-        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
     /// Everyone who waits is told that the outcome is unknown.

@@ -9,6 +9,7 @@ use core::fmt;
 use crate::codec::{Reader, Writer};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, PART_BYTES_MAX};
+use crate::state::Pause;
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -309,18 +310,18 @@ impl Header {
     }
 }
 
-/// Payload of an `Ack`; `received` stands in the header's `seq`.
+/// Payload of an `Ack`. The header's `offset` says how often the grant went back on this stream; ticks repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ack {
     pub received: Seq,
     pub durable: Seq,
     pub applied: Seq,
-    /// Bytes (payload + [`HEADER_BYTES`] each) the primary may have sent on this stream in total.
+    /// Bytes, counted as the memory they cost the secondary, that the primary may have sent on this stream in total.
     pub granted_bytes: u64,
     /// The primary's stamp of the last applied write.
     pub applied_wall: Wall,
     /// Apply stands still for want of space.
-    pub paused: bool,
+    pub paused: Option<Pause>,
     /// The primary's flush point that is noted durably: what it covers is not kept any more.
     pub noted: Seq,
     /// The journal fills with writes that the primary has not flushed: please do.
@@ -335,7 +336,12 @@ impl Ack {
         w.u64(self.applied.0);
         w.u64(self.granted_bytes);
         w.u64(self.applied_wall.0);
-        w.u8(u8::from(self.paused) | u8::from(self.wants_flush) << 1);
+        let paused = match self.paused {
+            None => 0,
+            Some(Pause::PeerFull) => 1,
+            Some(Pause::HistoryFull) => 5,
+        };
+        w.u8(paused | u8::from(self.wants_flush) << 1);
         w.u64(self.noted.0);
         w.0
     }
@@ -344,9 +350,15 @@ impl Ack {
         let mut r = Reader(bytes);
         let (received, durable, applied) = (Seq(r.u64()?), Seq(r.u64()?), Seq(r.u64()?));
         let (granted_bytes, applied_wall, bits) = (r.u64()?, Wall(r.u64()?), r.u8()?);
-        let (paused, wants_flush, noted) = (bits & 1 != 0, bits & 2 != 0, Seq(r.u64()?));
+        let paused = match bits & 5 {
+            0 => None,
+            1 => Some(Pause::PeerFull),
+            5 => Some(Pause::HistoryFull),
+            _ => return None,
+        };
+        let (wants_flush, noted) = (bits & 2 != 0, Seq(r.u64()?));
         let ack = Ack { received, durable, applied, granted_bytes, applied_wall, paused, noted, wants_flush };
-        (bits <= 3 && r.is_empty()).then_some(ack)
+        (bits <= 7 && r.is_empty()).then_some(ack)
     }
 }
 
@@ -481,6 +493,8 @@ pub struct SyncBegin {
     pub parent: Position,
     /// Nothing differs: the secondary stays consistent.
     pub nothing_dirty: bool,
+    /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
+    pub dirty_bytes: u64,
     /// Names the cut whose regions follow, as they were at `from`; its frames have numbers of their own from 1 on.
     /// 0: the ordered stream of writes, and regions between them.
     pub cut: u64,
@@ -494,6 +508,7 @@ impl SyncBegin {
         w.position(self.from);
         w.position(self.parent);
         w.u8(u8::from(self.nothing_dirty));
+        w.u64(self.dirty_bytes);
         w.u64(self.cut);
         w.u64(self.attempt);
         w.0
@@ -502,7 +517,8 @@ impl SyncBegin {
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
         let (from, parent, nothing_dirty) = (r.position()?, r.position()?, r.u8()? != 0);
-        let begin = SyncBegin { from, parent, nothing_dirty, cut: r.u64()?, attempt: r.u64()? };
+        let dirty_bytes = r.u64()?;
+        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: r.u64()?, attempt: r.u64()? };
         r.is_empty().then_some(begin)
     }
 }
@@ -551,7 +567,7 @@ mod tests {
             applied: Seq(3),
             granted_bytes: 77,
             applied_wall: Wall(9),
-            paused: true,
+            paused: Some(Pause::HistoryFull),
             noted: Seq(2),
             wants_flush: false,
         };

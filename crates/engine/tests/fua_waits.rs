@@ -31,7 +31,13 @@ impl Primary {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
         };
-        let config = NodeConfig { node: NodeId(0), groups: vec![group], link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+        let config = NodeConfig {
+            node: NodeId(0),
+            groups: vec![group],
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        };
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
         primary.handle(Input::Start { entropy: 1, boot: 1 });

@@ -81,7 +81,13 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
     };
-    let config = NodeConfig { node: NodeId(0), groups: vec![group], link_timeout: limits::LINK_TIMEOUT_DEFAULT };
+    let config = NodeConfig {
+        node: NodeId(0),
+        groups: vec![group],
+        link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+        memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+        syncs_at_once: limits::SYNCS_AT_ONCE,
+    };
     let (mut node, now) = (Node::new(config), Now { mono: Mono(1), wall: Wall(1) });
     let (mut wrote, mut stands) = (false, None);
     node.handle(now, Input::Start { entropy: 1, boot: 1 });

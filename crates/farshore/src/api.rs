@@ -219,8 +219,25 @@ pub struct Status {
     /// What an operator must know about the node as a whole, such as an insecure link.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What the groups share; absent from daemons that do not tell.
+    #[serde(default)]
+    pub shared: Option<SharedStatus>,
     /// In the order of their names.
     pub groups: Vec<GroupStatus>,
+}
+
+/// What the groups of a node share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedStatus {
+    /// Held by all groups in memory, or promised to their peers, and what they may.
+    pub memory_bytes: u64,
+    pub memory_limit_bytes: u64,
+    /// Groups that start now, and that wait for their turn to.
+    pub starting: u64,
+    pub starting_waiting: u64,
+    /// Groups that sync now from this node, and that wait for their turn to.
+    pub syncing: u64,
+    pub syncing_waiting: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -237,6 +254,9 @@ pub struct GroupStatus {
     pub reason: Option<String>,
     pub volumes: Vec<VolumeStatus>,
     pub queue: QueueStatus,
+    /// What the group holds of the node's memory, or has promised to its peer.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// The landing journal; on a secondary only.
     #[serde(default)]
     pub journal: Option<JournalStatus>,

@@ -75,6 +75,8 @@ pub struct Node {
     /// Where NBD clients are served; never empty.
     pub nbd: Vec<NbdListen>,
     pub engine: FileEngine,
+    /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
+    pub memory_limit_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,6 +180,12 @@ impl Config {
     /// The groups `node` is a member of, with their number in the file's order.
     pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
         self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
+    }
+
+    /// What all groups of `node` may hold in memory together.
+    pub fn memory_bytes(&self, node: &Node) -> u64 {
+        let needed = self.groups_of(&node.name).count() as u64 * crate::limits::MEMORY_PER_GROUP;
+        node.memory_limit_bytes.unwrap_or(crate::limits::MEMORY.default.max(needed))
     }
 
     /// `a and b share a machine`: their volumes and directories must not meet either. Demos and tests run so.

@@ -61,6 +61,14 @@ pub const QUEUE_MEMORY: Bound<u64> =
 pub const QUEUE_ITEMS: Bound<u64> =
     Bound { min: data::QUEUE_ITEMS_MIN, max: data::QUEUE_ITEMS_MAX, default: data::QUEUE_ITEMS_DEFAULT };
 
+/// What all groups of a node may hold in memory. Absent: this, or what the groups of the node need if that is more.
+pub const MEMORY: Bound<u64> =
+    Bound { min: data::MEMORY_BYTES_MIN, max: data::MEMORY_BYTES_MAX, default: data::MEMORY_BYTES_DEFAULT };
+
+/// Of a node's memory, what each of its groups has to itself and as much to borrow: with less, groups that are busy
+/// together would take turns at single writes.
+pub const MEMORY_PER_GROUP: u64 = 2 * data::MEMORY_GROUP_BYTES;
+
 /// Landing journal of a secondary, on its state directory's disk.
 pub const JOURNAL: Bound<u64> =
     Bound { min: data::JOURNAL_BYTES_MIN, max: data::JOURNAL_BYTES_MAX, default: data::JOURNAL_BYTES_DEFAULT };

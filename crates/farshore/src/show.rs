@@ -3,7 +3,7 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
-use crate::api::{GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, Status, SyncStatus};
+use crate::api::{GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, SharedStatus, Status, SyncStatus};
 use crate::config::units::{show_seconds, show_size};
 
 /// Colours, or none.
@@ -52,6 +52,9 @@ pub fn status(status: &Status, paint: &Paint) -> String {
     for warning in &status.warnings {
         text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), clean(warning));
     }
+    if let Some(shared) = &status.shared {
+        text += &shared_line(shared);
+    }
     text.push('\n');
     match status.groups.as_slice() {
         [] => text += "This node has no group.\n",
@@ -59,6 +62,20 @@ pub fn status(status: &Status, paint: &Paint) -> String {
         groups => text += &overview(groups, paint),
     }
     text
+}
+
+/// What the groups share: memory, and turns where any waits for one.
+fn shared_line(shared: &SharedStatus) -> String {
+    let (held, limit) = (show_size(shared.memory_bytes), show_size(shared.memory_limit_bytes));
+    let mut text = format!("memory {held} of {limit}");
+    for (doing, now, waiting) in
+        [("starting", shared.starting, shared.starting_waiting), ("syncing", shared.syncing, shared.syncing_waiting)]
+    {
+        if waiting > 0 {
+            text += &format!("; {now} groups {doing}, {waiting} wait for their turn");
+        }
+    }
+    text + "\n"
 }
 
 /// One line per group, then what needs an eye.
@@ -164,6 +181,9 @@ fn protection_words(group: &GroupStatus) -> String {
         Protection::BothDurable => "an acknowledged write is durable on both nodes",
         Protection::BothReceived => "an acknowledged write is complete here and in the peer's memory",
         Protection::Queued => "an acknowledged write is complete here and queued; losing this node loses the queue",
+        Protection::LocalOnly if group.state == GroupState::Syncing => {
+            "an acknowledged write is complete on this node only: the other has no usable copy until the sync ends"
+        }
         Protection::LocalOnly => "an acknowledged write is complete on this node only",
         Protection::Held => "writes are not acknowledged until the peer is back",
         Protection::None if group.role == Role::Secondary => "this node keeps the copy; the primary acknowledges",

@@ -16,7 +16,7 @@ use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 use host::nbd::proto::{self, Command, REQUEST_BYTES, Request, option};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
 /// Inputs for each socket.
 const INPUTS: u64 = 600;
 /// Longest wait for a daemon that need not answer at all.

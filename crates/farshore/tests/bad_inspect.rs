@@ -9,7 +9,7 @@ use std::process::Command;
 use common::{GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
-const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };
 const NAMES: [&str; 4] = ["superblock", "bitmap", "journal", "fingerprints"];
 
 fn file(pair: &Pair, node: Node, name: &str) -> PathBuf {

@@ -12,7 +12,7 @@ use common::{Node, Pair, Plan, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
 
 /// Two nodes, something of the file or the secret changed before the second starts; what the logs and status must say.
 #[track_caller]

@@ -10,7 +10,7 @@ use common::{GROUP, Node, Pair, Plan};
 use host::nbd::proto::{self, Command, Errno, OPTION_REPLY_BYTES, Request, SIMPLE_REPLY_BYTES, flag, option, reply};
 
 const SIZE: u64 = 2 << 20;
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: SIZE, mode: "async", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: SIZE, ..Plan::DEFAULT };
 
 /// A client without manners of its own: simple replies, one request at a time.
 struct Client(UnixStream);

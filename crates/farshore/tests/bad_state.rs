@@ -9,7 +9,7 @@ use std::process::Command;
 use common::{GROUP, Node, Pair, Plan};
 use engine::cell::{BYTES, SLOT_BYTES};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
 
 fn state(pair: &Pair, node: Node, name: &str) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP).join(name)

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::{GROUP, Node, Pair, Plan};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "async", group: "", head: "" };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
 
 /// The daemon must refuse to start, say all these parts, and leave the bytes alone.
 #[track_caller]

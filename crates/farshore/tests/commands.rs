@@ -90,6 +90,7 @@ fn group(state: GroupState) -> GroupStatus {
         reason: None,
         volumes: vec![],
         queue: QueueStatus::default(),
+        memory_bytes: 0,
         journal: None,
         peers: vec![],
         sync: None,
@@ -105,6 +106,7 @@ fn status(group: GroupStatus) -> Reply {
         version: "0.1.0".into(),
         uptime_s: 1.0,
         warnings: vec![],
+        shared: None,
         groups: vec![group],
     }))
 }

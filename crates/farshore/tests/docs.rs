@@ -69,7 +69,7 @@ fn every_command_and_every_option_is_described() {
 
 #[test]
 fn every_key_of_the_status_is_described() {
-    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"groups":[{"name":"g","role":"primary",
+    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"groups":[{"name":"g","role":"primary",
         "mode":"async","state":"syncing","protection":"queued","volumes":[{"name":"v","size_bytes":1,"device":"d","dirty_bytes":0,"direct":true}],
         "queue":{"bytes":0,"items":0,"bytes_hwm":0,"items_hwm":0,"limit_bytes":0,"limit_items":0,"blocked_ms":0},
         "journal":{"bytes":0,"limit_bytes":0},

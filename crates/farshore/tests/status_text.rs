@@ -52,6 +52,7 @@ fn group(name: &str) -> GroupStatus {
             limit_items: 4_194_304,
             blocked_ms: 0,
         },
+        memory_bytes: 0,
         journal: None,
         peers: vec![peer()],
         sync: None,
@@ -70,6 +71,7 @@ fn status(groups: Vec<GroupStatus>) -> Status {
         version: "0.1.0".into(),
         uptime_s: 7600.0,
         warnings: vec![],
+        shared: None,
         groups,
     }
 }
@@ -246,20 +248,36 @@ fn colours_change_no_letter_and_hostile_text_sends_no_code() {
 }
 
 #[test]
+fn what_the_groups_share() {
+    let mut told = status(vec![]);
+    told.shared =
+        Some(SharedStatus { memory_bytes: 12 * MIB, memory_limit_bytes: 1024 * MIB, ..SharedStatus::default() });
+    check(&told, "alpha  farshore 0.1.0, up 2 h 6 min\nmemory 12 MiB of 1 GiB\n\nThis node has no group.\n");
+    told.shared = Some(SharedStatus { syncing: 4, syncing_waiting: 6, ..SharedStatus::default() });
+    check(
+        &told,
+        "alpha  farshore 0.1.0, up 2 h 6 min\nmemory 0 B of 0 B; 4 groups syncing, 6 wait for their turn\n\nThis node has no group.\n",
+    );
+}
+
+#[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
     db.sync =
         Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncStatus::default() });
     db.volumes.truncate(1);
-    let text = serde_json::to_string(&status(vec![db])).expect("serialises");
+    let mut told = status(vec![db]);
+    told.shared = Some(SharedStatus { memory_bytes: 5, memory_limit_bytes: 6, ..SharedStatus::default() });
+    let text = serde_json::to_string(&told).expect("serialises");
     assert_eq!(
         text,
         concat!(
-            r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"groups":["#,
+            r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
+            r#""shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"groups":["#,
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0},"#,
-            r#""journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"#,
+            r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"#,
             r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5},"#,
             r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"warnings":[]}]}"#,

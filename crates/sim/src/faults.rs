@@ -52,6 +52,7 @@ pub enum Fault {
     ReadErrors,
     SlowSecondary,
     SlowPrimary,
+    StalledSecondary,
     /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
     SlowThenPower,
     ModeChange,
@@ -66,7 +67,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 30] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -88,6 +89,7 @@ impl Fault {
         Fault::ReadErrors,
         Fault::SlowSecondary,
         Fault::SlowPrimary,
+        Fault::StalledSecondary,
         Fault::SlowThenPower,
         Fault::ModeChange,
         Fault::Switchover,
@@ -180,6 +182,12 @@ impl World {
             | Fault::ReadErrors
             | Fault::SlowSecondary
             | Fault::SlowPrimary => self.trouble_disks(fault, primary, secondary),
+            // Longer than a sync may stand still; seldom, as little else happens meanwhile.
+            Fault::StalledSecondary => {
+                if self.rng.percent(20) && self.operator.plans.values().all(|p| *p == Plan::None) {
+                    self.nodes[secondary].trouble.stalled_until = self.now + 100 * SECOND;
+                }
+            }
             Fault::ModeChange => {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);

@@ -59,9 +59,11 @@ struct Pending {
     since: u64,
     asked: Asked,
     issued_after_acked: Seq,
-    /// State changes of the group when it was admitted under the promise of `sync`.
-    promised_since: Option<u64>,
+    /// What had happened to the group when it was admitted under a promise.
+    promised_since: Option<Happened>,
     admitted: Option<(Seq, Seq)>,
+    /// Another node was promoted while this one still had it: what becomes of it is nobody's order.
+    overtaken: bool,
 }
 
 /// One write in the order of a run.
@@ -74,6 +76,13 @@ struct Logged {
     offset: u64,
     length: u64,
     fill: Fill,
+}
+
+/// State changes of a group's primary, and deaths of its secondary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Happened {
+    changes: u64,
+    deaths: u64,
 }
 
 /// One primary's run: where its volumes started, and the order of its writes.
@@ -113,9 +122,7 @@ struct GroupJudge {
     current: Option<(usize, RunKey)>,
     state: State,
     mode: Mode,
-    state_changes: u64,
-    /// State changes of the group when its secondary died last.
-    receiver_died: Option<u64>,
+    happened: Happened,
     sectors: Vec<Vec<Sector>>,
     next_write: u64,
     /// The other side holds writes of its own past the point where the present primary was promoted.
@@ -144,8 +151,7 @@ impl Judge {
                     current: None,
                     state: State::Logging,
                     mode: *mode,
-                    state_changes: 0,
-                    receiver_died: None,
+                    happened: Happened::default(),
                     sectors,
                     next_write: 1,
                     tail: false,
@@ -178,7 +184,7 @@ impl Judge {
     pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
         let g = self.group(group);
         g.mode = mode;
-        g.state_changes += 1;
+        g.happened.changes += 1;
     }
 
     fn group(&mut self, id: GroupId) -> &mut GroupJudge {
@@ -216,7 +222,8 @@ impl Judge {
                 asked
             }
         };
-        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since: None, admitted: None };
+        let (promised_since, admitted, overtaken) = (None, None, false);
+        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since, admitted, overtaken };
         self.pending.insert(id, pending);
     }
 
@@ -224,6 +231,9 @@ impl Judge {
         let Some(p) = self.pending.remove(&id) else {
             return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
             Asked::Flush { volume, covers } if ok => {
@@ -242,8 +252,8 @@ impl Judge {
         self.pending.retain(|_, p| p.node != node);
         for g in self.groups.values_mut().filter(|g| g.current.is_some_and(|(primary, _)| primary != node)) {
             // What it had received and not landed is gone with it; the primary sends it again.
+            g.happened.deaths += 1;
             g.runs.values_mut().for_each(|run| run.received = Seq::NONE);
-            g.receiver_died = Some(g.state_changes);
         }
     }
 
@@ -255,7 +265,7 @@ impl Judge {
                 let g = self.group(group);
                 if g.current.is_some_and(|(n, _)| n == node) {
                     g.state = *to;
-                    g.state_changes += 1;
+                    g.happened.changes += 1;
                 }
             }
             Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
@@ -275,12 +285,15 @@ impl Judge {
         let Some(p) = self.pending.get_mut(&id) else {
             return Err(Failure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
         };
+        if p.overtaken {
+            return Ok(());
+        }
         let g = self.groups.get_mut(&p.group).expect("known");
         let Some((_, key)) = g.current else {
             return Err(Failure::new(Oracle::Order, "a write was admitted without a primary"));
         };
         let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
-        p.promised_since = promised.then_some(g.state_changes);
+        p.promised_since = promised.then_some(g.happened);
         p.admitted = Some((first, last));
         let Asked::Write { volume, offset, length, fill, .. } = p.asked else {
             return Err(Failure::new(Oracle::Order, "a flush was given a number"));
@@ -328,6 +341,9 @@ impl Judge {
         same_disks: bool,
         identity: &Identity,
     ) -> Result<(), Failure> {
+        for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
+            p.overtaken = true;
+        }
         let g = self.group(group);
         if identity.continued {
             let root = g.history(identity.parent.generation.tag);
@@ -359,7 +375,7 @@ impl Judge {
         }
         g.current = Some((node, key));
         g.state = State::Logging;
-        g.state_changes += 1;
+        g.happened.changes += 1;
         Ok(())
     }
 
@@ -453,13 +469,13 @@ impl GroupJudge {
             return;
         }
         run.acked = run.acked.max(last);
-        let kept = p.promised_since == Some(self.state_changes);
-        let promised = kept && self.mode == Mode::Sync;
+        let promise = p.promised_since;
+        let kept = promise == Some(self.happened);
+        let promised = promise.is_some_and(|p| p.changes == self.happened.changes) && self.mode == Mode::Sync;
         if promised {
             run.promised = run.promised.max(last);
         }
-        // An answer that was under way when it died is of what is gone.
-        if kept && self.receiver_died != Some(self.state_changes) {
+        if kept {
             run.received = run.received.max(last);
         }
         for index in sectors {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod enumerate;
 pub mod faults;
 pub mod judge;
 pub mod net;
@@ -12,6 +13,7 @@ pub mod operator;
 pub mod oracle;
 pub mod rng;
 pub mod runner;
+pub mod script;
 pub mod storage;
 pub mod story;
 pub mod swarm;

@@ -6,7 +6,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use sim::enumerate::{Depth, Report, enumerate};
 use sim::runner::{Sum, Verdict, judged, run_many};
+use sim::script;
+use sim::trip::Trip;
 
 /// Fewer seeds than this need not reach every rare branch.
 const SEEDS_FOR_BRANCHES: u64 = 1000;
@@ -15,6 +18,8 @@ const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
        sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
        sim --minutes N [--from SEED]  seeds until then
+       sim --stories [full]           every story with a crash at its instants, and at those of its recovery
+       sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
        sim --plant NAME FROM..TO      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
 
@@ -23,6 +28,8 @@ enum Task {
     One(u64),
     Many(u64, u64),
     Minutes(u64, u64),
+    Stories(Depth),
+    Story(String, Vec<Trip>),
     Faults,
     Plant(String, u64, u64),
 }
@@ -34,6 +41,8 @@ fn main() -> ExitCode {
         Some(Task::One(seed)) => one(seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Minutes(minutes, from)) => for_minutes(minutes, from),
+        Some(Task::Stories(depth)) => stories(depth),
+        Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
         Some(Task::Plant(name, from, to)) => plant(&name, from, to),
         None => {
@@ -45,6 +54,12 @@ fn main() -> ExitCode {
 
 fn task(words: &[&str]) -> Option<Task> {
     Some(match words {
+        ["--stories"] => Task::Stories(Depth::SAMPLE),
+        ["--stories", "full"] => Task::Stories(Depth::FULL),
+        ["--story", name, trips @ ..] => {
+            let trips: Option<Vec<Trip>> = trips.iter().map(|words| words.parse().ok()).collect();
+            Task::Story((*name).to_owned(), trips?)
+        }
         ["--faults"] => Task::Faults,
         ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
         ["--minutes", minutes] => Task::Minutes(minutes.parse().ok()?, 0),
@@ -114,6 +129,42 @@ fn conclude(sum: &Sum) -> u8 {
     println!("{}", sum.tally.describe(sum.seeds));
     println!("{} passed, {} failed", sum.seeds - sum.failed.len() as u64, sum.failed.len());
     worst
+}
+
+fn stories(depth: Depth) -> ExitCode {
+    let mut sum = Report::default();
+    for script in script::all() {
+        let report = enumerate(&script, depth);
+        println!(
+            "{}: {} instants, {} crashes at one of them, {} pairs of crashes, {} failures",
+            script.name,
+            report.instants,
+            report.single,
+            report.double,
+            report.found.len()
+        );
+        report.found.iter().for_each(|found| println!("sim --story {found}"));
+        sum.add(report);
+    }
+    println!("stories: {:.1} virtual hours", sum.virtual_ns as f64 / 3.6e12);
+    println!("{} passed, {} failed", sum.single + sum.double - sum.found.len(), sum.found.len());
+    ExitCode::from(u8::from(!sum.found.is_empty()))
+}
+
+fn story(name: &str, trips: &[Trip]) -> ExitCode {
+    let scripts = script::all();
+    let Some(script) = scripts.iter().find(|script| script.name == name) else {
+        let names: Vec<&str> = scripts.iter().map(|script| script.name).collect();
+        eprintln!("there is no story `{name}`; there are: {}", names.join(", "));
+        return ExitCode::from(3);
+    };
+    match script.judge(trips, true).0 {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn list_faults() -> ExitCode {

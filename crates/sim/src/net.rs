@@ -174,7 +174,11 @@ impl World {
             let c = self.net.connections.get_mut(&id).expect("listed");
             let Some(end) = c.ends.iter().position(|n| *n == node) else { continue };
             if std::mem::replace(&mut c.open[end], false) && !power {
-                let delay = self.net.paths[&c.ends].delay_ns;
+                let path = &self.net.paths[&c.ends];
+                // Who stops by intent closes behind the last word.
+                let unsent = c.directions[end].queue.iter().filter(|_| self.nodes[node].stopping);
+                let last_word_ns: u64 = unsent.map(|parcel| path.transmit_ns(parcel.bytes()) + 1).sum();
+                let delay = path.delay_ns + last_word_ns;
                 self.schedule(delay, Event::ConnectionDown { connection: id, end: 1 - end, reason: "reset" });
             }
         }

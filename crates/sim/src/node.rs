@@ -38,6 +38,8 @@ pub struct SimNode {
     /// Its clocks: monotonic since boot, wall skewed.
     pub booted_at: u64,
     pub wall_skew_ns: i64,
+    /// It goes by intent: its last words still leave.
+    pub stopping: bool,
     /// Groups whose state directory was emptied: the operator has them start as secondaries.
     pub wiped: BTreeSet<GroupId>,
 }
@@ -75,6 +77,7 @@ impl SimNode {
             trouble: Trouble::default(),
             booted_at: 0,
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
+            stopping: false,
             wiped: BTreeSet::new(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::state::{Mode, State};
+use engine::state::{Mode, Pause, State};
 use engine::{Command, CommandId, CommandResult, GroupId, Input, Settings};
 
 use crate::swarm::Options;
@@ -179,9 +179,16 @@ impl World {
     /// Keeps a group going: one primary, a synced secondary, nobody held without need.
     fn tend(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
-        let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(self.other(group, primary), group)) else {
+        let other = self.other(group, primary);
+        if self.helps_paused(primary, group) || self.helps_paused(other, group) {
+            return;
+        }
+        let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
+        if s.identity.inconsistent && !self.healing && self.rng.percent(3) {
+            return self.loses_primary_mid_sync(group);
+        }
         if s.identity.role == Role::Primary {
             self.command(self.other(group, primary), group, Command::Demote);
             return;
@@ -208,6 +215,34 @@ impl World {
             let id = self.command(primary, group, Command::Sync { full });
             self.operator.syncs.insert(group, id);
         }
+    }
+
+    /// A secondary whose history is full gets out of it by giving its rollback point up, sooner or later. True: it was
+    /// asked to.
+    fn helps_paused(&mut self, node: usize, group: GroupId) -> bool {
+        let stuck = self.glance(node, group).is_some_and(|g| g.paused == Some(Pause::HistoryFull));
+        if !stuck || !(self.healing || self.rng.percent(10)) {
+            return false;
+        }
+        let status = self.nodes[node].engine.as_ref().map(|engine| engine.status()).unwrap_or_default();
+        let point = status.into_iter().find(|g| g.id == group).and_then(|g| g.rollback_point);
+        let Some(point) = point else { return false };
+        self.command(node, group, Command::DropRollbackPoint { name: point.name });
+        true
+    }
+
+    /// The site is lost while the copy is being overwritten: what stood before it must come back.
+    fn loses_primary_mid_sync(&mut self, group: GroupId) {
+        let primary = self.operator.authority(group);
+        if self.rng.percent(70) {
+            let (power, down) = (self.rng.percent(50), self.rng.between(4_000_000_000, 7_000_000_000));
+            self.crash(primary, power, down);
+            self.operator.plans.insert(group, Plan::FailOver { asked: None });
+            return;
+        }
+        // An operator who does not ask first.
+        let entropy = self.rng.draw();
+        self.command(self.other(group, primary), group, Command::Promote { force: true, entropy });
     }
 
     pub fn set_mode(&mut self, group: GroupId, mode: Mode) {

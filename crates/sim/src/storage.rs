@@ -14,6 +14,7 @@ pub enum Job {
     Flush { store: Store, mark: u64 },
     Read { store: Store, offset: u64, length: u32, crc: Option<u32> },
     ReadMeta { store: Store, offset: u64, length: u32 },
+    ReadSummed { store: Store, offset: u64, length: u32 },
     ReadHash { store: Store, offset: u64, length: u32 },
 }
 
@@ -88,6 +89,14 @@ impl World {
                 let all = sim.disks[&store].view();
                 let end = (offset as usize + length as usize).min(all.len());
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
+            }
+            Job::ReadSummed { store, offset, length } => {
+                if is_volume(&store) && sim.trouble.read_errors_until > now && self.rng.percent(10) {
+                    return Err(IoError::Io);
+                }
+                let data = view(&store, offset, length).to_vec();
+                let (zero, crc) = (data.iter().all(|b| *b == 0), crc32c(&data));
+                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
             }
             Job::ReadHash { store, offset, length } => Ok(IoDone::Hash(hash(view(&store, offset, length)))),
         }

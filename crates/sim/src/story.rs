@@ -37,6 +37,8 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         queue_items: 100_000,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
+        memory_bytes: 64 * MIB,
+        syncs_at_once: engine::limits::SYNCS_AT_ONCE,
         activity: engine::ActivityConfig { extent_bytes: 256 * KIB, extents: 4 },
         history_bytes: 4 * MIB,
         modes: vec![mode],

@@ -24,6 +24,9 @@ pub struct Options {
     pub queue_items: u64,
     pub journal_bytes: u64,
     pub window_bytes: u64,
+    /// Of a node, for all its groups.
+    pub memory_bytes: u64,
+    pub syncs_at_once: usize,
     pub activity: ActivityConfig,
     pub history_bytes: u64,
     pub modes: Vec<Mode>,
@@ -52,9 +55,11 @@ impl Options {
         }
         let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB]);
         let delay_ns = *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]);
+        let pairs = draw_pairs(&mut rng);
+        let groups = pairs.len() as u64;
         Options {
             seed,
-            pairs: draw_pairs(&mut rng),
+            pairs,
             volumes: rng.between(3, 4) as u16,
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
             writes: rng.between(2000, 2600),
@@ -66,6 +71,9 @@ impl Options {
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
+            // Hardly more than the groups' own shelves, or plenty.
+            memory_bytes: groups * window_bytes + *rng.pick(&[128 * KIB, 2 * MIB, 64 * MIB]),
+            syncs_at_once: rng.between(1, 2) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,

@@ -1,6 +1,12 @@
 //! Crashes at a chosen instant: a run counts its instants, another one of the same world is cut at one of them.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::world::World;
+
+/// A node is down for so long after a trip.
+pub const DOWN_NS: u64 = 300_000_000;
 
 /// What is counted in a node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +18,7 @@ pub enum Instant {
 }
 
 /// A crash of `node` at its `at`-th instant of that kind, counted from 1 since the last trip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Trip {
     pub node: usize,
     pub kind: Instant,
@@ -22,6 +28,47 @@ pub struct Trip {
     /// The machine with the process.
     pub power: bool,
     pub down_ns: u64,
+}
+
+/// `NODE.sync|message.NUMBER.before|after.kill|power`
+impl fmt::Display for Trip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Instant::Sync { "sync" } else { "message" };
+        let after = if self.after { "after" } else { "before" };
+        let power = if self.power { "power" } else { "kill" };
+        write!(f, "{}.{kind}.{}.{after}.{power}", self.node, self.at)
+    }
+}
+
+impl FromStr for Trip {
+    type Err = String;
+
+    fn from_str(words: &str) -> Result<Trip, String> {
+        let bad =
+            || format!("`{words}` is no trip; it looks like `0.sync.12.before.kill` or `1.message.3.after.power`");
+        let parts: Vec<&str> = words.split('.').collect();
+        let [node, kind, at, after, power] = parts[..] else { return Err(bad()) };
+        Ok(Trip {
+            node: node.parse().map_err(|_| bad())?,
+            kind: [("sync", Instant::Sync), ("message", Instant::Message)]
+                .iter()
+                .find(|k| k.0 == kind)
+                .ok_or_else(bad)?
+                .1,
+            at: at.parse().map_err(|_| bad())?,
+            after: match after {
+                "after" => true,
+                "before" => false,
+                _ => return Err(bad()),
+            },
+            power: match power {
+                "power" => true,
+                "kill" => false,
+                _ => return Err(bad()),
+            },
+            down_ns: DOWN_NS,
+        })
+    }
 }
 
 /// Instants seen per node since the last trip, and the trips to come.

@@ -9,6 +9,7 @@ use engine::state::State;
 use engine::wire::{Ack, Header, Kind, SyncBegin};
 use engine::{GroupId, Incarnation, Seq, Wall};
 
+use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
 use crate::world::World;
 
@@ -163,8 +164,9 @@ impl World {
                 if !dirty && x != y {
                     return Some(format!(
                         "group {} volume {volume} region {region} differs between nodes {primary} and {secondary}, and \
-                         neither holds it for dirty",
-                        group.0
+                         neither holds it for dirty; {}",
+                        group.0,
+                        first_difference(region as u64, x, y)
                     ));
                 }
             }
@@ -225,4 +227,13 @@ impl World {
 /// Whether the primary would send to this secondary without a full sync: only then must its bits cover what differs.
 fn related(primary: &Identity, secondary: &Identity) -> bool {
     matches!(decide(primary, secondary, None), Decision::Continue(_) | Decision::UpdateSync)
+}
+
+/// The first sector that differs, and whose writes its two versions are.
+fn first_difference(region: u64, a: &[u8], b: &[u8]) -> String {
+    let mut sectors = a.chunks(SECTOR).zip(b.chunks(SECTOR)).enumerate();
+    let Some((at, (x, y))) = sectors.find(|(_, (x, y))| x != y) else { return String::new() };
+    let stamp = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let sector = region * REGION_BYTES / SECTOR as u64 + at as u64;
+    format!("sector {sector}: write {} and write {}", stamp(x), stamp(y))
 }

@@ -24,9 +24,9 @@ use crate::verdict::{Newest, Place, Report, Verdict, Violation};
 
 /// A volume as it was found, read once from its first byte to its last.
 pub struct Image<'a> {
-    volume: VolumeId,
-    source: Box<dyn Read + 'a>,
-    base: Option<Box<dyn Read + 'a>>,
+    pub(crate) volume: VolumeId,
+    pub(crate) source: Box<dyn Read + 'a>,
+    pub(crate) base: Option<Box<dyn Read + 'a>>,
 }
 
 impl<'a> Image<'a> {
@@ -76,7 +76,7 @@ pub fn check(history: &History, images: Vec<Image<'_>>) -> io::Result<Verdict> {
     Ok(judge.decide().map_or_else(Verdict::Broken, Verdict::Prefix))
 }
 
-fn validate(history: &History, images: &[Image<'_>]) -> io::Result<()> {
+pub(crate) fn validate(history: &History, images: &[Image<'_>]) -> io::Result<()> {
     let refuse = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     let mut given = BTreeMap::new();
     for image in images {
@@ -243,7 +243,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-fn place(volume: VolumeId, sector: u64) -> Place {
+pub(crate) fn place(volume: VolumeId, sector: u64) -> Place {
     Place { volume, offset_bytes: sector * SECTOR_BYTES as u64 }
 }
 

@@ -10,6 +10,8 @@
 //! or the first thing that cannot be: a sector torn, rotten or in the wrong place, or a write that is absent although
 //! one that was issued after its acknowledgement is there.
 //!
+//! A third question ([`check_kept`]) is for a disk that lost its power: whether all that it had promised to keep is there.
+//!
 //! What the verdict rests on, and all it rests on:
 //! * write B *follows* write A when A was acknowledged before B was issued. Writes of which neither follows the other
 //!   are concurrent, and may have been ordered either way, but in one way for every sector of every volume;
@@ -18,6 +20,7 @@
 
 pub mod check;
 mod hash;
+mod kept;
 pub mod log;
 mod order;
 mod scan;
@@ -25,6 +28,7 @@ pub mod stamp;
 mod verdict;
 
 pub use check::{Image, check};
+pub use kept::check_kept;
 pub use log::{History, Recorder, Ticket, Write};
 pub use stamp::{RunId, SECTOR_BYTES, VolumeId, WriteName, WriterId};
 pub use verdict::{Newest, Place, Report, Verdict, Violation};

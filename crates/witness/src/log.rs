@@ -132,6 +132,12 @@ impl Recorder {
         drop(ticket);
     }
 
+    /// A tick for an event that is no write, such as the issue of a flush: writes acknowledged at a lower one were
+    /// acknowledged before it.
+    pub fn tick(&self) -> u64 {
+        self.book().next_tick()
+    }
+
     /// All that is known now. Writes still under way count as of unknown outcome.
     pub fn history(&self) -> History {
         History { run: self.run, writes: self.book().writes.clone() }

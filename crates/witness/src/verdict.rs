@@ -66,6 +66,8 @@ pub enum Violation {
     Missing { place: Place, name: WriteName, found: Option<WriteName>, later: WriteName, later_seen: Place },
     /// Writes that overlap were ordered one way here and the other way elsewhere: no single order explains both.
     Disorder { place: Place, names: Vec<WriteName> },
+    /// A write that was promised to be durable is not there: here is something older (`None`: the base).
+    Forgotten { place: Place, name: WriteName, found: Option<WriteName> },
 }
 
 impl Violation {
@@ -79,7 +81,8 @@ impl Violation {
             | Self::Unknown { place, .. }
             | Self::Torn { place, .. }
             | Self::Missing { place, .. }
-            | Self::Disorder { place, .. } => place,
+            | Self::Disorder { place, .. }
+            | Self::Forgotten { place, .. } => place,
             Self::Short { volume, size_bytes, .. } => Place { volume, offset_bytes: size_bytes },
         }
     }
@@ -121,6 +124,9 @@ impl fmt::Display for Violation {
                  is on {later_seen}",
                 content(found)
             ),
+            Self::Forgotten { name, found, .. } => {
+                write!(f, "{name}, promised to be durable, is forgotten: here is {}, which it replaced", content(found))
+            }
             Self::Disorder { names, .. } => {
                 let names: Vec<String> = names.iter().map(WriteName::to_string).collect();
                 write!(f, "no single order of the overlapping writes explains the images: {}", names.join(", "))

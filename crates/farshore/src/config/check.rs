@@ -88,6 +88,20 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
             NbdListen::Tcp(_) => {}
         }
     }
+    let groups = config.groups_of(&node.name).count() as u64;
+    let needed = groups * limits::MEMORY_PER_GROUP;
+    if let Some(limit) = node.memory_limit_bytes.filter(|limit| *limit < needed) {
+        sheet.at_path(
+            &format!("{path}.memory.limit"),
+            format!(
+                "limit: {} is too little for the {groups} groups of {}, each of which needs {}; use \"{}\" or more, or leave the key out",
+                size_text(limit),
+                node.name,
+                size_text(limits::MEMORY_PER_GROUP),
+                size_text(needed),
+            ),
+        );
+    }
     if !node.state.as_os_str().is_empty() {
         check_socket_length(sheet, &format!("{path}.state"), "state", &node.control_socket());
     }

@@ -22,7 +22,8 @@ use crate::limits;
 
 const TOP_KEYS: [&str; 6] = ["cluster", "secret_file", "insecure", "link", "nodes", "groups"];
 const LINK_KEYS: [&str; 4] = ["timeout", "send_buffer", "receive_buffer", "congestion"];
-const NODE_KEYS: [&str; 4] = ["address", "state", "nbd", "engine"];
+const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
+const MEMORY_KEYS: [&str; 1] = ["limit"];
 const GROUP_KEYS: [&str; 11] = [
     "primary",
     "secondary",
@@ -178,7 +179,11 @@ fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, b
         _ => vec![NbdListen::Unix(state.join("nbd.sock"))],
     };
     let engine = sheet.value(section, "engine", parse_engine).unwrap_or(FileEngine::Auto);
-    Node { name, address, state, nbd, engine }
+    let memory_limit_bytes = sheet.section(section, "memory").and_then(|memory| {
+        sheet.only(&memory, &MEMORY_KEYS);
+        sheet.value(&memory, "limit", |text| bounded_size(text, limits::MEMORY))
+    });
+    Node { name, address, state, nbd, engine, memory_limit_bytes }
 }
 
 fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path, nodes: &BTreeSet<&str>) -> Vec<Group> {

@@ -23,9 +23,6 @@ use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, Node
 use crate::config::{Mode, Policy};
 use crate::overrides::Overrides;
 
-/// A buffer costs its page even when a request is one sector: what the smallest requests that fill a queue
-/// (payload and bookkeeping) hold in memory, as a factor. Six is 4096 / (512 + 256), rounded up.
-const FRONT_FACTOR: u64 = 6;
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
 const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
@@ -220,8 +217,8 @@ pub(super) fn setup(
 ) -> (Setup, Arc<Seals>) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
-    let queues: u64 = groups.iter().map(|group| settings(&group.config).queue_memory_bytes).sum();
     let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
+    let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
     for group in groups {
@@ -233,7 +230,13 @@ pub(super) fn setup(
     let seals = Arc::new(seals);
     let sealed = seals.clone();
     let setup = Setup {
-        node: NodeConfig { node: node_id(config, node), groups: engine_groups, link_timeout: config.link.timeout },
+        node: NodeConfig {
+            node: node_id(config, node),
+            groups: engine_groups,
+            link_timeout: config.link.timeout,
+            memory_bytes,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        },
         groups: setups,
         link,
         nbd: here.nbd.iter().map(listen).collect(),
@@ -244,9 +247,9 @@ pub(super) fn setup(
         },
         // From then on the volumes change: what was sealed holds no longer, also after a crash.
         before_writing: Box::new(move || sealed.break_all().map_err(|error| format!("{error:#}"))),
-        front_bytes: bytes(FRONT_FACTOR.saturating_mul(queues).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // Doubled, because a buffer may be up to a half larger than what lies in it.
-        arriving_bytes: bytes(windows.saturating_mul(2).saturating_add(largest_frames)),
+        front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
+        arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),
     };
     (setup, seals)
 }

@@ -30,7 +30,20 @@ pub(super) fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: snapshot.uptime.as_secs_f64(),
         warnings: config.warnings(),
+        shared: Some(shared(snapshot)),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
+    }
+}
+
+fn shared(snapshot: &Snapshot) -> api::SharedStatus {
+    let figures::SharedStatus { memory_bytes, memory_limit_bytes, starting, syncing } = snapshot.shared;
+    api::SharedStatus {
+        memory_bytes,
+        memory_limit_bytes,
+        starting: starting.0 as u64,
+        starting_waiting: starting.1 as u64,
+        syncing: syncing.0 as u64,
+        syncing_waiting: syncing.1 as u64,
     }
 }
 
@@ -59,6 +72,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
             limit_items: now.settings.queue_items,
             blocked_ms: milliseconds(now.queue.blocked),
         },
+        memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
@@ -122,13 +136,21 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
-        link_reason: if connected { None } else { snapshot.link_problem.clone().or(told) },
+        link_reason: if connected { None } else { both(told, snapshot.link_problem.clone()) },
         lag_bytes: Some(now.lag_bytes),
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
             .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
+    }
+}
+
+/// How the last connection ended, and why none comes about since.
+fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
+    match (ended, problem) {
+        (Some(ended), Some(problem)) => Some(format!("{ended}; {problem}")),
+        (ended, problem) => ended.or(problem),
     }
 }
 

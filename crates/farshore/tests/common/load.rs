@@ -3,15 +3,16 @@
 //! Several writers share each volume, keep several writes in flight, and meet again and again in a small area, so that
 //! most writes overlap others that are under way.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use host::nbd::{Address, Ask, Client, ClientError};
 use tokio::sync::watch;
-use witness::{Image, Recorder, Report, RunId, SECTOR_BYTES, Ticket, Verdict, VolumeId, WriterId};
+use witness::{Image, Recorder, Report, RunId, SECTOR_BYTES, Ticket, Verdict, VolumeId, WriteName, WriterId};
 
 use super::{GROUP, Node, Pair, Random};
 
@@ -24,12 +25,14 @@ pub struct LoadPlan {
     /// The part of each volume that is written, from its start: the smaller, the more overlaps.
     pub area_bytes: u64,
     pub sectors_max: u64,
+    /// One request of so many is a flush; 0: none is.
+    pub flush_one_in: u64,
 }
 
 impl LoadPlan {
     /// Overlaps are the rule.
     pub fn crowded(volumes: &'static [&'static str]) -> LoadPlan {
-        LoadPlan { volumes, writers_per_volume: 2, depth: 3, area_bytes: 512 << 10, sectors_max: 48 }
+        LoadPlan { volumes, writers_per_volume: 2, depth: 3, area_bytes: 512 << 10, sectors_max: 48, flush_one_in: 0 }
     }
 }
 
@@ -39,13 +42,33 @@ pub struct Run {
     volumes: &'static [&'static str],
     /// By volume; empty: zeroes.
     base: Vec<Vec<u8>>,
+    /// What an acknowledged FUA or flush has made durable.
+    durable: Arc<Mutex<Durable>>,
+}
+
+#[derive(Default)]
+struct Durable {
+    /// Written through, or flushed before the last power loss.
+    certain: HashSet<WriteName>,
+    /// By volume, when the last of the acknowledged flushes was issued.
+    flushed: HashMap<VolumeId, u64>,
+    /// When the power was lost last: what was not flushed by then no later flush can bring back.
+    power_lost: u64,
+}
+
+impl Durable {
+    fn covers(&self, write: &witness::Write) -> bool {
+        let flushed = self.flushed.get(&write.volume).copied().unwrap_or(0);
+        let is_flushed = write.acknowledged.is_some_and(|tick| self.power_lost < tick && tick < flushed);
+        is_flushed || self.certain.contains(&write.name)
+    }
 }
 
 impl Run {
     /// A run on volumes that hold zeroes.
     pub fn on_zeroes(number: u64, volumes: &'static [&'static str]) -> Run {
         let base = vec![Vec::new(); volumes.len()];
-        Run { recorder: Arc::new(Recorder::new(RunId(number))), volumes, base }
+        Run { recorder: Arc::new(Recorder::new(RunId(number))), volumes, base, durable: Arc::default() }
     }
 
     /// A run on what the node, which must rest, holds now.
@@ -57,10 +80,7 @@ impl Run {
     /// Which prefix of the run the volumes of a node at rest are. Anything else ends the test with the first reason.
     pub fn judge(&self, pair: &Pair, node: Node) -> Report {
         let contents: Vec<Vec<u8>> = self.volumes.iter().map(|volume| pair.content(node, volume)).collect();
-        let images = contents.iter().zip(&self.base).enumerate().map(|(number, (content, base))| {
-            Image::new(VolumeId(number as u32), content.as_slice()).on_base(base.as_slice())
-        });
-        match witness::check(&self.recorder.history(), images.collect()).expect("images in memory can be read") {
+        match witness::check(&self.recorder.history(), self.images(&contents)).expect("images in memory can be read") {
             Verdict::Prefix(report) => report,
             Verdict::Broken(violation) => {
                 let kept = self.keep(&contents);
@@ -68,6 +88,44 @@ impl Run {
                 panic!("{} holds no prefix: {violation}\n(images kept in {})\n{logs}", node.name(), kept.display())
             }
         }
+    }
+
+    /// The writes that an acknowledged flush or FUA promised to be durable on the primary's own disk.
+    pub fn flushed(&self) -> HashSet<WriteName> {
+        let durable = self.durable.lock().expect("no writer panics");
+        let history = self.recorder.history();
+        history.writes.iter().filter(|write| durable.covers(write)).map(|write| write.name).collect()
+    }
+
+    /// Notes that the primary has lost its power; its writers are gone.
+    pub fn power_lost(&self) {
+        let certain = self.flushed();
+        let power_lost = self.recorder.tick();
+        *self.durable.lock().expect("no writer panics") = Durable { certain, flushed: HashMap::new(), power_lost };
+    }
+
+    /// The writes that were acknowledged until now.
+    pub fn acknowledged(&self) -> HashSet<WriteName> {
+        let history = self.recorder.history();
+        history.writes.iter().filter(|write| write.acknowledged.is_some()).map(|write| write.name).collect()
+    }
+
+    /// Ends the test unless the volumes of a node at rest hold all that was promised. They need not be a prefix.
+    pub fn assert_kept(&self, pair: &Pair, node: Node, promised: &HashSet<WriteName>) {
+        let contents: Vec<Vec<u8>> = self.volumes.iter().map(|volume| pair.content(node, volume)).collect();
+        let kept = witness::check_kept(&self.recorder.history(), promised, self.images(&contents));
+        if let Err(violation) = kept.expect("images in memory can be read") {
+            let kept = self.keep(&contents);
+            let logs = Node::BOTH.map(|node| pair.log(node)).join("\n");
+            panic!("{} broke a promise: {violation}\n(images kept in {})\n{logs}", node.name(), kept.display())
+        }
+    }
+
+    fn images<'a>(&'a self, contents: &'a [Vec<u8>]) -> Vec<Image<'a>> {
+        let images = contents.iter().zip(&self.base).enumerate().map(|(number, (content, base))| {
+            Image::new(VolumeId(number as u32), content.as_slice()).on_base(base.as_slice())
+        });
+        images.collect()
     }
 
     /// Leaves the images of a broken promise to whoever has to find out why.
@@ -123,6 +181,7 @@ impl Load {
                 random: Random::new(1 + u64::from(number) + run.recorder.history().writes.len() as u64),
                 plan,
                 recorder: run.recorder.clone(),
+                durable: run.durable.clone(),
                 orders: orders.subscribe(),
                 counts: counts.clone(),
                 flying: Vec::new(),
@@ -136,7 +195,7 @@ impl Load {
         self.counts.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Writes that were answered with an error.
+    /// Requests that were answered with an error.
     pub fn failed(&self) -> u64 {
         self.counts.failed.load(Ordering::Relaxed)
     }
@@ -165,7 +224,7 @@ impl Load {
     pub fn stop(self) {
         let failed = self.failed();
         let troubles = self.end(Order::Stop);
-        assert!(troubles.is_empty() && failed == 0, "{failed} writes failed; {troubles:?}");
+        assert!(troubles.is_empty() && failed == 0, "{failed} requests failed; {troubles:?}");
     }
 
     /// Leaves what is in flight as it is: of unknown outcome.
@@ -199,7 +258,18 @@ struct Writer {
     recorder: Arc<Recorder>,
     orders: watch::Receiver<Order>,
     counts: Arc<Counts>,
-    flying: Vec<(u64, Ticket)>,
+    durable: Arc<Mutex<Durable>>,
+    flying: Vec<(u64, Flying)>,
+}
+
+/// A request whose answer is awaited.
+enum Flying {
+    Write {
+        ticket: Ticket,
+        fua: bool,
+    },
+    /// With the tick of its issue.
+    Flush(u64),
 }
 
 impl Writer {
@@ -240,29 +310,59 @@ impl Writer {
     }
 
     fn issue(&mut self, client: &mut Client, cookie: u64) {
+        // Counted before it is recorded: a pause that sees nothing in flight has seen everything.
+        self.counts.in_flight.fetch_add(1, Ordering::SeqCst);
+        let flying = if self.plan.flush_one_in > 0 && self.random.below(self.plan.flush_one_in) == 0 {
+            let tick = self.recorder.tick();
+            client.queue(cookie, Ask::Flush);
+            Flying::Flush(tick)
+        } else {
+            self.issue_write(client, cookie)
+        };
+        self.flying.push((cookie, flying));
+    }
+
+    fn issue_write(&mut self, client: &mut Client, cookie: u64) -> Flying {
         let sector_bytes = SECTOR_BYTES as u64;
         let sectors = 1 + self.random.below(self.plan.sectors_max);
         let offset = self.random.below(self.plan.area_bytes / sector_bytes - sectors) * sector_bytes;
         let mut payload = vec![0; (sectors * sector_bytes) as usize];
-        // Counted before it is recorded: a pause that sees nothing in flight has seen everything.
-        self.counts.in_flight.fetch_add(1, Ordering::SeqCst);
         let ticket = self.recorder.issue(self.name, self.volume, offset, payload.len() as u32);
         ticket.stamp(&mut payload);
         let fua = self.random.below(16) == 0;
         client.queue(cookie, Ask::Write { offset, data: &payload, fua });
-        self.flying.push((cookie, ticket));
+        Flying::Write { ticket, fua }
     }
 
     fn take(&mut self, cookie: u64, is_done: bool) {
-        let at = self.flying.iter().position(|(flying, _)| *flying == cookie).expect("answers are to our own writes");
-        let (_, ticket) = self.flying.swap_remove(at);
-        if is_done {
-            self.recorder.acknowledge(ticket);
-            self.counts.acknowledged.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.recorder.fail(ticket);
-            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        let at = self.flying.iter().position(|(flying, _)| *flying == cookie).expect("answers are to our own requests");
+        match self.flying.swap_remove(at).1 {
+            Flying::Write { ticket, fua } if is_done => {
+                let name = ticket.name();
+                self.recorder.acknowledge(ticket);
+                if fua {
+                    self.durable().certain.insert(name);
+                }
+                self.counts.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            Flying::Flush(tick) if is_done => {
+                let volume = self.volume;
+                let mut durable = self.durable();
+                let flushed = durable.flushed.entry(volume).or_insert(0);
+                *flushed = tick.max(*flushed);
+            }
+            Flying::Write { ticket, .. } => {
+                self.recorder.fail(ticket);
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            Flying::Flush(_) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.counts.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn durable(&self) -> MutexGuard<'_, Durable> {
+        self.durable.lock().expect("no writer panics")
     }
 }

@@ -16,12 +16,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farshore::demo::relay::{Relay, RelayOptions};
+use forgetful::{Fate, Loss, Store};
 use serde_json::Value;
 
 /// However loaded the machine is, what takes longer has failed.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// Pause between two looks at a condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The next free port of this process's own address.
+static PORT: AtomicU16 = AtomicU16::new(7400);
 
 /// The one group of every pair.
 pub const GROUP: &str = "g";
@@ -59,22 +63,48 @@ pub struct Plan<'a> {
     pub group: &'a str,
     /// Further lines of the file's head.
     pub head: &'a str,
+    /// Further lines of each node's table.
+    pub node: &'a str,
+    /// Each node's directory, volumes and state, is a store of its own whose power can be cut.
+    pub forgets: bool,
+}
+
+impl Plan<'_> {
+    pub const DEFAULT: Plan<'static> = Plan {
+        volumes: &["data", "log"],
+        volume_bytes: 16 << 20,
+        mode: "async",
+        group: "",
+        head: "",
+        node: "",
+        forgets: false,
+    };
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Plan { volumes: &["data", "log"], volume_bytes: 16 << 20, mode: "async", group: "", head: "" }
+        Plan::DEFAULT
     }
 }
 
 /// Two nodes of one cluster; neither runs until it is served.
 pub struct Pair {
-    directory: tempfile::TempDir,
+    // Taken down in this order: daemons, what they stand on, the directory of it all.
     daemons: [Option<Daemon>; 2],
     relay: Option<Relay>,
+    /// By node, if the plan says so.
+    stores: Vec<Store>,
+    directory: tempfile::TempDir,
 }
 
 struct Daemon(Child);
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // A daemon that waits for a store without power could not be killed.
+        self.stores.iter().for_each(Store::fail_requests);
+    }
+}
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -87,17 +117,21 @@ impl Drop for Daemon {
 impl Pair {
     pub fn new(plan: &Plan) -> Pair {
         let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
-        let pair = Pair { directory, daemons: [None, None], relay: None };
+        let mut pair = Pair { daemons: [None, None], relay: None, stores: Vec::new(), directory };
         let mut secret = fs::OpenOptions::new();
         let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
         std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
         for node in Node::BOTH {
             fs::create_dir(pair.path(node.name())).expect("a directory for the node");
+            if plan.forgets {
+                pair.stores.push(Store::mount(&pair.path(node.name())).expect("FUSE and root: ask must_skip first"));
+            }
             for volume in plan.volumes {
                 let file = fs::File::create(pair.device(node, volume)).expect("a volume");
                 file.set_len(plan.volume_bytes).expect("the volume has room");
             }
         }
+        pair.flush_stores(plan);
         fs::write(pair.config(), pair.config_text(plan)).expect("a configuration");
         pair
     }
@@ -124,8 +158,17 @@ impl Pair {
         });
     }
 
+    /// Makes new volumes durable, as whoever creates them has to before a power loss.
+    fn flush_stores(&self, plan: &Plan) {
+        for node in Node::BOTH.into_iter().filter(|_| plan.forgets) {
+            let volumes = plan.volumes.iter().map(|volume| self.device(node, volume));
+            for path in volumes.chain([self.path(node.name())]) {
+                fs::File::open(path).and_then(|file| file.sync_all()).expect("the store flushes");
+            }
+        }
+    }
+
     fn config_text(&self, plan: &Plan) -> String {
-        static PORT: AtomicU16 = AtomicU16::new(7400);
         let process = std::process::id().to_be_bytes();
         // A loopback address of this process alone: its ports meet nobody else's.
         let address = format!("127.{}.{}.{}", 64 + process[1] % 64, process[2], process[3]);
@@ -134,7 +177,11 @@ impl Pair {
         for node in Node::BOTH {
             let (name, port) = (node.name(), PORT.fetch_add(1, Ordering::Relaxed));
             let state = self.path(name).join("state");
-            text += &format!("[nodes.{name}]\naddress = \"{address}:{port}\"\nstate = \"{}\"\n", state.display());
+            text += &format!(
+                "[nodes.{name}]\naddress = \"{address}:{port}\"\nstate = \"{}\"\n{}\n",
+                state.display(),
+                plan.node
+            );
         }
         text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{}\"\n", plan.mode);
         text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n{}\n", plan.group);
@@ -219,40 +266,118 @@ impl Pair {
 
     /// Starts the node's daemon and waits until it answers.
     pub fn serve(&mut self, node: Node) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
-        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
-        self.serve_by(node, command);
+        assert!(self.try_serve(node), "{} lost its power:\n{}", node.name(), self.log(node));
     }
 
-    /// Starts the node's daemon where it cannot reach its peer, nor its peer it: nobody listens where it dials.
+    /// The same for a node that may lose its power meanwhile; whether it still has it.
+    pub fn try_serve(&mut self, node: Node) -> bool {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
+        self.start(node, command)
+    }
+
+    /// Starts the node's daemon where it cannot reach its peer, nor its peer it.
     pub fn serve_alone(&mut self, node: Node) {
-        assert_eq!(node, Node::Far, "the one that listens would be found by its peer");
-        let nowhere = SocketAddr::new(self.address(Node::Near).ip(), 1);
-        let config = self.config_with_address("alone.toml", Node::Near, nowhere);
+        let ip = self.address(Node::Near).ip();
+        let elsewhere = match node {
+            // It listens where nobody dials.
+            Node::Near => SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed)),
+            // It dials where nobody listens.
+            Node::Far => SocketAddr::new(ip, 1),
+        };
+        let config = self.config_with_address("alone.toml", Node::Near, elsewhere);
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(config);
         self.serve_by(node, command);
     }
 
     /// Starts the node's daemon by a command of the caller's, and waits until its group has started.
-    pub fn serve_by(&mut self, node: Node, mut command: Command) {
+    pub fn serve_by(&mut self, node: Node, command: Command) {
+        assert!(self.start(node, command), "{} lost its power:\n{}", node.name(), self.log(node));
+    }
+
+    fn start(&mut self, node: Node, mut command: Command) -> bool {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
         self.daemons[node as usize] = Some(Daemon(child));
-        self.until(&format!("{} answers", node.name()), |pair| {
+        let mut question = None;
+        self.until(&format!("{} has started", node.name()), |pair| {
             let daemon = pair.daemons[node as usize].as_mut().expect("started above");
             if let Some(status) = daemon.0.try_wait().expect("a child can be asked") {
                 panic!("the daemon of {} ended with {status}:\n{}", node.name(), pair.log(node));
             }
-            pair.run(node, &["status"]).status.code().is_some_and(|code| code < 2)
+            if !pair.has_power(node) {
+                return true;
+            }
+            // Asked beside, because without power there is no answer.
+            let asked = question.get_or_insert_with(|| Background::start(pair.command(node, &["status", "--json"])));
+            if !asked.has_ended() {
+                return false;
+            }
+            let output = question.take().expect("just asked").output();
+            // Until it has started it refuses commands and has no exports.
+            output.status.code().is_some_and(|code| code < 2)
+                && serde_json::from_slice::<Value>(&output.stdout)
+                    .is_ok_and(|status| status["groups"][0]["reason"] != "it is starting")
         });
-        // Until then it refuses commands and has no exports.
-        self.until(&format!("{} has started", node.name()), |pair| pair.status(node)["reason"] != "it is starting");
+        self.has_power(node)
     }
 
     /// Ends the node's daemon at once, as a crash would.
     pub fn kill(&mut self, node: Node) {
         self.daemons[node as usize].take().expect("the daemon runs");
+    }
+
+    /// Cuts the power of nodes, all at one moment: their stores forget, their daemons are gone. Then it is back; what
+    /// that has cost each.
+    pub fn lose_power(&mut self, nodes: &[Node], seed: u64) -> Vec<Loss> {
+        for node in nodes.iter().filter(|node| self.has_power(**node)) {
+            self.stores[*node as usize].cut_power(Fate::Drawn(seed + *node as u64));
+        }
+        // Their daemons hear nothing of it before they are dead.
+        for node in nodes {
+            if let Some(daemon) = &mut self.daemons[*node as usize] {
+                daemon.0.kill().expect("a child of ours can be killed");
+            }
+        }
+        for node in nodes {
+            self.stores[*node as usize].fail_requests();
+            self.daemons[*node as usize].take();
+            self.stores[*node as usize].restore_power();
+        }
+        nodes.iter().map(|node| self.stores[*node as usize].loss()).collect()
+    }
+
+    /// Has the node's power cut after so many more flushes. From then on it must not be asked anything while
+    /// [`Pair::has_power`] says no: nobody would answer. [`Pair::lose_power`] ends that.
+    pub fn lose_power_after(&self, node: Node, flushes: u64, seed: u64) {
+        self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
+    }
+
+    /// Starts a node's daemon, whose power is lost at a flush of that start, if it comes to so many. Then it starts
+    /// once more. Whether the power was lost.
+    pub fn serve_with_a_loss(&mut self, node: Node, flushes: u64, seed: u64) -> bool {
+        self.lose_power_after(node, flushes, seed);
+        self.try_serve(node);
+        self.stores[node as usize].keep_power();
+        if self.has_power(node) {
+            return false;
+        }
+        self.lose_power(&[node], seed);
+        self.serve(node);
+        true
+    }
+
+    pub fn has_power(&self, node: Node) -> bool {
+        self.stores.get(node as usize).is_none_or(Store::has_power)
+    }
+
+    /// The same for both while neither runs, and of what was not flushed nothing survives.
+    pub fn lose_power_at_rest(&mut self) -> Vec<Loss> {
+        assert!(self.daemons.iter().all(Option::is_none), "both nodes rest");
+        let losses = self.stores.iter().map(|store| store.cut_power(Fate::AllLost)).collect();
+        self.stores.iter().for_each(Store::restore_power);
+        losses
     }
 
     /// Stops the node's daemon cleanly.
@@ -305,9 +430,14 @@ impl Pair {
 
     /// Runs a command of the binary against the node.
     pub fn run(&self, node: Node, words: &[&str]) -> Output {
+        self.command(node, words).stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// A command of the binary against the node, not yet run.
+    pub fn command(&self, node: Node, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(words).args(["--node", node.name(), "--config"]).arg(self.config());
-        command.stdin(Stdio::null()).output().expect("the binary runs")
+        command
     }
 
     /// Runs a command that must end with exit code 0; its output.
@@ -443,10 +573,17 @@ impl Background {
     /// Waits for its end; whether it succeeded, and what it said.
     pub fn finish(mut self, pair: &mut Pair) -> (bool, String) {
         pair.until("a client ends", |_| self.has_ended());
-        let child = self.0.take().expect("it is finished once");
-        let output = child.wait_with_output().expect("a child's output can be read");
+        let output = self.output();
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status.success() && !said.contains("failed"), said)
+    }
+}
+
+impl Background {
+    /// Waits for its end, which must be near; what it wrote.
+    pub fn output(mut self) -> Output {
+        let child = self.0.take().expect("it is finished once");
+        child.wait_with_output().expect("a child's output can be read")
     }
 }
 
@@ -495,6 +632,11 @@ pub fn must_skip(test: &str, needed: &[(&str, bool)]) -> bool {
         std::io::Write::write_all(&mut list, format!("{line}\n").as_bytes()).expect("the list of skips takes a line");
     }
     true
+}
+
+/// Whether a test that cuts the power of stores must be left out.
+pub fn must_skip_stores(test: &str) -> bool {
+    forgetful::missing().is_some_and(|needed| must_skip(test, &[(needed, false)]))
 }
 
 pub fn is_root() -> bool {

@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub nbd: nbd::Counters,
     /// `Uring` or `Pool`.
     pub file_engine: EngineKind,
+    /// What the groups share: memory, turns.
+    pub shared: engine::status::SharedStatus,
     /// Memory that front ends hold, and may hold.
     pub front_bytes: (usize, usize),
 }
@@ -137,6 +139,7 @@ impl Plane {
         Snapshot {
             uptime: Duration::from_nanos(now.0),
             groups,
+            shared: core.node.shared(),
             nbd,
             file_engine: core.disks.kind(),
             front_bytes: (self.front.outstanding_bytes(), self.front.limit_bytes()),

@@ -37,6 +37,7 @@ pub(super) enum Then {
     Payload {
         crc: Option<u32>,
     },
+    Summed,
     Meta,
     Hash,
 }
@@ -57,6 +58,9 @@ impl Core {
             Output::Flush { token, store } => (token, store, DiskOp::Flush, Inline::Forbidden, Then::Done),
             Output::Read { token, store, offset, length, crc } => {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Payload { crc })
+            }
+            Output::ReadSummed { token, store, offset, length } => {
+                (token, store, self.read(offset, length), Inline::Allowed, Then::Summed)
             }
             Output::ReadMeta { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Meta)
@@ -129,6 +133,10 @@ impl Core {
             }
             (Then::Done, Answer::Done) => Ok(IoDone::Done),
             (Then::Payload { crc }, Answer::Data(buffer)) => payload(buffer, crc),
+            (Then::Summed, Answer::Data(buffer)) => {
+                let (zero, crc) = (is_zero(&buffer), crc32c::crc32c(&buffer));
+                Ok(IoDone::Summed { buf: Buf::new(Arc::new(buffer)), zero, crc })
+            }
             (Then::Meta, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
             (Then::Hash, Answer::Data(buffer)) => Ok(IoDone::Hash(self.hash(store, &buffer))),
             _ => unreachable!("the disks answer what was asked"),

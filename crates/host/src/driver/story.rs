@@ -60,6 +60,12 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::Promoted { generation } => {
             tracing::warn!("group {group}: this node was promoted; its history is generation {generation} now");
         }
+        Event::RollbackPoint { name, at } => {
+            tracing::info!("group {group}: {name} keeps the image at sequence {} until the sync has ended", at.seq.0);
+        }
+        Event::RolledBack { to } => {
+            tracing::warn!("group {group}: the volumes are back at sequence {}, before the sync", to.seq.0);
+        }
         Event::Demoted => tracing::warn!("group {group}: this node was demoted to secondary"),
         Event::Note(text) => tracing::info!("group {group}: {text}"),
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {

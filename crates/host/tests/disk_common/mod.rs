@@ -117,3 +117,12 @@ impl Random {
         self.next() % bound
     }
 }
+
+/// Says aloud, and to `cargo xtask test`, why a test does nothing on this machine.
+pub fn skip(test: &str, needed: &str) {
+    eprintln!("SKIPPED {test}: it needs {needed}");
+    if let Some(path) = std::env::var_os("FARSHORE_TEST_SKIPS") {
+        let mut list = std::fs::File::options().append(true).create(true).open(path).unwrap();
+        std::io::Write::write_all(&mut list, format!("{test}: it needs {needed}\n").as_bytes()).unwrap();
+    }
+}

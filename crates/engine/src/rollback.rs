@@ -1,0 +1,549 @@
+//! The rollback point under a resync, and rolling back to it.
+//!
+//! While a sync overwrites a secondary out of order there is no consistent image on its volumes. So the superblock update
+//! that makes the sync's begin durable also takes a *rollback point*: from then on everything is saved before it is first
+//! overwritten, and the point stays until the sync's end is recorded. A promotion in between goes back to it:
+//!
+//! ```text
+//! quiesce -> bits durable -> superblock: rolling back -> write back -> flush -> superblock: consistent, at the point
+//! ```
+//! Bits come before the first byte (rule 6): what is undone here, the peer has. A crash anywhere in between is taken up at
+//! the next start, from the superblock on; writing back again what is back already does no harm.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::bits::AfterBits;
+use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::limits;
+use crate::marks::Mark;
+use crate::saving::Saver;
+use crate::start::StartStage;
+use crate::state::{Broken, Pause};
+use crate::superblock::RollbackPoint;
+use crate::time::Wall;
+use crate::undo::{INDEX_BYTES, Index, Saved, space_for_regions};
+use crate::wire::{Kind, SyncBegin};
+use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+
+/// What a rollback is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    Promote {
+        id: CommandId,
+        force: bool,
+        entropy: u64,
+    },
+    /// It was interrupted: finish it and start as a secondary.
+    Start,
+}
+
+/// A rollback under way.
+#[derive(Debug)]
+pub(crate) struct Rollback {
+    pub then: Then,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// What is in flight ends, nothing new begins.
+    Quiesce,
+    Bits,
+    Recording,
+    WriteBack(WriteBack),
+    Flush {
+        left: usize,
+    },
+    /// It cannot be completed: see the text.
+    GivenUp(String),
+}
+
+#[derive(Debug, Default)]
+struct WriteBack {
+    cursor: Option<(VolumeId, u64)>,
+    in_flight: usize,
+    /// There was no space for these; tried again later.
+    again: Vec<Saved>,
+    damaged: Option<String>,
+}
+
+/// Reading the store back at a start, a batch at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    /// The batch whose content is being checked.
+    batch: Option<(Vec<u8>, Index)>,
+    left: usize,
+    torn: bool,
+}
+
+/// The name of a rollback point, for people.
+pub(crate) fn name(point: u64) -> String {
+    format!("before-sync-{point}")
+}
+
+impl Group {
+    // ---- the point -------------------------------------------------------------------------------------------------
+
+    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
+    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved; without it, nothing
+    /// is applied.
+    pub fn take_rollback_point(&mut self, cx: &mut Cx, begin: &SyncBegin) {
+        let identity = self.sb.current.identity;
+        let has_image = !identity.inconsistent && !identity.generation.is_blank();
+        let point = &mut self.sb.current.rollback_point;
+        if point.id == 0 && has_image && !begin.nothing_dirty {
+            *point = RollbackPoint {
+                id: self.sb.current.update + 1,
+                position: self.replica.position(),
+                parent: identity.parent,
+                wall: self.replica.applied_wall,
+                batches: 0,
+                reserved_bytes: 0,
+            };
+            cx.marks.hit(Mark::RollbackPointTaken);
+            assert!(self.saver.is_idle() && self.saver.store.mark().is_none(), "an older point is gone");
+            self.saver.store.begin_mark(point.id);
+            let (name, at) = (name(point.id), point.position);
+            cx.event(self.config.id, Event::RollbackPoint { name, at });
+        } else if point.id != 0 {
+            cx.marks.hit(Mark::RollbackPointKept);
+        }
+        if self.saver.store.mark().is_some() {
+            self.saver.store.reserve(space_for_regions(begin.dirty_bytes));
+        }
+    }
+
+    /// What the superblock says of the undo store is brought up to date; called before each update is written.
+    pub fn note_rollback_point(&mut self) {
+        let point = &mut self.sb.current.rollback_point;
+        if point.id != 0 && self.saver.store.mark() == Some(point.id) {
+            point.batches = self.saver.store.durable_batches();
+            point.reserved_bytes = self.saver.store.reserved_bytes();
+        }
+    }
+
+    /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
+    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
+        if self.sb.current.rollback_point.id != 0 {
+            self.sb.current.rollback_point = RollbackPoint::default();
+            self.after_next_save(AfterSuper::PointGone { answer });
+        }
+    }
+
+    /// The superblock without the point is durable.
+    pub fn point_gone(&mut self, cx: &mut Cx, answer: Option<(CommandId, String)>) {
+        self.empty_undo();
+        if let Some((id, text)) = answer {
+            cx.marks.hit(Mark::RollbackPointDropped);
+            cx.answer(id, CommandResult::Done(text));
+        }
+        if self.replica.paused == Some(Pause::HistoryFull) {
+            self.retry_apply(cx);
+        }
+        self.apply(cx);
+        self.replay_goes_on(cx);
+    }
+
+    /// What was saved is not needed any more.
+    pub fn empty_undo(&mut self) {
+        self.saver.forget();
+        self.undo_damaged = None;
+        if self.saver.store.mark().is_some() {
+            self.saver.store.drop_oldest();
+        }
+    }
+
+    /// An operator gives the rollback point up by its name.
+    pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
+        let point = self.sb.current.rollback_point;
+        if self.role() != Role::Secondary || point.id == 0 {
+            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+        }
+        let name = name(point.id);
+        if wanted != name {
+            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+        }
+        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+        self.drop_rollback_point(Some((id, text)));
+        self.save(cx, None);
+    }
+
+    /// The image that a promotion would give: its place and the primary's time; `None`: none.
+    pub fn promotable(&self) -> Option<(Position, Wall)> {
+        let identity = self.sb.current.identity;
+        if identity.role == Role::Primary || identity.generation.is_blank() {
+            return None;
+        }
+        if identity.inconsistent || self.sb.current.rolling_back {
+            let point = self.sb.current.rollback_point;
+            return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
+        }
+        Some((self.replica.position(), self.replica.newest_wall()))
+    }
+
+    /// Why there is nothing to promote in the middle of a sync.
+    pub fn no_image(&self) -> String {
+        match &self.undo_damaged {
+            Some(what) => format!(
+                "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
+            ),
+            None => "a sync to this node has begun and not ended, and there is no rollback point (this was the first sync, or \
+                     the point was given up): no consistent image exists yet, --force or not; let the sync end first"
+                .into(),
+        }
+    }
+
+    // ---- rolling back ------------------------------------------------------------------------------------------------
+
+    pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if !matches!(self.phase, Phase::Running) {
+            // The journal was not read to its end: what else it holds is not known.
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.replica.lost_session();
+        self.phase = Phase::RollingBack(Rollback { then: Then::Promote { id, force, entropy }, stage: Stage::Quiesce });
+        self.proceed_rollback(cx);
+    }
+
+    /// Called after every input: moves on what waits for others.
+    pub fn proceed_rollback(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &self.phase else { return };
+        let quiesces = matches!(rollback.stage, Stage::Quiesce);
+        let then = rollback.then;
+        if self.slots.replica_busy() {
+            return;
+        }
+        if matches!(self.state, crate::state::State::Failed(_)) {
+            self.phase = Phase::Running;
+            if let Then::Promote { id, .. } = then {
+                cx.refuse(
+                    id,
+                    "a store of this node failed on the way back to the rollback point; a restart goes on with it",
+                );
+            }
+            return;
+        }
+        if quiesces {
+            self.quiesced(cx, then);
+        }
+    }
+
+    fn quiesced(&mut self, cx: &mut Cx, then: Then) {
+        if let Then::Promote { id, force, entropy } = then
+            && !self.sb.current.identity.inconsistent
+        {
+            // The sync ended meanwhile: its image is the newer one.
+            self.phase = Phase::Promoting { id, force, entropy };
+            return self.apply(cx);
+        }
+        let saved: Vec<(VolumeId, u64, u64)> =
+            self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+        let dropped = self.replica.drop_unapplied();
+        self.saver.forget();
+        for (volume, offset, length) in saved.into_iter().chain(dropped) {
+            self.volume(volume).mark_undone(offset, length);
+        }
+        self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
+        self.save_bits(cx, AfterBits::Rollback);
+    }
+
+    /// The bits of all that is undone and dropped are durable.
+    pub fn record_rollback(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::Recording;
+        self.sb.current.rolling_back = true;
+        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.replica.ring.trim(self.sb.current.journal);
+        self.save(cx, Some(AfterSuper::RollingBack));
+    }
+
+    /// The superblock says so: from here on a crash is followed by the rest of the rollback.
+    pub fn write_back(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::WriteBack(WriteBack::default());
+        self.pump_write_back(cx);
+    }
+
+    fn writing_back(&mut self) -> Option<&mut WriteBack> {
+        match &mut self.phase {
+            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
+            _ => None,
+        }
+    }
+
+    fn pump_write_back(&mut self, cx: &mut Cx) {
+        while let Some(saved) = self.next_to_write_back() {
+            self.write_back_one(cx, saved);
+        }
+        let Some(back) = self.writing_back() else { return };
+        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
+            return;
+        }
+        match back.damaged.take() {
+            Some(what) => self.give_rollback_up(cx, what),
+            None => self.flush_restored(cx),
+        }
+    }
+
+    fn next_to_write_back(&mut self) -> Option<Saved> {
+        let store = &self.saver.store;
+        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        if back.damaged.is_some() || back.in_flight >= limits::WRITE_BACKS_MAX {
+            return None;
+        }
+        let saved = store.next_saved(back.cursor)?;
+        back.cursor = Some((saved.volume, saved.offset));
+        back.in_flight += 1;
+        Some(saved)
+    }
+
+    fn write_back_one(&mut self, cx: &mut Cx, saved: Saved) {
+        let id = self.id();
+        match saved.place {
+            Some(offset) => {
+                let token = self.start_op(Op::RestoreRead(saved));
+                let crc = Some(saved.crc);
+                cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
+            }
+            None => {
+                let token = self.start_op(Op::RestoreWrite(saved));
+                let (offset, length) = (saved.offset, u64::from(saved.length));
+                let store = Store::Volume(id, saved.volume);
+                cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
+            }
+        }
+    }
+
+    pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
+        let store = Store::Volume(self.id(), saved.volume);
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => {
+                let token = self.start_op(Op::RestoreWrite(saved));
+                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let offset = saved.offset;
+                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
+            }
+            Err(IoError::Damaged) => {
+                let what = format!(
+                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
+                    saved.place.unwrap_or_default(),
+                    saved.volume.0 + 1,
+                    saved.offset
+                );
+                self.restored(cx, |back| back.damaged = Some(what));
+            }
+            _ => self.fail(cx, Broken::Undo),
+        }
+    }
+
+    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.restored(cx, |_| {}),
+            Err(IoError::NoSpace) => {
+                self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                self.restored(cx, |back| back.again.push(saved));
+            }
+            Err(_) => self.fail(cx, Broken::VolumeApply),
+        }
+    }
+
+    fn restored(&mut self, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
+        let Some(back) = self.writing_back() else { return };
+        back.in_flight -= 1;
+        note(back);
+        self.pump_write_back(cx);
+    }
+
+    /// There may be space by now.
+    pub fn retry_write_back(&mut self, cx: &mut Cx) {
+        let Some(back) = self.writing_back() else { return };
+        let again = core::mem::take(&mut back.again);
+        back.in_flight += again.len();
+        again.into_iter().for_each(|saved| self.write_back_one(cx, saved));
+    }
+
+    fn flush_restored(&mut self, cx: &mut Cx) {
+        let left = self.volumes.len();
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::Flush { left };
+        for index in 0..left {
+            let token = self.start_op(Op::RestoreFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        }
+    }
+
+    pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        if !ok {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.phase else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.rolled_back(cx);
+        }
+    }
+
+    /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
+    fn rolled_back(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then, .. }) = &self.phase else { return };
+        let (then, point) = (*then, self.sb.current.rollback_point);
+        cx.marks.hit(Mark::RolledBack);
+        cx.event(self.id(), Event::RolledBack { to: point.position });
+        self.replica.stand_at(point.position, point.wall);
+        let sb = &mut self.sb.current;
+        let identity = &mut sb.identity;
+        (identity.generation, identity.parent) = (point.position.generation, point.parent);
+        identity.position = point.position;
+        (identity.inconsistent, identity.handed_over) = (false, false);
+        (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
+        match then {
+            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
+            Then::Start => self.record(cx),
+        }
+    }
+
+    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
+    fn give_rollback_up(&mut self, cx: &mut Cx, what: String) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let then = rollback.then;
+        rollback.stage = Stage::GivenUp(what.clone());
+        cx.event(self.id(), Event::Note(what));
+        let sb = &mut self.sb.current;
+        (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
+        self.replica.stand_at(sb.identity.position, sb.applied_wall);
+        match then {
+            Then::Promote { .. } => self.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            Then::Start => self.record(cx),
+        }
+    }
+
+    pub fn rollback_given_up(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what) }) = &self.phase
+        else {
+            return;
+        };
+        let (id, what) = (*id, what.clone());
+        self.phase = Phase::Running;
+        self.empty_undo();
+        cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
+        if let Some(link) = cx.peer.link {
+            // The peer still thinks of the sync as running.
+            let reason = format!("group {}: this node gave the running sync up", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+        self.say_hello(cx, Kind::GroupState);
+    }
+
+    // ---- at a start ---------------------------------------------------------------------------------------------------
+
+    /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
+    pub fn begin_scan(&mut self, cx: &mut Cx) {
+        self.saver = Saver::new(self.config.history_bytes);
+        self.saver.store.begin_mark(self.sb.current.rollback_point.id);
+        self.phase = Phase::Starting(StartStage::Undo(Scan::default()));
+        self.read_undo_index(cx);
+    }
+
+    fn read_undo_index(&mut self, cx: &mut Cx) {
+        let offset = self.saver.store.next_offset();
+        if offset + INDEX_BYTES as u64 > self.config.history_bytes {
+            return self.scan_ended(cx);
+        }
+        self.read_meta(cx, Store::Undo(self.id()), offset, INDEX_BYTES as u32);
+    }
+
+    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        match result {
+            Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
+            Ok(_) => {}
+            Err(IoError::Damaged) => scan.torn = true,
+            Err(_) => {
+                let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
+                return self.start_failed(cx, Broken::Undo, why);
+            }
+        }
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        scan.left -= 1;
+        if scan.left == 0 {
+            self.undo_batch_checked(cx);
+        }
+    }
+
+    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+        let boot = self.sb.current.identity.incarnation;
+        let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
+        let Some(index) = index else { return self.scan_ended(cx) };
+        if !index.entries.iter().all(|e| self.saved_range_fits(e.volume, e.offset, e.length)) {
+            let why =
+                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
+            return self.start_failed(cx, Broken::Undo, why);
+        }
+        // What the superblock counts was durable; behind that a batch may be torn in its content.
+        let counted = index.ordinal <= self.sb.current.rollback_point.batches;
+        let base = index.ring_offset;
+        let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        *scan = Scan { batch: Some((block, index)), left: to_check.len(), torn: false };
+        if to_check.is_empty() {
+            return self.undo_batch_checked(cx);
+        }
+        for entry in to_check {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Read {
+                token,
+                store: Store::Undo(self.id()),
+                offset: base + u64::from(entry.payload_at),
+                length: entry.length,
+                crc: Some(entry.payload_crc),
+            });
+        }
+    }
+
+    fn saved_range_fits(&self, volume: VolumeId, offset: u64, length: u32) -> bool {
+        let size = self.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
+        size.is_some_and(|size| offset + u64::from(length) <= size)
+    }
+
+    fn undo_batch_checked(&mut self, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Some((block, index)) = scan.batch.take() else { return };
+        if scan.torn {
+            cx.marks.hit(Mark::UndoTornTail);
+            return self.scan_ended(cx);
+        }
+        self.saver.store.found(&block, &index);
+        self.read_undo_index(cx);
+    }
+
+    fn scan_ended(&mut self, cx: &mut Cx) {
+        let point = self.sb.current.rollback_point;
+        let (whole, at) = (self.saver.store.durable_batches(), self.saver.store.next_offset());
+        if whole < point.batches {
+            let what = format!(
+                "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
+                point.batches,
+                name(point.id)
+            );
+            cx.event(self.id(), Event::Note(what.clone()));
+            self.empty_undo();
+            self.undo_damaged = Some(what);
+        } else {
+            self.saver.store.reserve(point.reserved_bytes);
+        }
+        if !self.sb.current.rolling_back {
+            return self.begin_replay(cx);
+        }
+        cx.marks.hit(Mark::RollbackResumed);
+        self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording });
+        match self.undo_damaged.take() {
+            Some(what) => self.give_rollback_up(cx, what),
+            None => self.write_back(cx),
+        }
+    }
+}

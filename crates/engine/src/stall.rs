@@ -1,0 +1,141 @@
+//! A peer that stands still while its link lives (rule 17): how that is noticed, and how long it is then left alone.
+//!
+//! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile.
+//! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
+//!   [`limits::SYNC_STALLED_AFTER`] without one ends it.
+//! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
+//!   shortens only the first wait: a link that comes and goes is no sign of health.
+//! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
+
+use core::time::Duration;
+
+use crate::group::{Cx, Group, GroupTimer};
+use crate::ids::Seq;
+use crate::limits;
+use crate::marks::Mark;
+use crate::state::State;
+use crate::time::Mono;
+
+/// What is known of a peer's standing still.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stall {
+    /// How often it was given up since a sync ended.
+    times: u32,
+    /// It was given up and has not answered since.
+    unanswered: bool,
+    /// No sync begins by itself before this.
+    pub left_alone_until: Mono,
+    /// When it last showed progress.
+    moved_at: Mono,
+}
+
+impl Stall {
+    /// How long a peer is left alone that was given up so many times before.
+    fn hold_off(times: u32) -> Duration {
+        limits::RESYNC_HOLD_OFF.saturating_mul(1 << times.min(16)).min(limits::RESYNC_HOLD_OFF_MAX)
+    }
+
+    /// A session begins.
+    pub fn link_up(&mut self, now: Mono) {
+        self.moved_at = now;
+        if self.times <= 1 {
+            self.left_alone_until = now;
+        }
+    }
+
+    pub fn moved(&mut self, now: Mono) {
+        self.moved_at = now;
+    }
+
+    /// It said that it is ready for a sync, be it one that was given up.
+    pub fn answered(&mut self, now: Mono) {
+        self.moved_at = now;
+        if core::mem::take(&mut self.unanswered) {
+            self.left_alone_until = now;
+        }
+    }
+
+    pub fn sync_ended(&mut self) {
+        (self.times, self.unanswered) = (0, false);
+    }
+}
+
+impl Group {
+    /// The peer is connected but of no use: fall to logging and leave it alone for a while.
+    pub fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
+        let hold_off = Stall::hold_off(self.stall.times);
+        if self.stall.times > 0 {
+            cx.marks.hit(Mark::StalledAgain);
+        }
+        self.stall.times = self.stall.times.saturating_add(1);
+        self.stall.unanswered = true;
+        self.stall.left_alone_until = cx.now.mono.plus(hold_off);
+        self.fall_to_logging(cx, why);
+        self.set_timer(cx, GroupTimer::Autosync, hold_off);
+    }
+
+    /// Whether writers would wait for a peer that was given up and gave no sign since.
+    pub fn waits_in_vain(&self) -> bool {
+        self.stall.unanswered && self.state == State::Syncing && self.stream.is_some_and(|s| !s.open)
+    }
+
+    /// Begins to watch a sync.
+    pub fn watch_sync(&mut self, cx: &mut Cx) {
+        self.stall.moved(cx.now.mono);
+        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+    }
+
+    /// Something was sent that the peer has not dealt with.
+    fn peer_owes(&self) -> bool {
+        if let Some(cut) = &self.cut {
+            return cut.peer_owes();
+        }
+        let sent = self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1));
+        let told = self.resync.as_ref().is_none_or(|r| r.begun);
+        told && self.stream.is_some_and(|s| !s.open || s.applied < sent)
+    }
+
+    pub fn check_stall(&mut self, cx: &mut Cx) {
+        if self.state != State::Syncing || cx.peer.link.is_none() {
+            return;
+        }
+        if !self.peer_owes() {
+            // It is we who are slow.
+            self.stall.moved(cx.now.mono);
+        }
+        let still = cx.now.mono.since(self.stall.moved_at);
+        if still >= limits::SYNC_STALLED_AFTER {
+            cx.marks.hit(Mark::SyncStalled);
+            return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 60 s");
+        }
+        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_left_alone_twice_as_long_each_time_up_to_a_bound() {
+        let seconds: alloc::vec::Vec<u64> = (0..8).map(|n| Stall::hold_off(n).as_secs()).collect();
+        assert_eq!(seconds, [5, 10, 20, 40, 80, 120, 120, 120]);
+        assert_eq!(Stall::hold_off(u32::MAX), limits::RESYNC_HOLD_OFF_MAX);
+    }
+
+    #[test]
+    fn a_reconnect_shortens_the_first_wait_only_and_an_answer_any() {
+        let until = Mono(900);
+        let mut stall = Stall { times: 1, left_alone_until: until, unanswered: true, ..Stall::default() };
+        stall.link_up(Mono(5));
+        assert_eq!(stall.left_alone_until, Mono(5));
+        stall = Stall { times: 2, left_alone_until: until, ..stall };
+        stall.link_up(Mono(6));
+        assert_eq!(stall.left_alone_until, until);
+        stall.answered(Mono(7));
+        assert_eq!((stall.left_alone_until, stall.times), (Mono(7), 2));
+        stall.left_alone_until = until;
+        stall.answered(Mono(8));
+        assert_eq!(stall.left_alone_until, until, "it had answered already");
+    }
+}

@@ -1,0 +1,127 @@
+//! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
+//! input of a group what that group holds, and lets the next ones go on.
+
+use alloc::vec::Vec;
+
+use crate::group::{Cx, Group, Phase, TimerKey};
+use crate::identity::{Decision, Role};
+use crate::ids::GroupId;
+use crate::marks::Mark;
+use crate::node::{Node, mix};
+use crate::start::StartStage;
+use crate::state::State;
+
+/// Groups short of memory that are asked in one turn; the others are in the next.
+const ASKED_MAX: usize = 64;
+
+impl Node {
+    /// Every group asks for a turn to start.
+    pub(crate) fn start_all(&mut self, entropy: u64, boot: u128) {
+        (self.start_entropy, self.boot) = (entropy, boot);
+        let ids: Vec<GroupId> = self.groups.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.starts.wait(id));
+    }
+
+    /// What a group holds now, and whether it is still at what it had a turn for.
+    pub(crate) fn settle(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let held = group.held_bytes();
+        let before = core::mem::replace(&mut group.counted_bytes, held);
+        self.memory.account(group.reserve_bytes, before, held);
+        self.memory_freed |= held < before;
+        if core::mem::take(&mut group.wants_memory) && !core::mem::replace(&mut group.waits_for_memory, true) {
+            self.marks.hit(Mark::MemoryShort);
+            self.short_of_memory.push_back(id);
+        }
+        if !matches!(group.phase, Phase::Starting(_)) {
+            self.starts.leave(id);
+        }
+        if group.state == State::Syncing {
+            self.syncs.enter(self.now.mono, id);
+        } else {
+            self.syncs.leave(id);
+            if core::mem::take(&mut group.wants_turn) {
+                self.marks.hit(Mark::SyncWaitedForTurn);
+                self.syncs.wait(id);
+            }
+        }
+    }
+
+    /// Lets those in whose turn it is; called after every input.
+    pub(crate) fn give_turns(&mut self) {
+        let now = self.now.mono;
+        while let Some(id) = self.starts.next(now) {
+            // Each group's generation gets a tag of its own.
+            let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
+            self.in_group(id, |g, cx| {
+                if matches!(g.phase, Phase::Starting(StartStage::Idle)) {
+                    g.start(cx, entropy, boot);
+                }
+            });
+        }
+        while let Some(id) = self.syncs.next(now) {
+            self.in_group(id, Group::turn_to_sync);
+        }
+        for (key, frees_at) in
+            [(TimerKey::Starts, self.starts.frees_at(now)), (TimerKey::Syncs, self.syncs.frees_at(now))]
+        {
+            match frees_at {
+                Some(at) => self.timers.set(key, at),
+                None => self.timers.clear(key),
+            }
+        }
+    }
+
+    /// Memory came free: those who were short of it are asked, in the order in which they ran short.
+    pub(crate) fn lend_memory(&mut self) {
+        if !core::mem::take(&mut self.memory_freed) {
+            return;
+        }
+        for _ in 0..self.short_of_memory.len().min(ASKED_MAX) {
+            let Some(id) = self.short_of_memory.pop_front() else { return };
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.waits_for_memory = false;
+            }
+            self.in_group(id, |g, cx| g.memory_freed(cx));
+        }
+        self.memory_freed |= self.short_of_memory.len() > ASKED_MAX;
+    }
+}
+
+impl Group {
+    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
+    pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
+        if !cx.may_sync {
+            self.wants_turn = true;
+            self.wanted_full |= full;
+            if self.state == State::Logging {
+                self.transition(cx, State::Logging, "waiting for its turn: other groups of this node are syncing");
+            }
+            return false;
+        }
+        let full = core::mem::take(&mut self.wanted_full) || full;
+        if self.stream.is_some() {
+            self.fall_to_logging(cx, "the operator asked for a sync");
+        }
+        if full {
+            self.mark_everything(cx);
+        } else if self.settle(cx) {
+            self.begin_sync(cx, false);
+        }
+        true
+    }
+
+    /// A place for a sync is this group's, if it still has use for it.
+    fn turn_to_sync(&mut self, cx: &mut Cx) {
+        let may = self.role() == Role::Primary
+            && matches!(self.phase, Phase::Running)
+            && !matches!(self.state, State::Failed(_))
+            && self.hello.as_ref().is_some_and(|h| !h.failed)
+            && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
+        if may && self.wanted_full {
+            self.sync_in_turn(cx, true);
+        } else if self.state == State::Logging {
+            self.try_autosync(cx);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Power is lost at the worst moments: while nodes recover from the loss before, and at each flush of a first start.
+//! The moment is set by a number of flushes, so it falls between any two steps that are meant to be durable in order.
+
+mod common;
+
+use common::load::{Load, LoadPlan, Run};
+use common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
+
+const VOLUMES: &[&str] = &["data", "log"];
+const MODES: [&str; 3] = ["async", "sync", "nearsync"];
+const STRIKES: u64 = 8;
+
+#[test]
+fn power_is_lost_while_nodes_recover() {
+    if must_skip_stores("power_is_lost_while_nodes_recover") {
+        return;
+    }
+    // A queue so small that it often becomes dirty regions.
+    let group = "queue.memory = \"1MiB\"";
+    let plan = Plan { volumes: VOLUMES, volume_bytes: 2 << 20, group, forgets: true, ..Plan::default() };
+    let mut pair = Pair::replicating(&plan);
+    let mut random = Random::new(41);
+    for (number, mode) in MODES.into_iter().enumerate() {
+        pair.wait_for_rest(Node::Near);
+        pair.stop_both();
+        let run = Run::on_content(number as u64, &pair, Node::Near, VOLUMES);
+        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
+        let mut load = start_load(&pair, &run);
+        for _ in 0..STRIKES {
+            load.wait_for_more(&mut pair, random.below(200));
+            load = strike(&mut pair, load, &run, &mut random);
+        }
+        load.wait_for_more(&mut pair, 100);
+        load.stop();
+        pair.wait_for_rest(Node::Near);
+        pair.stop_both();
+        pair.lose_power_at_rest();
+        pair.assert_equal(VOLUMES);
+        let flushed = run.flushed();
+        println!("{mode}: {} writes were flushed", flushed.len());
+        run.assert_kept(&pair, Node::Near, &flushed);
+        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    }
+}
+
+fn start_load(pair: &Pair, run: &Run) -> Load {
+    Load::start(pair, Node::Near, run, LoadPlan { flush_one_in: 20, ..LoadPlan::crowded(VOLUMES) })
+}
+
+/// Some node's power is lost at some flush, and now and then once more while it starts; the load that goes on.
+fn strike(pair: &mut Pair, load: Load, run: &Run, random: &mut Random) -> Load {
+    let whom: &[Node] = match random.below(4) {
+        0 => &Node::BOTH,
+        1 => &[Node::Near],
+        _ => &[Node::Far],
+    };
+    for node in whom {
+        pair.lose_power_after(*node, random.below(100), random.below(1 << 32));
+    }
+    let goal = load.acknowledged() + 300;
+    pair.until("power is lost, or enough written without", |pair| {
+        whom.iter().any(|node| !pair.has_power(*node)) || load.acknowledged() >= goal
+    });
+    let losses = pair.lose_power(whom, random.below(1 << 32));
+    println!("{whom:?} lost {losses:?}");
+    let load = if whom.contains(&Node::Near) {
+        load.abandon();
+        run.power_lost();
+        run.assert_kept(pair, Node::Near, &run.flushed());
+        None
+    } else {
+        Some(load)
+    };
+    for node in whom {
+        match random.below(2) {
+            0 => pair.serve(*node),
+            _ => drop(pair.serve_with_a_loss(*node, random.below(12), random.below(1 << 32))),
+        }
+    }
+    load.unwrap_or_else(|| start_load(pair, run))
+}
+
+#[test]
+fn power_is_lost_at_each_flush_of_a_first_start() {
+    if must_skip_stores("power_is_lost_at_each_flush_of_a_first_start") {
+        return;
+    }
+    for node in Node::BOTH {
+        let mut flushes = 0;
+        while is_hit_and_recovers(node, flushes) {
+            flushes += 1;
+        }
+        println!("{}: a first start flushes {flushes} times", node.name());
+        assert!(flushes >= 5, "{} flushes are too few to be all: {flushes}", node.name());
+    }
+}
+
+/// A new pair of which a node loses its power at that flush of its first start; whether it came to that.
+fn is_hit_and_recovers(node: Node, flushes: u64) -> bool {
+    let plan = Plan { volumes: VOLUMES, volume_bytes: 1 << 20, forgets: true, ..Plan::default() };
+    let mut pair = Pair::new(&plan);
+    let is_hit = pair.serve_with_a_loss(node, flushes, flushes);
+    pair.serve(node.other());
+    pair.sync_fully(Node::Near);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    is_hit
+}

@@ -1,0 +1,622 @@
+//! Files, directories and the power: the whole state of one file system, and what is left of it.
+//!
+//! Names change in steps, each whole or not at all (a rename is one step), and reach the medium in their order, as in a
+//! file system with a journal: flushing a directory brings every step up to the last that touched it; a power loss
+//! brings some more of those that follow, or none. Flushing a *file* brings its bytes, size and attributes, but no name.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{Errno, FileAttr, FileType, INodeNo};
+
+use crate::content::{Content, PAGE_BYTES, SECTOR_BYTES};
+use crate::random::Random;
+use crate::{Counts, Fate, Loss};
+
+pub(crate) const ROOT: u64 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attributes {
+    permissions: u16,
+    owner: u32,
+    group: u32,
+    changed: SystemTime,
+    modified: SystemTime,
+}
+
+/// What is to become of a node's attributes; `None`: what it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changes {
+    pub permissions: Option<u16>,
+    pub owner: Option<u32>,
+    pub group: Option<u32>,
+    pub size: Option<u64>,
+    pub modified: Option<SystemTime>,
+}
+
+/// A name's entry. Listings go by `cookie`, which never changes: they stay whole while names come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub node: u64,
+    pub cookie: u64,
+    pub kind: FileType,
+}
+
+type Names = BTreeMap<OsString, Entry>;
+
+enum Body {
+    File(Content),
+    Directory {
+        now: Names,
+        kept: Names,
+    },
+    /// A socket or a pipe: the kernel has the rest.
+    Special,
+}
+
+struct Node {
+    kind: FileType,
+    now: Attributes,
+    kept: Attributes,
+    body: Body,
+    links: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Power {
+    On,
+    /// Nobody gets an answer.
+    Cut,
+    /// Everybody gets an error.
+    Off,
+}
+
+/// One change of names: of each, what it leads to from then on.
+struct Step(Vec<(u64, OsString, Option<Entry>)>);
+
+pub(crate) struct Disk {
+    nodes: HashMap<u64, Node>,
+    /// Numbers given so far; none is given twice.
+    numbers: u64,
+    /// Not yet on the medium.
+    steps: VecDeque<Step>,
+    power: Power,
+    /// A cut that is due after so many more flushes.
+    due: Option<(u64, Fate)>,
+    loss: Loss,
+    /// Counts power losses; what was opened before the last one is dead.
+    boot: u64,
+    /// Files that are open, by the boot that they were opened in.
+    open_files: BTreeMap<u64, u64>,
+    counts: Counts,
+    random: Random,
+}
+
+impl Disk {
+    pub fn new(owner: u32, group: u32) -> Disk {
+        let now = SystemTime::now();
+        let attributes = Attributes { permissions: 0o755, owner, group, changed: now, modified: now };
+        let body = Body::Directory { now: Names::new(), kept: Names::new() };
+        let root = Node { kind: FileType::Directory, now: attributes, kept: attributes, body, links: 1 };
+        Disk {
+            nodes: HashMap::from([(ROOT, root)]),
+            numbers: ROOT,
+            steps: VecDeque::new(),
+            power: Power::On,
+            due: None,
+            loss: Loss::default(),
+            boot: 0,
+            open_files: BTreeMap::new(),
+            counts: Counts::default(),
+            random: Random::new(0),
+        }
+    }
+
+    // --- Power ---
+
+    pub fn power(&self) -> Power {
+        self.power
+    }
+
+    pub fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// Notes that a file was opened; the handle.
+    pub fn open_file(&mut self) -> u64 {
+        *self.open_files.entry(self.boot).or_insert(0) += 1;
+        self.boot
+    }
+
+    pub fn close_file(&mut self, boot: u64) {
+        let open = self.open_files.get_mut(&boot).expect("what is closed was open");
+        *open -= 1;
+        if *open == 0 {
+            self.open_files.remove(&boot);
+        }
+    }
+
+    /// Whether files are open that were opened before the last power loss.
+    pub fn has_dead_files(&self) -> bool {
+        self.open_files.keys().any(|boot| *boot < self.boot)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let contents = self.nodes.values().filter_map(|node| match &node.body {
+            Body::File(content) => Some(content.unflushed_bytes()),
+            _ => None,
+        });
+        Counts { unflushed_bytes: contents.sum(), unflushed_names: self.steps.len() as u64, ..self.counts }
+    }
+
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Has the power cut when so many more flushes are done, in the moment of the next.
+    pub fn cut_power_after(&mut self, flushes: u64, fate: Fate) {
+        self.due = Some((flushes, fate));
+    }
+
+    pub fn keep_power(&mut self) {
+        self.due = None;
+    }
+
+    /// A flush or durable write begins, unless the power is lost in this moment.
+    pub fn begin_flush(&mut self) -> bool {
+        match &mut self.due {
+            Some((0, fate)) => {
+                let fate = *fate;
+                self.cut_power(fate);
+                return false;
+            }
+            Some((flushes, _)) => *flushes -= 1,
+            None => {}
+        }
+        self.counts.flushes += 1;
+        true
+    }
+
+    /// What was not flushed is decided upon.
+    pub fn cut_power(&mut self, fate: Fate) {
+        assert!(self.power == Power::On, "the power was cut before");
+        let mut random = match fate {
+            Fate::AllLost => None,
+            Fate::Drawn(seed) => Some(Random::new(seed)),
+        };
+        let mut loss = Loss::default();
+        let survivors = random.as_mut().map_or(0, |random| random.below(self.steps.len() as u64 + 1));
+        for step in self.steps.drain(..survivors as usize) {
+            carry_out(&mut self.nodes, step);
+        }
+        loss.forgotten_names = self.steps.drain(..).map(|step| step.0.len() as u64).sum();
+        let mut numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        // The order of a hash map must not decide what survives.
+        numbers.sort_unstable();
+        for number in numbers {
+            let node = self.nodes.get_mut(&number).expect("it was listed");
+            node.lose_power(random.as_mut(), &mut loss);
+        }
+        self.drop_unreachable();
+        self.boot += 1;
+        (self.power, self.due, self.loss) = (Power::Cut, None, loss);
+    }
+
+    pub fn set_power(&mut self, power: Power) {
+        self.power = power;
+    }
+
+    /// Nodes without a name are gone, and the others have as many links as names.
+    fn drop_unreachable(&mut self) {
+        let mut links = HashMap::from([(ROOT, 1)]);
+        let mut found = vec![ROOT];
+        while let Some(number) = found.pop() {
+            if let Body::Directory { now, .. } = &self.nodes[&number].body {
+                for entry in now.values() {
+                    *links.entry(entry.node).or_insert(0) += 1;
+                    found.push(entry.node);
+                }
+            }
+        }
+        self.nodes.retain(|number, node| {
+            node.links = links.get(number).copied().unwrap_or(0);
+            node.links > 0
+        });
+    }
+
+    // --- Names ---
+
+    pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let entry = self.names(directory)?.get(name).ok_or(Errno::ENOENT)?;
+        self.attributes(entry.node)
+    }
+
+    /// The entries of a directory that follow a cookie.
+    pub fn list(&self, directory: u64, after: u64) -> Result<Vec<(OsString, Entry)>, Errno> {
+        let names = self.names(directory)?.iter().filter(|(_, entry)| entry.cookie > after);
+        let mut entries: Vec<_> = names.map(|(name, entry)| (name.clone(), *entry)).collect();
+        entries.sort_by_key(|(_, entry)| entry.cookie);
+        Ok(entries)
+    }
+
+    /// A new node under a name. `mode`: type and permissions as in stat(2).
+    pub fn make(&mut self, directory: u64, name: &OsStr, mode: u32, owner: (u32, u32)) -> Result<FileAttr, Errno> {
+        if self.names(directory)?.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        let (kind, body) = match rustix::fs::FileType::from_raw_mode(mode) {
+            rustix::fs::FileType::RegularFile => (FileType::RegularFile, Body::File(Content::default())),
+            rustix::fs::FileType::Directory => {
+                (FileType::Directory, Body::Directory { now: Names::new(), kept: Names::new() })
+            }
+            rustix::fs::FileType::Socket => (FileType::Socket, Body::Special),
+            rustix::fs::FileType::Fifo => (FileType::NamedPipe, Body::Special),
+            _ => return Err(Errno::EPERM),
+        };
+        let now = SystemTime::now();
+        let permissions = (mode & 0o7777) as u16;
+        let attributes = Attributes { permissions, owner: owner.0, group: owner.1, changed: now, modified: now };
+        let number = self.next_number();
+        self.nodes.insert(number, Node { kind, now: attributes, kept: attributes, body, links: 1 });
+        let entry = Entry { node: number, cookie: number, kind };
+        self.take_step(vec![(directory, name.to_owned(), Some(entry))]);
+        self.attributes(number)
+    }
+
+    pub fn remove(&mut self, directory: u64, name: &OsStr) -> Result<(), Errno> {
+        let entry = *self.names(directory)?.get(name).ok_or(Errno::ENOENT)?;
+        if entry.kind == FileType::Directory && !self.names(entry.node)?.is_empty() {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.node_mut(entry.node)?.links -= 1;
+        self.take_step(vec![(directory, name.to_owned(), None)]);
+        Ok(())
+    }
+
+    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), may_replace: bool) -> Result<(), Errno> {
+        let entry = *self.names(from.0)?.get(from.1).ok_or(Errno::ENOENT)?;
+        match self.names(to.0)?.get(to.1).copied() {
+            Some(_) if !may_replace => return Err(Errno::EEXIST),
+            Some(old) if old.node == entry.node => return Ok(()),
+            Some(old) => {
+                if old.kind == FileType::Directory && !self.names(old.node)?.is_empty() {
+                    return Err(Errno::ENOTEMPTY);
+                }
+                self.node_mut(old.node)?.links -= 1;
+            }
+            None => {}
+        }
+        let moved = Entry { cookie: self.next_number(), ..entry };
+        self.take_step(vec![(from.0, from.1.to_owned(), None), (to.0, to.1.to_owned(), Some(moved))]);
+        Ok(())
+    }
+
+    fn take_step(&mut self, changes: Vec<(u64, OsString, Option<Entry>)>) {
+        for (directory, name, entry) in &changes {
+            let node = self.nodes.get_mut(directory).expect("its names were looked at");
+            if let Body::Directory { now, .. } = &mut node.body {
+                set(now, name, *entry);
+            }
+            node.touch();
+        }
+        self.steps.push_back(Step(changes));
+    }
+
+    // --- Bytes ---
+
+    pub fn read(&self, file: u64, offset: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        Ok(self.content(file)?.read(offset, length))
+    }
+
+    /// `is_durable`: on the medium before this returns.
+    pub fn write(&mut self, file: u64, offset: u64, bytes: &[u8], is_durable: bool) -> Result<(), Errno> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
+        let (content, random) = self.content_mut(file)?;
+        content.write(offset, bytes, random);
+        if is_durable {
+            let flushed = content.flush_range(offset..end);
+            self.counts.flushed_bytes += flushed;
+        }
+        self.node_mut(file)?.touch();
+        Ok(())
+    }
+
+    /// Space is without bound, so allocating it changes at most the size; what `zeroes` reads as zero from then on.
+    pub fn allocate(&mut self, file: u64, offset: u64, length: u64, grows: bool, zeroes: bool) -> Result<(), Errno> {
+        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let (content, random) = self.content_mut(file)?;
+        if zeroes {
+            content.punch(offset..end, random);
+        }
+        if grows && end > content.size() {
+            content.resize(end, random);
+        }
+        self.node_mut(file)?.touch();
+        Ok(())
+    }
+
+    pub fn seek(&self, file: u64, offset: u64, is_data: bool) -> Result<u64, Errno> {
+        let content = self.content(file)?;
+        if offset >= content.size() {
+            return Err(Errno::ENXIO);
+        }
+        match content.seek(offset, is_data) {
+            Some(found) => Ok(found),
+            // Behind the end everything is a hole.
+            None if !is_data => Ok(content.size()),
+            None => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Makes a file's bytes and size durable, and its attributes unless only the data matter; or a directory's names.
+    pub fn flush(&mut self, number: u64, is_data_only: bool) -> Result<(), Errno> {
+        let node = self.node_mut(number)?;
+        if !is_data_only {
+            node.kept = node.now;
+        }
+        match &mut node.body {
+            Body::File(content) => {
+                let flushed = content.flush();
+                self.counts.flushed_bytes += flushed;
+            }
+            Body::Directory { .. } => {
+                let touches = |step: &Step| step.0.iter().any(|(directory, ..)| *directory == number);
+                let end = self.steps.iter().rposition(touches).map_or(0, |last| last + 1);
+                self.counts.flushed_names += end as u64;
+                for step in self.steps.drain(..end) {
+                    carry_out(&mut self.nodes, step);
+                }
+            }
+            Body::Special => {}
+        }
+        Ok(())
+    }
+
+    // --- Attributes ---
+
+    pub fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
+        let node = self.nodes.get(&number).ok_or(Errno::ESTALE)?;
+        let (size, allocated) = match &node.body {
+            Body::File(content) => (content.size(), content.allocated_bytes()),
+            _ => (0, 0),
+        };
+        Ok(FileAttr {
+            ino: INodeNo(number),
+            size,
+            blocks: allocated / SECTOR_BYTES,
+            atime: node.now.modified,
+            mtime: node.now.modified,
+            ctime: node.now.changed,
+            crtime: UNIX_EPOCH,
+            kind: node.kind,
+            perm: node.now.permissions,
+            nlink: node.links,
+            uid: node.now.owner,
+            gid: node.now.group,
+            rdev: 0,
+            blksize: PAGE_BYTES as u32,
+            flags: 0,
+        })
+    }
+
+    pub fn change(&mut self, number: u64, changes: Changes) -> Result<FileAttr, Errno> {
+        if let Some(size) = changes.size {
+            let (content, random) = self.content_mut(number)?;
+            content.resize(size, random);
+            self.node_mut(number)?.touch();
+        }
+        let attributes = &mut self.node_mut(number)?.now;
+        attributes.permissions = changes.permissions.unwrap_or(attributes.permissions);
+        attributes.owner = changes.owner.unwrap_or(attributes.owner);
+        attributes.group = changes.group.unwrap_or(attributes.group);
+        attributes.modified = changes.modified.unwrap_or(attributes.modified);
+        attributes.changed = SystemTime::now();
+        self.attributes(number)
+    }
+
+    // --- Ways to a node ---
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn node_mut(&mut self, number: u64) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&number).ok_or(Errno::ESTALE)
+    }
+
+    fn names(&self, directory: u64) -> Result<&Names, Errno> {
+        match &self.nodes.get(&directory).ok_or(Errno::ESTALE)?.body {
+            Body::Directory { now, .. } => Ok(now),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn content(&self, file: u64) -> Result<&Content, Errno> {
+        match &self.nodes.get(&file).ok_or(Errno::ESTALE)?.body {
+            Body::File(content) => Ok(content),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn content_mut(&mut self, file: u64) -> Result<(&mut Content, &mut Random), Errno> {
+        match &mut self.nodes.get_mut(&file).ok_or(Errno::ESTALE)?.body {
+            Body::File(content) => Ok((content, &mut self.random)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+impl Node {
+    fn touch(&mut self) {
+        // A change is to be seen even if the clock has not moved on.
+        let now = SystemTime::now().max(self.now.modified + Duration::from_nanos(1));
+        (self.now.modified, self.now.changed) = (now, now);
+    }
+
+    fn lose_power(&mut self, mut random: Option<&mut Random>, loss: &mut Loss) {
+        if random.as_deref_mut().is_some_and(Random::coin) {
+            self.kept = self.now;
+        }
+        self.now = self.kept;
+        match &mut self.body {
+            Body::File(content) => {
+                let toll = content.forget(random);
+                loss.forgotten_bytes += toll.forgotten_bytes;
+                loss.survived_bytes += toll.survived_bytes;
+            }
+            Body::Directory { now, kept } => now.clone_from(kept),
+            Body::Special => {}
+        }
+    }
+}
+
+/// Brings a step to the medium.
+fn carry_out(nodes: &mut HashMap<u64, Node>, Step(changes): Step) {
+    for (directory, name, entry) in changes {
+        if let Some(Node { body: Body::Directory { kept, .. }, .. }) = nodes.get_mut(&directory) {
+            set(kept, &name, entry);
+        }
+    }
+}
+
+fn set(names: &mut Names, name: &OsStr, entry: Option<Entry>) {
+    match entry {
+        Some(entry) => names.insert(name.to_owned(), entry),
+        None => names.remove(name),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u32 = 0o100_644;
+    const FOLDER: u32 = 0o040_755;
+
+    fn make(disk: &mut Disk, directory: u64, name: &str, mode: u32) -> u64 {
+        disk.make(directory, name.as_ref(), mode, (0, 0)).unwrap().ino.0
+    }
+
+    fn names(disk: &Disk, directory: u64) -> Vec<String> {
+        let entries = disk.list(directory, 0).unwrap().into_iter();
+        let mut names: Vec<String> = entries.map(|(name, _)| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn lose(disk: &mut Disk, fate: Fate) -> Loss {
+        disk.cut_power(fate);
+        disk.set_power(Power::On);
+        disk.loss()
+    }
+
+    #[test]
+    fn a_name_is_durable_with_its_directory_and_bytes_with_their_file() {
+        let mut disk = Disk::new(0, 0);
+        let named = make(&mut disk, ROOT, "named", FILE);
+        disk.write(named, 0, &[1; 4096], false).unwrap();
+        disk.flush(ROOT, false).unwrap();
+        let flushed = make(&mut disk, ROOT, "flushed", FILE);
+        disk.write(flushed, 0, &[1; 4096], false).unwrap();
+        disk.flush(flushed, false).unwrap();
+        let loss = lose(&mut disk, Fate::AllLost);
+        assert_eq!(names(&disk, ROOT), ["named"]);
+        assert_eq!(disk.attributes(named).unwrap().size, 0);
+        assert!(disk.attributes(flushed).is_err());
+        assert_eq!(loss, Loss { forgotten_bytes: 4096, survived_bytes: 0, forgotten_names: 1 });
+    }
+
+    #[test]
+    fn names_reach_the_medium_in_their_order_and_a_rename_is_whole() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let mut disk = Disk::new(0, 0);
+            let folder = make(&mut disk, ROOT, "folder", FOLDER);
+            make(&mut disk, ROOT, "new", FILE);
+            disk.flush(ROOT, false).unwrap();
+            disk.rename((ROOT, "new".as_ref()), (folder, "final".as_ref()), true).unwrap();
+            make(&mut disk, ROOT, "later", FILE);
+            lose(&mut disk, Fate::Drawn(seed));
+            outcomes.insert((names(&disk, ROOT).join(" "), names(&disk, folder).join(" ")));
+        }
+        let expected = [("folder", "final"), ("folder later", "final"), ("folder new", "")];
+        let expected = expected.map(|(root, folder)| (root.to_owned(), folder.to_owned()));
+        assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_removed_file_returns_with_what_was_flushed_of_it() {
+        let mut disk = Disk::new(0, 0);
+        let file = make(&mut disk, ROOT, "a", FILE);
+        disk.write(file, 0, &[7; 600], false).unwrap();
+        disk.flush(file, true).unwrap();
+        disk.flush(ROOT, false).unwrap();
+        disk.write(file, 0, &[8; 600], false).unwrap();
+        disk.remove(ROOT, "a".as_ref()).unwrap();
+        assert_eq!(disk.attributes(file).unwrap().nlink, 0, "it lives on while it is open");
+        lose(&mut disk, Fate::AllLost);
+        assert_eq!(disk.attributes(file).unwrap().nlink, 1);
+        assert_eq!(disk.read(file, 0, 1000).unwrap(), [7; 600]);
+    }
+
+    #[test]
+    fn folders_are_removed_and_replaced_only_when_empty() {
+        let mut disk = Disk::new(0, 0);
+        let (one, two) = (make(&mut disk, ROOT, "one", FOLDER), make(&mut disk, ROOT, "two", FOLDER));
+        make(&mut disk, one, "inside", FILE);
+        assert_eq!(disk.remove(ROOT, "one".as_ref()), Err(Errno::ENOTEMPTY));
+        assert_eq!(disk.rename((ROOT, "two".as_ref()), (ROOT, "one".as_ref()), true), Err(Errno::ENOTEMPTY));
+        disk.rename((ROOT, "one".as_ref()), (ROOT, "two".as_ref()), true).unwrap();
+        assert!(disk.names(two).unwrap().is_empty());
+        assert_eq!((names(&disk, ROOT), names(&disk, one)), (vec!["two".to_owned()], vec!["inside".to_owned()]));
+        assert_eq!(disk.make(ROOT, "two".as_ref(), FILE, (0, 0)).unwrap_err(), Errno::EEXIST);
+    }
+
+    #[test]
+    fn attributes_are_durable_with_a_whole_flush_only() {
+        let mut disk = Disk::new(0, 0);
+        let file = make(&mut disk, ROOT, "a", FILE);
+        disk.flush(ROOT, false).unwrap();
+        let strict = Changes { permissions: Some(0o600), ..Changes::default() };
+        disk.change(file, strict).unwrap();
+        disk.flush(file, true).unwrap();
+        lose(&mut disk, Fate::AllLost);
+        assert_eq!(disk.attributes(file).unwrap().perm, 0o644);
+        disk.change(file, strict).unwrap();
+        disk.flush(file, false).unwrap();
+        lose(&mut disk, Fate::AllLost);
+        assert_eq!(disk.attributes(file).unwrap().perm, 0o600);
+    }
+
+    #[test]
+    fn a_cut_that_is_due_comes_with_the_flush_it_was_set_to() {
+        let mut disk = Disk::new(0, 0);
+        disk.cut_power_after(2, Fate::AllLost);
+        assert!(disk.begin_flush() && disk.begin_flush());
+        assert_eq!(disk.power(), Power::On);
+        assert!(!disk.begin_flush());
+        assert_eq!((disk.power(), disk.counts().flushes), (Power::Cut, 2));
+        disk.set_power(Power::On);
+        assert!(disk.begin_flush(), "it comes once");
+    }
+
+    #[test]
+    fn the_same_seed_leaves_the_same() {
+        let left = |seed| {
+            let mut disk = Disk::new(0, 0);
+            let files = ["a", "b", "c"].map(|name| make(&mut disk, ROOT, name, FILE));
+            disk.flush(ROOT, false).unwrap();
+            for file in files {
+                disk.write(file, 0, &[file as u8; 100_000], false).unwrap();
+            }
+            let loss = lose(&mut disk, Fate::Drawn(seed));
+            (loss, files.map(|file| disk.read(file, 0, 100_000).unwrap()))
+        };
+        assert_eq!(left(5), left(5));
+        assert_ne!(left(5), left(6));
+        let survived: Vec<u64> = (0..20).map(|seed| left(seed).0.survived_bytes).collect();
+        assert!(survived.iter().any(|bytes| *bytes > 0) && survived.iter().any(|bytes| *bytes < 3 * 100_352));
+    }
+}

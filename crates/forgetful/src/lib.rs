@@ -1,0 +1,153 @@
+//! A file system for tests that forgets, when its power is cut, what was not flushed.
+//!
+//! Think of a machine's disk, its cache and its kernel's caches as one box with a plug. As long as it has power, all
+//! that was written reads back. When the plug is pulled, what the box had promised to keep is there, and of the rest an
+//! arbitrary part. The box lives in memory and is mounted by FUSE, so that whole processes can work on it; the test that
+//! mounted it holds the plug ([`Store::cut_power`]).
+//!
+//! What survives for certain:
+//! * bytes and size of a file that were there when an fsync or fdatasync of it began, or were written by a write that is
+//!   itself durable (O_DSYNC, O_SYNC, RWF_DSYNC), which brings its own bytes and no others;
+//! * permissions, owners and times with fsync, not with fdatasync;
+//! * names (created, renamed, removed) with an fsync of their *directory*, never with one of the file. Names change in
+//!   order, and a rename is one change.
+//!
+//! Of everything else a drawn part survives: bytes by sectors of 512, so that a request may be torn, or in larger pieces;
+//! of several versions of a sector any one; zeroing and holes like bytes; a size apart from its bytes; names up to some
+//! point of their order. So it is bolder than any one file system (ext4 makes a name durable with its file, and never
+//! keeps a size without what was done to its bytes): programs that survive here survive there.
+//!
+//! From the cut on nobody gets an answer, so that a program learns nothing of it, as on a machine that is out. The test
+//! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their
+//! processes could not end. Of a descriptor from before a cut every use fails.
+//!
+//! Not there, as nothing here needs them: symbolic and hard links, extended attributes, shared mappings, a limit of
+//! space.
+
+mod content;
+mod disk;
+mod mount;
+mod random;
+mod serve;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use disk::{Disk, Power};
+use serve::Shared;
+
+pub use mount::{MountError, missing};
+
+/// What becomes of that which was not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing of it is left that the cache had not written back before by itself.
+    AllLost,
+    /// A part of it survives, drawn from this seed.
+    Drawn(u64),
+}
+
+/// What a cut has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Bytes, in whole sectors, that are now something else than before.
+    pub forgotten_bytes: u64,
+    /// Bytes, in whole sectors, that were not flushed and are there all the same.
+    pub survived_bytes: u64,
+    /// Changes of names that did not come about.
+    pub forgotten_names: u64,
+}
+
+/// What the store was asked to keep, and what it need not keep yet. Bytes in whole sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Flushes and durable writes that began.
+    pub flushes: u64,
+    pub flushed_bytes: u64,
+    pub flushed_names: u64,
+    pub unflushed_bytes: u64,
+    pub unflushed_names: u64,
+}
+
+/// A mounted store. Dropped, it is unmounted and forgotten, whoever still uses it.
+///
+/// The mount is visible to the thread that made it, to threads and programs which that thread starts later, and to
+/// nobody else; it ends with the last of them. So a test that is killed leaves no mount behind.
+pub struct Store {
+    shared: Arc<Shared>,
+    at: PathBuf,
+}
+
+impl Store {
+    /// Mounts a new, empty store on a directory. From then on this thread lives in a mount namespace of its own.
+    ///
+    /// # Errors
+    /// [`MountError`]: there is no FUSE, or this is not root.
+    pub fn mount(at: &Path) -> Result<Store, MountError> {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let shared = Arc::new(Shared::new(Disk::new(owner.0, owner.1)));
+        mount::mount(at, shared.clone())?;
+        Ok(Store { shared, at: at.to_owned() })
+    }
+
+    /// Pulls the plug. Nothing is answered from now on.
+    ///
+    /// # Panics
+    /// It has no power.
+    pub fn cut_power(&self, fate: Fate) -> Loss {
+        self.shared.disk().cut_power(fate);
+        self.loss()
+    }
+
+    /// Has the plug pulled after so many more flushes (fsync, fdatasync, durable writes): the next one gets no answer.
+    pub fn cut_power_after(&self, flushes: u64, fate: Fate) {
+        self.shared.disk().cut_power_after(flushes, fate);
+    }
+
+    /// Calls off a cut that is due and has not come.
+    pub fn keep_power(&self) {
+        self.shared.disk().keep_power();
+    }
+
+    pub fn has_power(&self) -> bool {
+        self.shared.disk().power() == Power::On
+    }
+
+    /// What the last cut has cost.
+    pub fn loss(&self) -> Loss {
+        self.shared.disk().loss()
+    }
+
+    /// From now on what waits, and whatever is asked, fails with EIO. For when those who ask cannot hear it any more.
+    pub fn fail_requests(&self) {
+        self.shared.set_power(Power::Off);
+    }
+
+    /// What is left can be used again. Programs that ran before the cut must have ended; this waits until the kernel has
+    /// closed their files and with that freed their locks, which it may do a little later.
+    ///
+    /// # Panics
+    /// Files stay open.
+    pub fn restore_power(&self) {
+        assert!(self.shared.wait_for_dead_files(), "{}: files from before the cut are still open", self.at.display());
+        self.shared.set_power(Power::On);
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.shared.disk().counts()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Whoever waits for an answer could not be killed.
+        self.fail_requests();
+        mount::unmount(&self.at);
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Store({}, {:?})", self.at.display(), self.counts())
+    }
+}
