@@ -19,7 +19,8 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::bitmap::{Bitmap, region_span};
+use crate::bitmap::Bitmap;
+use crate::cut_saves::Spilled;
 use crate::group::{Cx, Group, GroupTimer, Op, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
@@ -97,12 +98,12 @@ impl CatchUp {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CutRead {
     /// The cut it belongs to; a read of an older one is forgotten.
-    cut: u64,
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
+    pub cut: u64,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
     /// A write waits for it.
-    save: bool,
+    pub save: bool,
 }
 
 /// A range as it was at the mark, to be sent; `buf` is `None` where it is zero.
@@ -119,7 +120,7 @@ struct Piece {
 #[derive(Debug)]
 pub(crate) struct Cut {
     /// Names it: no other of this incarnation has the same.
-    name: u64,
+    pub name: u64,
     /// The mark: the image it makes is the one after this number.
     from: Position,
     wall: Wall,
@@ -133,12 +134,16 @@ pub(crate) struct Cut {
     /// Where the walk over the regions goes on.
     volume: usize,
     region: u64,
-    reads: usize,
-    reading_bytes: u64,
+    pub reads: usize,
+    pub reading_bytes: u64,
     /// Saved ahead of a write; these go first.
     saved: VecDeque<Piece>,
     walked: VecDeque<Piece>,
     held_bytes: u64,
+    /// Saved in the undo store.
+    pub spilled: VecDeque<Spilled>,
+    /// Writes that wait until there is memory to save what they overwrite.
+    pub waiting: VecDeque<u32>,
     granted_bytes: u64,
     /// How often the peer's grant went back in this cut.
     pub recalls: u64,
@@ -169,6 +174,8 @@ impl Cut {
             saved: VecDeque::new(),
             walked: VecDeque::new(),
             held_bytes: 0,
+            spilled: VecDeque::new(),
+            waiting: VecDeque::new(),
             granted_bytes: 0,
             recalls: 0,
             sent_bytes: 0,
@@ -194,6 +201,13 @@ impl Cut {
 
     fn ships(&self) -> bool {
         self.open_since.is_some() && self.end.is_none()
+    }
+
+    /// Content to be sent is at hand.
+    pub fn hold(&mut self, volume: VolumeId, offset: u64, length: u64, buf: Option<Buf>, first: bool) {
+        self.held_bytes += if buf.is_some() { length } else { 0 };
+        let piece = Piece { volume, offset, length, sent: 0, buf };
+        if first { self.saved.push_back(piece) } else { self.walked.push_back(piece) }
     }
 
     /// The next frame's content, at most `part` bytes of it: kind, volume, range, payload. It is not taken yet.
@@ -279,7 +293,7 @@ impl Volume {
 
     /// The first run of regions at or after `from` that can be read now, at most `longest` bytes; `to`: not beyond this
     /// region. A region that is being written is passed over.
-    fn next_of_cut(&self, from: u64, to: u64, longest: u64) -> Option<(u64, u64)> {
+    pub fn next_of_cut(&self, from: u64, to: u64, longest: u64) -> Option<(u64, u64)> {
         let bits = self.cut.as_ref()?;
         let size = self.config.size_bytes;
         let ready = |region: u64| {
@@ -305,7 +319,7 @@ impl Volume {
         (first..next).for_each(|region| bits.unshipped.clear(region));
     }
 
-    fn unshipped_in(&self, first: u64, last: u64) -> u64 {
+    pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
         let Some(bits) = &self.cut else { return 0 };
         let mut count = 0;
         let mut from = first;
@@ -438,10 +452,12 @@ impl Group {
             cx.marks.hit(Mark::CutInterrupted);
         }
         self.volumes.iter_mut().for_each(|volume| volume.cut = None);
+        self.empty_scratch();
+        self.let_go_on(cx, cut.waiting);
     }
 
     /// The cut cannot be finished; the next one begins after a pause.
-    fn give_up_cut(&mut self, cx: &mut Cx, why: &str) {
+    pub fn give_up_cut(&mut self, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutGivenUp);
         self.give_up_session(cx, why);
     }
@@ -451,11 +467,17 @@ impl Group {
     /// Starts reads while the link has use for them.
     pub fn pump_cut(&mut self, cx: &mut Cx) {
         self.announce_cut(cx);
-        while let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships()) {
-            let busy = cut.reads >= limits::RESYNC_READS_MAX
-                || cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES.min(self.settings.queue_bytes / 2);
-            if busy {
+        self.retry_saves_for_cut(cx);
+        loop {
+            let room = self.cut_room(cx);
+            let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships()) else { return };
+            let some = cut.memory_bytes() > 0;
+            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES.min(room / 2);
+            if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
                 return;
+            }
+            if self.fetch_spilled(cx) {
+                continue;
             }
             let longest = cx.peer.part_bytes.max(REGION_BYTES);
             let Some((volume, first, next)) = self.next_of_cut(longest) else { return };
@@ -479,8 +501,14 @@ impl Group {
         Some((VolumeId(index as u16), first, next))
     }
 
+    /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
+    pub fn cut_room(&self, cx: &Cx) -> u64 {
+        let others = self.held_bytes() - self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        self.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
+    }
+
     /// Reads regions `first..next` under a lock on their range.
-    fn read_for_cut(&mut self, cx: &mut Cx, volume: VolumeId, first: u64, next: u64, save: bool) {
+    pub fn read_for_cut(&mut self, cx: &mut Cx, volume: VolumeId, first: u64, next: u64, save: bool) {
         let size = self.volume(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
@@ -493,74 +521,55 @@ impl Group {
         held.take_for_cut(first, next);
         held.occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
-        cx.out.push_back(Output::Read { token, store, offset, length: length as u32, crc: None });
+        let length = length as u32;
+        cx.out.push_back(if save {
+            Output::ReadSummed { token, store, offset, length }
+        } else {
+            Output::Read { token, store, offset, length, crc: None }
+        });
     }
 
     pub fn cut_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         let Some(Op::Cut(read)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
-        self.volume(read.volume).release(slot);
-        if self.cut.as_ref().is_some_and(|cut| cut.name == read.cut) {
-            self.place_cut_read(cx, &read, result);
+        let ours = self.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
+        if !ours || !self.place_cut_read(cx, slot, &read, result) {
+            self.volume(read.volume).release(slot);
+            self.wake_range_waiters(cx, read.volume);
         }
-        self.wake_range_waiters(cx, read.volume);
     }
 
-    fn place_cut_read(&mut self, cx: &mut Cx, read: &CutRead, result: Result<IoDone, IoError>) {
+    /// True: the range stays locked, its content goes to the undo store first.
+    fn place_cut_read(&mut self, cx: &mut Cx, slot: u32, read: &CutRead, result: Result<IoDone, IoError>) -> bool {
+        let room = self.cut_room(cx);
         let cut = self.cut.as_mut().expect("checked by the caller");
         cut.reads -= 1;
         cut.reading_bytes -= read.length;
-        let buf = match result {
-            Ok(IoDone::Payload { zero: true, .. }) => None,
-            Ok(IoDone::Payload { buf, .. }) => Some(buf),
+        let (buf, crc) = match result {
+            Ok(IoDone::Summed { zero: true, .. } | IoDone::Payload { zero: true, .. }) => (None, 0),
+            Ok(IoDone::Summed { buf, crc, .. }) => (Some(buf), crc),
+            Ok(IoDone::Payload { buf, .. }) => (Some(buf), 0),
             Ok(_) => unreachable!("a read answers with what was read"),
-            Err(_) => return self.cut_read_failed(cx),
+            Err(_) => {
+                self.cut_read_failed(cx, "a region could not be read for a cut");
+                return false;
+            }
         };
-        cut.held_bytes += if buf.is_some() { read.length } else { 0 };
-        let piece = Piece { volume: read.volume, offset: read.offset, length: read.length, sent: 0, buf };
-        if read.save {
-            cut.saved.push_back(piece)
-        } else {
-            cut.walked.push_back(piece)
-        }
         self.catch_up.read_failures = 0;
         self.counters.resynced_bytes += read.length;
+        if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
+            return self.spill(cx, slot, read, buf, crc);
+        }
+        cut.hold(read.volume, read.offset, read.length, buf, read.save);
+        false
     }
 
     /// A write may be about to overwrite what could not be read: the step cannot be whole.
-    fn cut_read_failed(&mut self, cx: &mut Cx) {
+    pub fn cut_read_failed(&mut self, cx: &mut Cx, why: &str) {
         self.catch_up.read_failures += 1;
         if self.catch_up.read_failures >= READ_FAILURES_MAX {
             return self.fail(cx, Broken::VolumeRead);
         }
-        self.give_up_cut(cx, "a region could not be read for a cut");
-    }
-
-    // ---- saving ahead of a write -----------------------------------------------------------------------------------
-
-    /// A write is about to be given its number: what it would overwrite of the cut is read first. True: it waits.
-    pub fn saves_for_cut(&mut self, cx: &mut Cx, slot: u32) -> bool {
-        let (id, offset, length) = self.slots.write(slot).range();
-        let (first, last) = region_span(offset, length);
-        let needed_bytes = self.volume(id).unshipped_in(first, last) * REGION_BYTES;
-        let spared = needed_bytes == 0 || planted(Fault::CutNotSaved);
-        let Some(cut) = self.cut.as_ref().filter(|_| !spared) else { return false };
-        if cut.memory_bytes() + needed_bytes > self.settings.queue_bytes {
-            self.give_up_cut(
-                cx,
-                "writers overwrite faster than the link carries, and there is no room to save more for the cut",
-            );
-            return false;
-        }
-        cx.marks.hit(Mark::CutSavedRegion);
-        self.give_back_range(slot);
-        let mut from = first;
-        while let Some((run, next)) = self.volume(id).next_of_cut(from, last, limits::PART_BYTES_MAX) {
-            self.read_for_cut(cx, id, run, next, true);
-            from = next;
-        }
-        // Whole regions: one that is being written now is read when that is done, and the write comes after.
-        self.wait_for_range(slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);
-        true
+        self.give_up_cut(cx, why);
     }
 
     // ---- sending and confirming ------------------------------------------------------------------------------------
@@ -576,7 +585,7 @@ impl Group {
                 let kind = if matches!(payload, SendPayload::Data(_)) { Kind::Data } else { Kind::Zero };
                 (kind, volume, offset, length, payload)
             }
-            None if (read && cut.reads == 0) || planted(Fault::CutEndsEarly) => {
+            None if (read && cut.reads == 0 && cut.spilled.is_empty()) || planted(Fault::CutEndsEarly) => {
                 (Kind::SyncEnd, VolumeId(0), 0, 0, SendPayload::None)
             }
             None => return None,
@@ -642,6 +651,7 @@ impl Group {
         cut.done = true;
         let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
         self.volumes.iter_mut().for_each(Volume::settle_cut);
+        self.empty_scratch();
         self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.recovered = Some(from.seq);
@@ -654,6 +664,7 @@ impl Group {
             (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
         }
         cx.event(self.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
+        self.retry_saves_for_cut(cx);
         if matches!(self.phase, Phase::Running) {
             self.next_step(cx, "update sync");
         }

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use crate::activity::Activity;
 use crate::bits::{AfterBits, BitmapWriter};
+use crate::cut_saves::Spilled;
 use crate::cuts::{CatchUp, Cut, CutRead};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
@@ -95,6 +96,8 @@ pub(crate) enum Op {
     Write(WriteOp),
     Resync(ResyncRead),
     Cut(CutRead),
+    CutSpill(Spilled),
+    CutFetch(Spilled),
     LocalFlush(VolumeId),
     Superblock,
     BitmapCell { index: usize, words: Vec<u64> },
@@ -315,6 +318,8 @@ pub(crate) struct Group {
     /// Beside a stream there is none: a sync goes by cuts, or in the stream.
     pub cut: Option<Cut>,
     pub catch_up: CatchUp,
+    /// Writes of cuts to the undo store that are on their way.
+    pub scratch_writes: u64,
     /// The last number of this run at which the peer is known to be consistent.
     pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
@@ -392,6 +397,7 @@ impl Group {
             resync: None,
             cut: None,
             catch_up: CatchUp::default(),
+            scratch_writes: 0,
             recovered: None,
             passes: 0,
             repair_due: false,
@@ -467,6 +473,7 @@ impl Group {
             Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
             Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
+            Some(Op::CutSpill(_)) => return self.spill_done(cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
@@ -482,12 +489,13 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::CutFetch(spilled)) => self.spilled_read(cx, spilled, result),
             Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
             Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
             Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
-            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_)) | None => unreachable!("handled above"),
+            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutSpill(_)) | None => unreachable!("handled above"),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod bitmap;
 mod bits;
 pub mod cell;
 mod codec;
+mod cut_saves;
 mod cuts;
 mod gate;
 mod group;

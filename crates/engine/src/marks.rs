@@ -84,6 +84,8 @@ marks! {
     CutBegan,
     CutEnded,
     CutSavedRegion,
+    CutSaveWaited,
+    CutSpilled,
     CutInterrupted,
     CutGivenUp,
     SyncTurnedToCuts,

@@ -158,7 +158,8 @@ impl Group {
             && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
     }
 
-    fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
+    /// A write that has its room goes for its range.
+    pub fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
         let op = self.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match self.volume(volume).conflict(offset, length) {
@@ -600,7 +601,7 @@ impl Group {
 
     /// All local work is done and flushed.
     pub fn primary_at_rest(&mut self, cx: &mut Cx) -> bool {
-        if self.slots.writes() > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
+        if self.slots.writes() > 0 || self.scratch_writes > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
             return false;
         }
         let mut rest = true;

@@ -188,6 +188,12 @@ impl Volume {
         busy.seq = seq;
     }
 
+    /// The range is held by another operation from here on.
+    pub fn hand_over(&mut self, from: u32, to: u32) {
+        let busy = self.busy.iter_mut().find(|b| b.slot == from).expect("the range is held");
+        busy.slot = to;
+    }
+
     /// Waits for the range, behind all that wait already.
     pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64, is_write: bool) {
         let (start, end) = self.widened(offset, length);
