@@ -7,7 +7,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{self, Reader, Writer};
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::superblock::JournalHead;
@@ -146,10 +146,7 @@ impl Index {
 
     /// The version of an index block that is whole but of another version than this program's.
     pub fn other_version(block: &[u8]) -> Option<u16> {
-        let (content, stored) = block.split_at_checked(INDEX_BYTES - 4)?;
-        let mut r = Reader(content);
-        let marked = r.u64()? == MAGIC && Reader(stored).u32()? == crc32c::crc32c(content);
-        r.u16().filter(|version| marked && *version != VERSION)
+        codec::other_version(block, MAGIC, VERSION)
     }
 
     /// The last record's number.

@@ -209,6 +209,9 @@ impl Replica {
 
     /// Keeps the ranges of durable writes for a primary that loses its power.
     pub fn remember(&mut self, records: &[Record]) {
+        if planted(Fault::TailNotKept) {
+            return;
+        }
         let writes =
             records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
         self.kept.extend(

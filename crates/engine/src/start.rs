@@ -769,7 +769,7 @@ const PEERS_DIRECTORY: &str = "the superblock was written by the other node: thi
      node its own back, or remove the group's state directory here and sync in full from the other node";
 
 /// Why a file of another version cannot be used, and what to do.
-fn other_version(what: &str, version: u16, known: u16) -> String {
+pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {
     if version > known {
         return format!(
             "the {what} is of a newer version of farshore (format version {version}, this one knows {known}); upgrade this node"

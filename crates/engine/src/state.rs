@@ -66,8 +66,8 @@ pub enum Broken {
     Journal,
     Superblock,
     Bits,
-    Undo,
     VolumeShrank,
+    Undo,
     Start,
 }
 

@@ -8,7 +8,9 @@ use engine::cell;
 use engine::identity::{Identity, Role};
 use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
 use engine::limits::REGION_BYTES;
+use engine::state::Pause;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
+use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange};
 use engine::{Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall};
 
@@ -113,6 +115,7 @@ fn superblock() -> Superblock {
         rollback_point: RollbackPoint {
             id: 0x5a5a,
             position: at(0x5b00),
+            parent: at(0x5b80),
             wall: Wall(0x5c5c),
             batches: 0x5d5d,
             reserved_bytes: 0x5e5e,
@@ -176,6 +179,21 @@ fn index() -> Index {
     }
 }
 
+fn undo_index() -> undo::Index {
+    let entry =
+        undo::Entry { volume: VolumeId(0x76), offset: 0x77000, length: 0x600, payload_at: 0x1000, payload_crc: 0x7878 };
+    undo::Index {
+        tag: 0x8a,
+        ring_offset: 0x8b8b,
+        ordinal: 0x8c8c,
+        mark: 0x8d8d,
+        boot: Incarnation(0x8e),
+        chain: 0x8f8f,
+        bytes: 0x2000,
+        entries: vec![entry],
+    }
+}
+
 fn header() -> Header {
     Header {
         flags: 0x91,
@@ -200,7 +218,7 @@ fn ack() -> Ack {
         applied: Seq(0xa3),
         granted_bytes: 0xa4,
         applied_wall: Wall(0xa5),
-        paused: true,
+        paused: Some(Pause::HistoryFull),
         noted: Seq(0xa6),
         wants_flush: true,
     }
@@ -219,7 +237,7 @@ fn hello() -> GroupHello {
 }
 
 fn begin() -> SyncBegin {
-    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, cut: 0xc4, attempt: 0xc3 }
+    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, dirty_bytes: 0xc5, cut: 0xc4, attempt: 0xc3 }
 }
 
 fn flush_points() -> FlushPoints {
@@ -260,7 +278,9 @@ fn the_cell_is_as_documented() {
 fn the_superblock_is_as_documented() {
     let image = superblock().encode();
     let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5700);
     check(
         "superblock",
         FORMAT,
@@ -280,6 +300,10 @@ fn the_superblock_is_as_documented() {
             ("point generation tag", tag),
             ("point incarnation", incarnation),
             ("point seq", seq),
+            ("point parent generation number", parent_number),
+            ("point parent generation tag", parent_tag),
+            ("point parent incarnation", parent_incarnation),
+            ("point parent seq", parent_seq),
             ("point wall", Holds::Number(0x5c5c)),
             ("point batches", Holds::Number(0x5d5d)),
             ("point reserved bytes", Holds::Number(0x5e5e)),
@@ -413,6 +437,113 @@ fn the_journal_is_as_documented() {
     );
 }
 
+fn undo_index() -> undo::Index {
+    let entry = undo::Entry {
+        volume: VolumeId(0xf1),
+        offset: 0x20_3000,
+        length: 0x1e00,
+        payload_at: 0x1000,
+        payload_crc: 0xf2f2,
+    };
+    undo::Index {
+        tag: 0xf3,
+        ring_offset: 0xf4f4,
+        ordinal: 0xf5f5,
+        mark: 0xf6,
+        boot: Incarnation(0xf7),
+        chain: 0xf8f8,
+        bytes: 0x3000,
+        entries: vec![entry],
+    }
+}
+
+#[test]
+fn the_undo_store_is_as_documented() {
+    let image = undo_index().encode();
+    let lines = image[64..4072].to_vec();
+    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the saved ranges fill their row");
+    check(
+        "undo index",
+        FORMAT,
+        "## Undo store",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHUNDOB")),
+            ("version", Holds::Number(undo::VERSION.into())),
+            ("entries", Holds::Number(1)),
+            ("bytes", Holds::Number(0x3000)),
+            ("tag", Holds::Number(0xf3)),
+            ("ring offset", Holds::Number(0xf4f4)),
+            ("ordinal", Holds::Number(0xf5f5)),
+            ("mark", Holds::Number(0xf6)),
+            ("boot", Holds::Number(0xf7)),
+            ("chain", Holds::Number(0xf8f8)),
+            ("zero", Holds::Zero),
+            ("saved ranges", Holds::Bytes(lines)),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+    check(
+        "saved range",
+        FORMAT,
+        "### Saved range",
+        &image[64..88],
+        &[
+            ("offset", Holds::Number(0x20_3000)),
+            ("length", Holds::Number(0x1e00)),
+            ("payload at", Holds::Number(0x1000)),
+            ("payload checksum", Holds::Number(0xf2f2)),
+            ("volume", Holds::Number(0xf1)),
+            ("zero", Holds::Zero),
+        ],
+    );
+    assert_eq!(undo::Index::decode(&image), Some(undo_index()));
+}
+
+#[test]
+fn the_undo_store_is_as_documented() {
+    let image = undo_index().encode();
+    let lines = image[64..4072].to_vec();
+    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the lines fill their row");
+    check(
+        "undo index",
+        FORMAT,
+        "## Undo store",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHUNDOB")),
+            ("version", Holds::Number(undo::VERSION.into())),
+            ("ranges", Holds::Number(1)),
+            ("bytes", Holds::Number(0x2000)),
+            ("tag", Holds::Number(0x8a)),
+            ("ring offset", Holds::Number(0x8b8b)),
+            ("ordinal", Holds::Number(0x8c8c)),
+            ("mark", Holds::Number(0x8d8d)),
+            ("boot", Holds::Number(0x8e)),
+            ("chain", Holds::Number(0x8f8f)),
+            ("zero", Holds::Zero),
+            ("range lines", Holds::Bytes(lines)),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+    check(
+        "undo range",
+        FORMAT,
+        "### Saved range",
+        &image[64..88],
+        &[
+            ("offset", Holds::Number(0x77000)),
+            ("length", Holds::Number(0x600)),
+            ("content at", Holds::Number(0x1000)),
+            ("content checksum", Holds::Number(0x7878)),
+            ("volume", Holds::Number(0x76)),
+            ("zero", Holds::Zero),
+        ],
+    );
+}
+
 #[test]
 fn the_frame_header_is_as_documented() {
     let image = header().encode();
@@ -458,7 +589,7 @@ fn control_payloads_are_as_documented() {
             ("applied", Holds::Number(0xa3)),
             ("granted bytes", Holds::Number(0xa4)),
             ("applied wall", Holds::Number(0xa5)),
-            ("flags", Holds::Number(3)),
+            ("flags", Holds::Number(7)),
             ("noted", Holds::Number(0xa6)),
         ],
     );
@@ -496,6 +627,7 @@ fn control_payloads_are_as_documented() {
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
             ("nothing dirty", Holds::Number(1)),
+            ("dirty bytes", Holds::Number(0xc5)),
             ("cut", Holds::Number(0xc4)),
             ("attempt", Holds::Number(0xc3)),
         ],
@@ -546,15 +678,16 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 10] = [
-    ("superblock", 2, 0x1445_9a50_ab70_bd41),
+const SHAPES: [(&str, u64, u64); 11] = [
+    ("superblock", 2, 0x3447_7496_140f_fb25),
     ("bitmap", 2, 0x5c8a_21d0_626e_31b0),
     ("activity log", 1, 0x1e73_f236_703d_39d5),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
+    ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("frame header", 2, 0x66f1_4746_f79f_a790),
-    ("Ack", 2, 0xdedd_f8a9_41f9_7ee3),
+    ("Ack", 2, 0x47bc_9dbe_02da_7fdf),
     ("GroupHello", 2, 0x489b_b53a_9666_e012),
-    ("SyncBegin", 2, 0xe98c_5566_3417_6927),
+    ("SyncBegin", 2, 0x0bde_321a_b3c5_d682),
     ("TailAsk", 2, 0x4f4a_ba98_c466_0f4f),
     ("Tail", 2, 0xa40f_9916_8abf_3a45),
 ];
@@ -567,6 +700,7 @@ fn a_changed_shape_has_a_changed_version() {
         (u64::from(bitmap::VERSION), bitmap_body()),
         (u64::from(activity::VERSION), activity_body()),
         (u64::from(journal::VERSION), index().encode()),
+        (u64::from(undo::VERSION), undo_index().encode()),
         (protocol, header().encode().to_vec()),
         (protocol, ack().encode()),
         (protocol, hello().encode()),
