@@ -282,6 +282,9 @@ pub(crate) struct Counters {
     pub writes: u64,
     pub written_bytes: u64,
     pub resynced_bytes: u64,
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    pub pulled_bytes: u64,
     pub syncs: u64,
 }
 

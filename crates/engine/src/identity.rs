@@ -97,6 +97,41 @@ pub enum Decision {
     Idle,
 }
 
+impl Decision {
+    /// The rows of the table that a primary can come to, by name.
+    pub const ROWS: [&'static str; 10] = [
+        "continue",
+        "update-sync",
+        "never-synced",
+        "fork",
+        "unrelated",
+        "peer-saw-our-future",
+        "two-primaries",
+        "peer-is-newer",
+        "peer-went-further",
+        "peer-went-back",
+    ];
+
+    /// The row it came from; `None` where nobody sends.
+    pub fn row(&self) -> Option<&'static str> {
+        Some(match self {
+            Decision::Continue(_) => "continue",
+            Decision::UpdateSync => "update-sync",
+            Decision::NeedsFullSync(why) | Decision::Refuse(why) => match why {
+                Why::NeverSynced => "never-synced",
+                Why::Fork { .. } => "fork",
+                Why::Unrelated { .. } => "unrelated",
+                Why::PeerSawOurFuture => "peer-saw-our-future",
+                Why::TwoPrimaries { .. } => "two-primaries",
+                Why::PeerIsNewer { .. } => "peer-is-newer",
+                Why::PeerWentFurther { .. } => "peer-went-further",
+                Why::PeerWentBack { .. } => "peer-went-back",
+            },
+            Decision::Idle => return None,
+        })
+    }
+}
+
 /// The reason, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -116,6 +151,11 @@ pub enum Why {
     },
     /// The peer's history grew out of ours: ours is the old one.
     PeerIsNewer {
+        ours: Generation,
+        theirs: Generation,
+    },
+    /// The peer's history has had more promotions or lone stretches than ours, and does not name ours as where it came from.
+    PeerWentFurther {
         ours: Generation,
         theirs: Generation,
     },
@@ -156,7 +196,13 @@ impl fmt::Display for Why {
             Why::PeerIsNewer { ours, theirs } => write!(
                 f,
                 "the peer was promoted after this node was primary (generation {theirs}, ours is {ours}); \
-                 this node must not overwrite it: 'farshore demote GROUP' here"
+                 this node must not overwrite it: 'farshore demote GROUP' here; if it is this side that shall count, \
+                 then 'farshore promote GROUP --force' here"
+            ),
+            Why::PeerWentFurther { ours, theirs } => write!(
+                f,
+                "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
+                 GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
             ),
             Why::PeerWentBack { confirmed, stands_at } => write!(
                 f,
@@ -199,8 +245,13 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     if mine == other {
         return same_history(ours, theirs, queue);
     }
-    if theirs.parent.generation == mine || other.number > mine.number {
+    if theirs.parent.generation == mine {
         return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
+    }
+    // What grew out of ours is a child of ours or of something younger; a number alone proves nothing, since a history
+    // that goes on alone counts up too.
+    if theirs.parent.generation.number > mine.number {
+        return Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other });
     }
     if ours.parent.generation == other && ours.continued {
         // A follower of the history that this node went on writing alone: what it lacks is dirty here.
@@ -385,7 +436,15 @@ mod tests {
         let demoted_again = Identity { role: Role::Secondary, ..promoted };
         assert!(matches!(decide(&old, &demoted_again, queue(60, 90)), Decision::Refuse(Why::PeerIsNewer { .. })));
         let grandchild = Identity { parent: at(2, 1, 5), ..secondary(3, 1, 5) };
-        assert!(matches!(decide(&old, &grandchild, None), Decision::Refuse(Why::PeerIsNewer { .. })));
+        assert!(matches!(decide(&old, &grandchild, None), Decision::NeedsFullSync(Why::PeerWentFurther { .. })));
+    }
+
+    #[test]
+    fn row_histories_that_both_went_on_alone_are_no_child_of_one_another() {
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let twin = Generation { number: 2, tag: 77 };
+        let alone = Identity { parent: Position { generation: twin, ..at(2, 3, 90) }, ..secondary(3, 3, 95) };
+        assert!(matches!(decide(&promoted, &alone, None), Decision::NeedsFullSync(Why::Unrelated { .. })));
     }
 
     #[test]

@@ -539,10 +539,12 @@ impl Group {
             Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
             Ok(IoDone::Payload { buf, .. }) => {
                 resync.sent_bytes += range.length;
+                self.counters.shipped_bytes += range.length;
                 Body::Data(Slice { buf, start: 0, length: range.length as u32 })
             }
             Ok(IoDone::Hash(hash)) => {
                 resync.probes.insert(read.first, range);
+                self.counters.compared_bytes += range.length;
                 Body::Probe(hash)
             }
             Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {

@@ -115,7 +115,7 @@ fn superblock() -> Superblock {
         rollback_point: RollbackPoint {
             id: 0x5a5a,
             position: at(0x5b00),
-            parent: at(0x5700),
+            parent: at(0x5b80),
             wall: Wall(0x5c5c),
             batches: 0x5d5d,
             reserved_bytes: 0x5e5e,
@@ -176,21 +176,6 @@ fn index() -> Index {
         cut: 0x89,
         bytes: 0x2000,
         entries: vec![entry()],
-    }
-}
-
-fn undo_index() -> undo::Index {
-    let entry =
-        undo::Entry { volume: VolumeId(0x76), offset: 0x77000, length: 0x600, payload_at: 0x1000, payload_crc: 0x7878 };
-    undo::Index {
-        tag: 0x8a,
-        ring_offset: 0x8b8b,
-        ordinal: 0x8c8c,
-        mark: 0x8d8d,
-        boot: Incarnation(0x8e),
-        chain: 0x8f8f,
-        bytes: 0x2000,
-        entries: vec![entry],
     }
 }
 
@@ -278,8 +263,8 @@ fn the_cell_is_as_documented() {
 fn the_superblock_is_as_documented() {
     let image = superblock().encode();
     let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
-    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5700);
     check(
         "superblock",
         FORMAT,
@@ -436,11 +421,31 @@ fn the_journal_is_as_documented() {
     );
 }
 
+fn undo_index() -> undo::Index {
+    let entry = undo::Entry {
+        volume: VolumeId(0xf1),
+        offset: 0x20_3000,
+        length: 0x1e00,
+        payload_at: 0x1000,
+        payload_crc: 0xf2f2,
+    };
+    undo::Index {
+        tag: 0xf3,
+        ring_offset: 0xf4f4,
+        ordinal: 0xf5f5,
+        mark: 0xf6,
+        boot: Incarnation(0xf7),
+        chain: 0xf8f8,
+        bytes: 0x3000,
+        entries: vec![entry],
+    }
+}
+
 #[test]
 fn the_undo_store_is_as_documented() {
     let image = undo_index().encode();
     let lines = image[64..4072].to_vec();
-    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the lines fill their row");
+    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the saved ranges fill their row");
     check(
         "undo index",
         FORMAT,
@@ -449,34 +454,35 @@ fn the_undo_store_is_as_documented() {
         &[
             ("magic", Holds::Text("FSHUNDOB")),
             ("version", Holds::Number(undo::VERSION.into())),
-            ("ranges", Holds::Number(1)),
-            ("bytes", Holds::Number(0x2000)),
-            ("tag", Holds::Number(0x8a)),
-            ("ring offset", Holds::Number(0x8b8b)),
-            ("ordinal", Holds::Number(0x8c8c)),
-            ("mark", Holds::Number(0x8d8d)),
-            ("boot", Holds::Number(0x8e)),
-            ("chain", Holds::Number(0x8f8f)),
+            ("entries", Holds::Number(1)),
+            ("bytes", Holds::Number(0x3000)),
+            ("tag", Holds::Number(0xf3)),
+            ("ring offset", Holds::Number(0xf4f4)),
+            ("ordinal", Holds::Number(0xf5f5)),
+            ("mark", Holds::Number(0xf6)),
+            ("boot", Holds::Number(0xf7)),
+            ("chain", Holds::Number(0xf8f8)),
             ("zero", Holds::Zero),
-            ("range lines", Holds::Bytes(lines)),
+            ("saved ranges", Holds::Bytes(lines)),
             ("zero", Holds::Zero),
             ("checksum", sealed(&image)),
         ],
     );
     check(
-        "undo range",
+        "saved range",
         FORMAT,
         "### Saved range",
         &image[64..88],
         &[
-            ("offset", Holds::Number(0x77000)),
-            ("length", Holds::Number(0x600)),
-            ("content at", Holds::Number(0x1000)),
-            ("content checksum", Holds::Number(0x7878)),
-            ("volume", Holds::Number(0x76)),
+            ("offset", Holds::Number(0x20_3000)),
+            ("length", Holds::Number(0x1e00)),
+            ("payload at", Holds::Number(0x1000)),
+            ("payload checksum", Holds::Number(0xf2f2)),
+            ("volume", Holds::Number(0xf1)),
             ("zero", Holds::Zero),
         ],
     );
+    assert_eq!(undo::Index::decode(&image), Some(undo_index()));
 }
 
 #[test]
@@ -614,11 +620,11 @@ fn digest(bytes: &[u8]) -> u64 {
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
 const SHAPES: [(&str, u64, u64); 11] = [
-    ("superblock", 2, 0x015c_2f8c_c9c0_99dd),
+    ("superblock", 2, 0x3447_7496_140f_fb25),
     ("bitmap", 2, 0x5c8a_21d0_626e_31b0),
     ("activity log", 1, 0x1e73_f236_703d_39d5),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
-    ("undo index", 1, 0x2b62_1df7_8bbd_cdaa),
+    ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("frame header", 2, 0x66f1_4746_f79f_a790),
     ("Ack", 2, 0x47bc_9dbe_02da_7fdf),
     ("GroupHello", 2, 0x489b_b53a_9666_e012),

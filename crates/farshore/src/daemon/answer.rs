@@ -35,6 +35,7 @@ impl Desk {
             Request::Promote { group, force } => {
                 self.command(&group, Command::Promote { force, entropy: entropy() }).await
             }
+            Request::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             Request::Set { group, settings } => self.set(&group, settings).await,
         };
         done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))

@@ -1,13 +1,13 @@
 //! Opens everything a node needs, reports all problems at once, and describes it to the data thread.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use host::disk::meta::make_directory;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
@@ -174,8 +174,10 @@ fn open_group(
 }
 
 fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
-    let directory = state.join("groups").join(group.name.as_str());
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    let groups = state.join("groups");
+    let directory = groups.join(group.name.as_str());
+    // Each name durable: a node that lost them would take itself for a new one.
+    let made = make_directory(&groups).and_then(|()| make_directory(&directory));
     made.map_err(|error| {
         anyhow::anyhow!("the directory {} cannot be made: {error}; check the state directory", directory.display())
     })?;
