@@ -248,9 +248,10 @@ impl Group {
             self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
         let dropped = self.replica.drop_unapplied();
         self.saver.forget();
-        for (volume, offset, length) in saved.into_iter().chain(dropped).filter(|_| !planted(Fault::UndoneWithoutBits))
-        {
-            self.volume(volume).mark_undone(offset, length);
+        for (volume, offset, length) in saved.into_iter().chain(dropped) {
+            if !planted(Fault::RollbackWithoutBits) {
+                self.volume(volume).mark_undone(offset, length);
+            }
         }
         self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
         self.save_bits(cx, AfterBits::Rollback);
@@ -260,7 +261,7 @@ impl Group {
     pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
-        self.sb.current.rolling_back = true;
+        self.sb.current.rolling_back = !planted(Fault::RollbackNotRecorded);
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
         self.save(cx, Some(AfterSuper::RollingBack));
@@ -297,6 +298,9 @@ impl Group {
     fn next_to_write_back(&mut self) -> Option<Saved> {
         let store = &self.saver.store;
         let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        if planted(Fault::RollbackHalf) && back.cursor.is_some() {
+            return None;
+        }
         if back.damaged.is_some() || back.in_flight >= limits::WRITE_BACKS_MAX {
             return None;
         }

@@ -453,7 +453,12 @@ impl Group {
     /// histories can be told apart (rule 5).
     pub fn want_generation(&mut self, cx: &mut Cx) {
         let sb = &mut self.sb.current;
-        if self.stream.is_some() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
             return;
         }
         cx.marks.hit(Mark::GenerationContinued);
