@@ -81,6 +81,11 @@ impl Group {
         }
         (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
         self.peer_confirmed = self.place(ack.applied);
+        let received = self.place(ack.received);
+        if let Some(hello) = &mut self.hello {
+            // Where it stands now, not where it stood when it connected.
+            hello.identity.position = received;
+        }
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
