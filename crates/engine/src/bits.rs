@@ -65,6 +65,8 @@ struct Waiting {
 /// Writes the cells of a group's bitmap.
 #[derive(Debug, Default)]
 pub(crate) struct BitmapWriter {
+    /// The cells on disk speak of smaller volumes: all are to be written.
+    pub outgrown: bool,
     /// First cell of each volume.
     first: Vec<usize>,
     cells: Vec<CellState>,
@@ -155,8 +157,9 @@ impl Group {
         let state = &mut self.bitmap.cells[index];
         state.update += 1;
         state.writing = true;
+        let size = volume.config.size_bytes;
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
-        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, cell * REGIONS_PER_CELL, &words));
+        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, &words));
         self.bitmap.in_flight += 1;
         let token = self.start_op(Op::BitmapCell { index, words });
         let store = Store::Bitmap(self.id());

@@ -289,6 +289,9 @@ pub(crate) struct Counters {
     pub writes: u64,
     pub written_bytes: u64,
     pub resynced_bytes: u64,
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    pub pulled_bytes: u64,
     pub syncs: u64,
 }
 
@@ -333,6 +336,8 @@ pub(crate) struct Group {
     pub settling: Settling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
+    /// What the peer confirmed last as applied: it cannot stand before it.
+    pub peer_confirmed: Position,
     /// For tags of generations that begin without a promotion.
     pub entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -405,6 +410,7 @@ impl Group {
             withheld_since: Mono(0),
             settling: Settling::NotYet,
             full_sync_due: false,
+            peer_confirmed: Position::default(),
             entropy: 0,
             generation_due: false,
             stop_wanted: false,

@@ -120,6 +120,14 @@ faults! {
         "The queue grows past its limit instead of making writers wait.";
     WaiterForgotten, "waiter-forgotten", "P8",
         "A writer that waited for room is not let in when there is some.";
+    TailNotPulled, "tail-not-pulled", "P1",
+        "A primary that lost power opens without what its secondary confirmed and its caches lost.";
+    TailNotKept, "tail-not-kept", "P1",
+        "A secondary forgets the ranges of what its primary has not flushed.";
+    FlushPointNotRecorded, "flush-point-not-recorded", "P1, P4",
+        "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
+    BitsNotJoined, "bits-not-joined", "rule 6, P3",
+        "A primary does not ask for the dirty regions its secondary holds.";
     CutNotSaved, "cut-not-saved", "rule 8, P2",
         "A write overwrites a region of the cut that was not shipped yet.";
     CutClearsAll, "cut-clears-all", "rule 8, P3",

@@ -430,7 +430,11 @@ impl Group {
     /// every acknowledged write: a pull brings it back, and nothing is due.
     fn flush_record_due(&self, id: VolumeId) -> Seq {
         let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
-        if both_have_it { Seq::NONE } else { self.volumes[usize::from(id.0)].record_due() }
+        if both_have_it || planted(Fault::FlushPointNotRecorded) {
+            Seq::NONE
+        } else {
+            self.volumes[usize::from(id.0)].record_due()
+        }
     }
 
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {

@@ -223,6 +223,9 @@ impl Replica {
 
     /// Keeps the ranges of durable writes for a primary that loses its power.
     pub fn remember(&mut self, records: &[Record]) {
+        if planted(Fault::TailNotKept) {
+            return;
+        }
         let writes =
             records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
         self.kept.extend(
@@ -350,10 +353,6 @@ impl Group {
         }
         if self.role() == Role::Primary {
             // Promoted while it was on its way; the peer was told.
-            return;
-        }
-        if self.role() == Role::Primary {
-            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
-use crate::identity::{Decision, Role, decide};
+use crate::identity::{Decision, Role, decide, went_back};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -181,6 +181,12 @@ impl Group {
 
     pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
+        // A peer that went back by rule, to its rollback point, has bits for what it undid.
+        if hello.dirty_bytes == 0
+            && let Some(decision) = went_back(self.peer_confirmed, &hello.identity)
+        {
+            return Some(decision);
+        }
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
     }
 
@@ -570,10 +576,12 @@ impl Group {
             Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
             Ok(IoDone::Payload { buf, .. }) => {
                 resync.sent_bytes += range.length;
+                self.counters.shipped_bytes += range.length;
                 Body::Data(Slice { buf, start: 0, length: range.length as u32 })
             }
             Ok(IoDone::Hash(hash)) => {
                 resync.probes.insert(read.first, range);
+                self.counters.compared_bytes += range.length;
                 Body::Probe(hash)
             }
             Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {

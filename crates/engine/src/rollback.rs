@@ -21,11 +21,11 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::saving::Saver;
-use crate::start::StartStage;
+use crate::start::{StartStage, other_version};
 use crate::state::{Broken, Pause};
 use crate::superblock::RollbackPoint;
 use crate::time::Wall;
-use crate::undo::{INDEX_BYTES, Index, Saved, space_for_regions};
+use crate::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::wire::{Kind, SyncBegin};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
@@ -476,6 +476,10 @@ impl Group {
     }
 
     fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+        if let Some(version) = Index::other_version(&block) {
+            let why = other_version("undo store", version, undo::VERSION);
+            return self.start_failed(cx, Broken::Undo, &why);
+        }
         let boot = self.sb.current.identity.incarnation;
         let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
         let Some(index) = index else { return self.scan_ended(cx) };

@@ -19,6 +19,7 @@ use crate::identity::Role;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::state::{Broken, State};
 use crate::wire::{FlushPoints, Header, Kind, RANGES_MAX, VolumeRange, decode_ranges, encode_ranges, flags};
 use crate::{Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, StartAlone, Store};
@@ -79,7 +80,7 @@ impl Group {
             Settling::NotYet => {}
             _ => return false,
         }
-        if hello.dirty_bytes > 0 {
+        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
             cx.send_control(link, Kind::BitsAsk, self.id(), Vec::new());
             self.settling = Settling::AskedBits;
             return false;
@@ -213,7 +214,7 @@ impl Group {
         if !ranges.iter().all(|range| self.range_is_ours(range)) {
             return None;
         }
-        if ranges.is_empty() {
+        if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
             self.nothing_in_doubt(cx);
         } else if self.sb.current.served_in_doubt || !self.withheld {
@@ -328,6 +329,7 @@ impl Group {
         if *left == 0 {
             cx.marks.hit(Mark::TailPulled);
             let bytes = *bytes;
+            self.counters.pulled_bytes += bytes;
             cx.event(self.id(), Event::Pulled { bytes });
             self.nothing_in_doubt(cx);
         }

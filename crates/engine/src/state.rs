@@ -66,6 +66,7 @@ pub enum Broken {
     Journal,
     Superblock,
     Bits,
+    VolumeShrank,
     Undo,
     Start,
 }
@@ -82,6 +83,7 @@ impl Broken {
             Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
             Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
+            Broken::VolumeShrank => "a volume is smaller than it was",
             Broken::Start => "the group's state could not be recovered",
         }
     }

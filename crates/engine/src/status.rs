@@ -39,7 +39,13 @@ pub struct GroupStatus {
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Of regions, read for a sync: compared, sent or told to be zero.
     pub resynced_bytes: u64,
+    /// Of them, those whose hash was asked about, and those that went as data.
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    /// Fetched back from the peer after a power loss.
+    pub pulled_bytes: u64,
 }
 
 /// What the groups of a node share.
@@ -83,6 +89,8 @@ pub struct Glance {
     pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
     pub settled: bool,
+    /// What this primary lost with its power may still have to be fetched.
+    pub in_doubt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +165,7 @@ impl Node {
             protection: g.protection(),
             paused: g.replica.paused,
             running: matches!(g.phase, Phase::Running),
+            in_doubt: g.sb.current.in_doubt != Incarnation(0),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
     }
@@ -217,6 +226,9 @@ impl Group {
             writes: self.counters.writes,
             written_bytes: self.counters.written_bytes,
             resynced_bytes: self.counters.resynced_bytes,
+            compared_bytes: self.counters.compared_bytes,
+            shipped_bytes: self.counters.shipped_bytes,
+            pulled_bytes: self.counters.pulled_bytes,
         }
     }
 

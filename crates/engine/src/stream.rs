@@ -80,6 +80,7 @@ impl Group {
             self.stall.moved(cx.now.mono);
         }
         (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
+        self.peer_confirmed = self.place(ack.applied);
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }

@@ -93,6 +93,8 @@ fn group(state: GroupState) -> GroupStatus {
         memory_bytes: 0,
         journal: None,
         peers: vec![],
+        promotable: None,
+        marks: Vec::new(),
         sync: None,
         settings: Default::default(),
         warnings: vec![],

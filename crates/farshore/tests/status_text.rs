@@ -55,6 +55,8 @@ fn group(name: &str) -> GroupStatus {
         memory_bytes: 0,
         journal: None,
         peers: vec![peer()],
+        promotable: None,
+        marks: Vec::new(),
         sync: None,
         settings: BTreeMap::from([
             ("mode".into(), setting("async", Origin::Config)),
@@ -128,7 +130,7 @@ fn a_sync_after_an_outage() {
 alpha  farshore 0.1.0, up 2 h 6 min
 
 db  primary, mode async, syncing
-  Now         dirty regions travel; until it ends the copy is no consistent image
+  Now         dirty regions travel; until it ends the copy's newest image is the one before the sync
   Protection  an acknowledged write is complete here and queued; losing this node loses the queue
   Why         the link was down for 3 min 10 s; what was written meanwhile is being sent
   Sync        45 %, 461 MiB of 1 GiB, 11.8 MiB/s, 48 s left

@@ -129,8 +129,7 @@ fn a_block_device_is_held_exclusively_and_works() {
             let read = rig.read(&file, 0, 4 * block).await;
             let expected: Vec<u8> = [1, 2, 1, 1].into_iter().flat_map(|byte| vec![byte; block]).collect();
             assert_eq!(read[..], expected[..]);
-            let half = u64::from(sector / 2);
-            assert_eq!(rig.run(&file, write(half, block, 1)).await.unwrap_err().kind, ErrorKind::Invalid);
+            assert_eq!(rig.run(&file, write(256, block, 1)).await.unwrap_err().kind, ErrorKind::Invalid);
             for no_hole in [false, true] {
                 rig.done(&file, write(0, 1 << 20, 3)).await;
                 let (offset, length) = (u64::from(sector), (512 << 10) + u64::from(sector));
@@ -144,6 +143,40 @@ fn a_block_device_is_held_exclusively_and_works() {
             assert!(matches!(status, Ok(Answer::Runs(runs)) if runs == [Run { length: 8 << 20, hole: false }]));
         });
     }
+}
+
+/// A primary on 512-byte sectors sends such writes, and trims with such ends, to a secondary on 4 KiB ones.
+#[test]
+fn sectors_find_their_place_on_a_device_with_larger_blocks() {
+    if !root_or_skip("sectors_find_their_place_on_a_device_with_larger_blocks") {
+        return;
+    }
+    on_both(async |rig: &mut Rig| {
+        let backing = rig.directory.path().join("backing");
+        sparse(&backing, 8 << 20);
+        let device = LoopDevice::new(&backing, &["--sector-size", "4096"]);
+        let file = Arc::new(open(&device.path).unwrap());
+        let mut expected = vec![1u8; 1 << 20];
+        rig.done(&file, write(0, 1 << 20, 1)).await;
+        rig.done(&file, write(1536, 1024, 2)).await;
+        expected[1536..2560].fill(2);
+        // Within a block, over one boundary, over many blocks with both ends inside one, and a whole block.
+        let ranges = [(8704, 512), (19_968, 1024), (40_448, 300 << 10), (512 << 10, 4096)];
+        for no_hole in [false, true] {
+            for (offset, length) in ranges {
+                rig.done(&file, write(offset / 4096 * 4096, 400 << 10, 3)).await;
+                expected[(offset / 4096 * 4096) as usize..][..400 << 10].fill(3);
+                rig.done(&file, DiskOp::Zero { offset, length, no_hole }).await;
+                expected[offset as usize..(offset + length) as usize].fill(0);
+                rig.done(&file, DiskOp::Flush).await;
+                assert!(rig.read(&file, 0, 1 << 20).await[..] == expected[..], "{offset}+{length}, no_hole {no_hole}");
+            }
+        }
+        let small = rig.read(&file, 512, 1536).await;
+        assert_eq!(small[..], expected[512..2048]);
+        // The medium has it, not only the cache.
+        assert!(std::fs::read(&backing).unwrap()[..1 << 20] == expected[..]);
+    });
 }
 
 #[test]

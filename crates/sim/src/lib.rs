@@ -11,6 +11,7 @@ pub mod net;
 pub mod node;
 pub mod operator;
 pub mod oracle;
+mod pulled;
 pub mod rng;
 pub mod runner;
 pub mod script;

@@ -208,6 +208,12 @@ impl World {
             // What cannot be settled without it, the refusal says.
             let last = self.operator.syncs.get(&group).and_then(|id| self.operator.results.get(id));
             let told = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
+            if matches!(last, Some(CommandResult::Refused(why)) if why.contains("must not overwrite it")) {
+                // Both sides went on alone: the operator stands by this one.
+                self.operator.syncs.remove(&group);
+                self.command(primary, group, Command::Demote);
+                return;
+            }
             let full = !covered || told;
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);

@@ -107,9 +107,15 @@ impl World {
         let now = self.now;
         let sim = &mut self.nodes[node];
         let Store::Volume(group, _) = store else {
+            if sim.trouble.state_full_until > now {
+                return Some(IoError::NoSpace);
+            }
             return std::mem::take(&mut sim.trouble.fail_next_record).then_some(IoError::Io);
         };
         let serves = sim.serving.contains(&group);
+        if serves && sim.trouble.serving_full_until > now {
+            return Some(IoError::NoSpace);
+        }
         if serves {
             let fails = sim.trouble.write_errors_until > now && self.rng.percent(5);
             return fails.then(|| *self.rng.pick(&[IoError::Io, IoError::NoSpace]));

@@ -118,21 +118,34 @@ impl World {
 
     /// A client's write of stamped sectors at the node that serves; not waited for.
     pub fn write(&mut self, volume: u16, offset: u64, length: u64) -> RequestId {
-        let stamp = self.judge.stamp(GROUP);
-        self.request(volume, offset, length, Fill::Stamp(stamp), false)
+        self.write_to(GROUP, volume, offset, length)
+    }
+
+    /// The same to another group of the story.
+    pub fn write_to(&mut self, group: GroupId, volume: u16, offset: u64, length: u64) -> RequestId {
+        let stamp = self.judge.stamp(group);
+        self.request(group, volume, offset, length, Fill::Stamp(stamp), false)
     }
 
     /// A client's trim or write-zeroes.
     pub fn zero(&mut self, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
-        self.request(volume, offset, length, Fill::Zero, no_hole)
+        self.request(GROUP, volume, offset, length, Fill::Zero, no_hole)
     }
 
-    fn request(&mut self, volume: u16, offset: u64, length: u64, fill: Fill, no_hole: bool) -> RequestId {
-        let (node, volume) = (self.operator.authority(GROUP), VolumeId(volume));
-        assert!(self.nodes[node].serving.contains(&GROUP), "node {node} serves");
+    fn request(
+        &mut self,
+        group: GroupId,
+        volume: u16,
+        offset: u64,
+        length: u64,
+        fill: Fill,
+        no_hole: bool,
+    ) -> RequestId {
+        let (node, volume) = (self.operator.authority(group), VolumeId(volume));
+        assert!(self.nodes[node].serving.contains(&group), "node {node} serves");
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
+        self.judge.issued(id, node, group, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },
@@ -141,7 +154,7 @@ impl World {
                 Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua: false }
             }
         };
-        self.input(node, Input::Request { group: GROUP, volume, id, request });
+        self.input(node, Input::Request { group, volume, id, request });
         id
     }
 

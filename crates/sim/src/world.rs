@@ -83,6 +83,8 @@ pub struct Tally {
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
+    /// Rows of the identity table that a primary came to.
+    pub rows: BTreeSet<&'static str>,
 }
 
 /// The longest write of a client, with its bookkeeping.
@@ -416,10 +418,13 @@ impl World {
             }
             engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
+            // What was confirmed of the sync is undone, and that is what was asked for.
+            engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
             }
+            engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);
@@ -462,6 +467,16 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
+        let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
+        if was_authority && lost_power && !glance.in_doubt {
+            let peer = self.other(group, node);
+            let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
+            let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
+            if let Err(failure) = checked {
+                return self.fail(failure);
+            }
+        }
+        self.nodes[node].opens_in(group);
         let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
         if let Err(failure) = begins {
             self.fail(failure);

@@ -1,6 +1,7 @@
 //! The secondary's disk answers nothing any more while its link lives: one write waits `wait_limit`, the group falls to
 //! logging, and nothing is tried over and over.
 
+use engine::Command;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
@@ -13,7 +14,7 @@ fn a_stall_trips_the_wait_limit_once() {
     // Room for all that is written while the next sync stalls too: a full queue is another story.
     let roomy = Options { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
     let mut world = World::in_peace(roomy);
-    let connections = world.connections.len();
+    let connections = world.net.connections.len();
     world.nodes[1].trouble.stalled_until = world.now + 40 * SECOND;
     let first = world.write(0, 0, 4 * KIB);
     let (done, after) = world.answer(first);
@@ -27,6 +28,45 @@ fn a_stall_trips_the_wait_limit_once() {
     }
     assert!(longest <= 1200 * MILLISECOND, "{longest} ns");
     assert_eq!(world.mark(0, Mark::WaitLimitTripped), 1, "in 30 s");
-    assert_eq!(world.connections.len(), connections, "a slow peer is not a dead peer");
+    assert_eq!(world.net.connections.len(), connections, "a slow peer is not a dead peer");
+    world.settle();
+}
+
+#[test]
+fn a_full_queue_does_not_make_anyone_wait_for_it_again() {
+    // The queue of the second attempt fills long before the peer answers.
+    let mut world = World::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Degrade) });
+    world.nodes[1].trouble.stalled_until = world.now + 60 * SECOND;
+    let mut waited = 0;
+    for n in 0..400u64 {
+        let id = world.write((n % 2) as u16, n * 2 * KIB, 4 * KIB);
+        let (done, after) = world.answer(id);
+        assert!(done && after <= 1200 * MILLISECOND, "write {n}: {after} ns");
+        waited += u32::from(after > 100 * MILLISECOND);
+        world.pass(100 * MILLISECOND);
+    }
+    assert_eq!((world.mark(0, Mark::WaitLimitTripped), waited), (1, 1), "in 40 s");
+    // 5, 10, 20 s: not every 5 s.
+    let again = world.mark(0, Mark::StalledAgain);
+    assert!((2..=3).contains(&again), "{again} attempts");
+    world.settle();
+}
+
+#[test]
+fn a_sync_that_stands_still_is_given_up_and_a_slow_one_is_not() {
+    let slow = Options { bytes_per_s: 8_000, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::for_story(slow);
+    world.pass(SECOND);
+    world.order(0, Command::Sync { full: true });
+    // 2 MiB at 8 kB/s, with old content in them: minutes, and never a doubt.
+    world.settle();
+    assert!(world.now > 60 * SECOND, "{} ns", world.now);
+    assert_eq!(world.mark(0, Mark::SyncStalled), 0);
+    world.nodes[1].trouble.stalled_until = world.now + 200 * SECOND;
+    world.order(0, Command::Sync { full: true });
+    let began = world.now;
+    world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 1);
+    assert!(world.now - began <= 65 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
     world.settle();
 }

@@ -21,7 +21,7 @@ fn a_crashed_primary_compares_and_ships_what_differs() {
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
-    let before = world.data_sent_bytes;
+    let before = world.data_sent_bytes.clone();
     world.restore_path();
     world.settle();
     let sent = world.data_sent_bytes[0] - before[0];

@@ -7,6 +7,7 @@
 //! Reading order: `workload` (what is asked), `server` (who is asked), `fio` (who asks), `rows` (what it comes to).
 
 mod fio;
+mod recovery;
 mod rows;
 mod server;
 mod workload;
@@ -26,7 +27,10 @@ use workload::{WORKLOADS, Workload};
 const SCHEMA: &str = "farshore-bench/1";
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -48,6 +52,13 @@ pub struct BenchArgs {
     /// Only this series
     #[arg(long, value_parser = ["direct", "cached"])]
     series: Option<String>,
+}
+
+/// What else is measured.
+#[derive(clap::Subcommand)]
+enum Other {
+    /// What the return of a killed primary costs: time to serve, bytes compared, shipped and pulled (see docs/recovery.md)
+    Recovery(recovery::RecoveryArgs),
 }
 
 /// Past the page cache or through it, and who is the peer.
@@ -78,6 +89,9 @@ struct Report {
 
 /// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
 pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
+    if let Some(Other::Recovery(recovery)) = &arguments.other {
+        return recovery::main(recovery);
+    }
     let project = Project::find()?;
     let signals = sys::signals_as_bytes()?;
     let program = build(&project)?;
@@ -159,7 +173,7 @@ impl Stage<'_> {
                 for (server, is_ours) in order {
                     let turn = fio::run(server, workload, arguments.seconds, round);
                     // Ctrl-C reaches fio as well; then its failure is not the news.
-                    self.check_signals()?;
+                    check_signals(self.signals)?;
                     rounds.add(is_ours, turn?);
                 }
             }
@@ -178,13 +192,14 @@ impl Stage<'_> {
             let _ = write!(error, "\r\x1b[K{text}");
         }
     }
+}
 
-    fn check_signals(&self) -> Result<()> {
-        let mut signals = self.signals;
-        match signals.read(&mut [0]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(_) => bail!("interrupted; the servers were ended and their file was removed"),
-        }
+/// # Errors
+/// The bench was interrupted; dropped, its servers and files go.
+fn check_signals(mut signals: &File) -> Result<()> {
+    match signals.read(&mut [0]) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => bail!("interrupted; the servers were ended and their file was removed"),
     }
 }

@@ -63,7 +63,7 @@ pub fn of(workload: &Workload, series: Series, peer: &'static str, rounds: &Roun
 }
 
 /// Linear between neighbours; a ratio of nothing to nothing counts as worst.
-fn quantile(values: &[f64], share: f64) -> f64 {
+pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };

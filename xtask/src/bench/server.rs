@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,9 +37,7 @@ impl Server {
     pub fn farshore(program: &Path, home: &Path, file: &Path, series: Series) -> Result<Server> {
         let far_file = home.join("far.img");
         File::create_new(&far_file)?.set_len(fs::metadata(file)?.len())?;
-        let mut secret = OpenOptions::new().write(true).create_new(true).mode(0o600).open(home.join("secret"))?;
-        // Both ends live for this run only, on loopback.
-        writeln!(secret, "bench-{:?}-{}-not-a-secret-worth-keeping", Instant::now(), std::process::id())?;
+        secret(home)?;
         let config = home.join("farshore.toml");
         fs::write(&config, config_text(home, file, &far_file, series)?)?;
         let daemon = |node: &str| {
@@ -66,7 +64,10 @@ impl Server {
     }
 
     /// Run a command of ours against this daemon, again while the daemon says that it is still starting.
-    fn tell(&self, program: &Path, verb: &[&str], control: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// It fails to the last.
+    pub fn tell(&self, program: &Path, verb: &[&str], control: &Path) -> Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             let output = Command::new(program).args(verb).arg("--socket").arg(control).output()?;
@@ -109,7 +110,11 @@ impl Server {
         Ok(server)
     }
 
-    fn start(title: &'static str, mut command: Command, log: &Path, uri: String) -> Result<Server> {
+    /// Starts a server that is reached at `uri`; what it says goes to `log`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(title: &'static str, mut command: Command, log: &Path, uri: String) -> Result<Server> {
         let output = File::create(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         sys::end_with_parent(&mut command);
@@ -166,7 +171,7 @@ impl Server {
     }
 
     /// The end of its log: the file will be gone when the sentence is read.
-    fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         match lines[lines.len().saturating_sub(5)..] {
@@ -185,10 +190,28 @@ impl Drop for Server {
     }
 }
 
+/// What both daemons of a pair prove to each other. They live for this run only, on loopback.
+///
+/// # Errors
+/// The file cannot be made.
+pub fn secret(home: &Path) -> Result<()> {
+    let mut secret = OpenOptions::new().write(true).create_new(true).mode(0o600).open(home.join("secret"))?;
+    writeln!(secret, "bench-{:?}-{}-not-a-secret-worth-keeping", Instant::now(), std::process::id())?;
+    Ok(())
+}
+
+/// Addresses for two daemons of this machine.
+///
+/// # Errors
+/// There is no loopback.
+pub fn free_addresses() -> Result<[SocketAddr; 2]> {
+    let ports = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    let [near, far] = ports.each_ref().map(TcpListener::local_addr);
+    Ok([near?, far?])
+}
+
 fn config_text(home: &Path, file: &Path, far_file: &Path, series: Series) -> Result<String> {
-    let near_port = TcpListener::bind("127.0.0.1:0")?;
-    let far_port = TcpListener::bind("127.0.0.1:0")?;
-    let (near, far) = (near_port.local_addr()?, far_port.local_addr()?);
+    let [near, far] = free_addresses()?;
     let direct = series == Series::Direct;
     Ok(format!(
         "cluster = \"bench\"\nsecret_file = {secret:?}\n\n\

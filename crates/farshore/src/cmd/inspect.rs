@@ -1,6 +1,7 @@
 //! `inspect`: what our files are and hold. Opens for reading only, and works while no daemon runs; what it says of a
 //! running daemon's files is a moment's look.
 
+mod activity;
 mod bitmap;
 mod cell;
 mod journal;
@@ -29,6 +30,7 @@ const SHOWN: usize = 16;
 enum Kind {
     Superblock,
     Bitmaps,
+    Activity,
     Journal,
     Fingerprints,
     Overrides,
@@ -36,14 +38,19 @@ enum Kind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 3] =
-    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITMP", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
+const MAGICS: [(&[u8; 8], Kind); 4] = [
+    (b"FSHSUPER", Kind::Superblock),
+    (b"FSHBITMP", Kind::Bitmaps),
+    (b"FSHACTIV", Kind::Activity),
+    (b"FSHBATCH", Kind::Journal),
+];
 
 impl Kind {
     fn words(self) -> &'static str {
         match self {
             Kind::Superblock => "superblock of a group",
             Kind::Bitmaps => "dirty bitmaps of a group",
+            Kind::Activity => "activity log of a group",
             Kind::Journal => "journal of a group",
             Kind::Fingerprints => "fingerprints of a group's volumes",
             Kind::Overrides => "settings changed by 'farshore set'",
@@ -56,6 +63,7 @@ impl Kind {
         match file.file_name()?.to_str()? {
             "superblock" => Some(Kind::Superblock),
             "bitmap" => Some(Kind::Bitmaps),
+            "activity" => Some(Kind::Activity),
             "journal" => Some(Kind::Journal),
             "fingerprints" => Some(Kind::Fingerprints),
             "overrides.toml" => Some(Kind::Overrides),
@@ -163,6 +171,7 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
     let report = match kind {
         Kind::Superblock => superblock::report(&head),
         Kind::Bitmaps => bitmap::report(&whole()?, file),
+        Kind::Activity => activity::report(&whole()?, file),
         Kind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
         Kind::Fingerprints => small::fingerprints(&whole()?),
         Kind::Overrides => small::overrides(&whole()?, file),

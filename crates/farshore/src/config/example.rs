@@ -95,7 +95,6 @@ mod tests {
         assert_eq!(group.settings, crate::config::Settings::default());
         assert_eq!(group.journal_bytes, crate::limits::JOURNAL.default);
         assert_eq!(group.window_bytes, crate::limits::WINDOW.default);
-        assert_eq!(config.nodes[0].memory_limit_bytes, Some(crate::limits::MEMORY.default));
         assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);
     }
 

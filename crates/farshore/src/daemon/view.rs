@@ -76,6 +76,10 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
+        promotable: now
+            .promotable
+            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: api::time_text(wall.0) }),
+        marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncStatus {
             full: snapshot.sync.is_some_and(|pace| pace.full),
             done_bytes: sync.done_bytes,
@@ -90,6 +94,18 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         }),
         settings: overrides.describe(&group.name, &effective),
         warnings: warnings(group, snapshot),
+    }
+}
+
+fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
+    api::MarkStatus {
+        name: point.name.clone(),
+        sequence: point.position.seq.0,
+        time: api::time_text(point.wall.0),
+        used_bytes: point.used_bytes,
+        reserved_bytes: point.reserved_bytes,
+        limit_bytes: point.limit_bytes,
+        error: point.damaged.clone(),
     }
 }
 
@@ -175,6 +191,9 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) ->
             ("writes", now.writes),
             ("written_bytes", now.written_bytes),
             ("resynced_bytes", now.resynced_bytes),
+            ("compared_bytes", now.compared_bytes),
+            ("shipped_bytes", now.shipped_bytes),
+            ("pulled_bytes", now.pulled_bytes),
             ("blocked_ms", milliseconds(now.queue.blocked)),
         ];
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));

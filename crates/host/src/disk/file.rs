@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::limits::SECTOR_BYTES;
+
 /// Which thing on this machine a path leads to. Two paths with equal identities are one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
@@ -40,7 +42,7 @@ pub(super) struct Opened {
     /// Opened with O_DIRECT if `direct` is set.
     pub fd: OwnedFd,
     pub direct: Option<DirectRules>,
-    /// Only where O_DIRECT needs larger blocks than the file offers: a second, buffered way for small requests.
+    /// Only where O_DIRECT needs more than a sector: a second, buffered way for small requests.
     pub buffered: Option<OwnedFd>,
     pub path: Arc<Path>,
     pub size_bytes: u64,
@@ -73,7 +75,7 @@ impl File {
         self.opened.size_bytes
     }
 
-    /// Smallest unit of a request in bytes: the device's logical block, 512 for files.
+    /// Smallest unit of a client's request in bytes: the device's logical block, 512 for files.
     pub fn logical_block(&self) -> u32 {
         self.opened.logical_block
     }
@@ -107,11 +109,11 @@ impl File {
         Duration::from_nanos(self.latency_ns.load(Ordering::Relaxed))
     }
 
-    /// Is the range inside the file and on block boundaries?
+    /// Is the range inside the file and in whole sectors? On a device with larger blocks clients keep to those, but what
+    /// a peer with smaller ones sends must find its place too.
     pub(super) fn admits(&self, offset: u64, length: u64) -> bool {
-        let block = u64::from(self.opened.logical_block);
         let inside = offset.checked_add(length).is_some_and(|end| end <= self.opened.size_bytes);
-        inside && offset.is_multiple_of(block) && length.is_multiple_of(block)
+        inside && offset.is_multiple_of(SECTOR_BYTES) && length.is_multiple_of(SECTOR_BYTES)
     }
 
     /// The descriptor for a transfer, and what it asks of memory (`None`: nothing).

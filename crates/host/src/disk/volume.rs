@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use engine::limits::SECTOR_BYTES;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -230,7 +231,7 @@ pub(super) fn finish(
     }
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
     let mut buffered = None;
-    if direct.is_some_and(|rules| rules.offset > u64::from(logical_block)) {
+    if direct.is_some_and(|rules| rules.offset > SECTOR_BYTES) {
         // Both ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
         let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::CLOEXEC;

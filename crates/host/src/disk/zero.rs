@@ -51,7 +51,23 @@ pub(super) fn piece(file: &File, offset: u64, length: u64, method: &mut Method) 
     }
 }
 
+/// Whole blocks at the beginning of a range, or how much of one has to be written: a device takes commands for whole
+/// blocks only.
+fn whole_blocks(file: &File, offset: u64, length: u64) -> Result<u64, u64> {
+    let block = u64::from(file.logical_block());
+    let to_boundary = offset.next_multiple_of(block) - offset;
+    match length.saturating_sub(to_boundary) / block * block {
+        _ if to_boundary > 0 => Err(to_boundary.min(length)),
+        0 => Err(length),
+        whole => Ok(whole),
+    }
+}
+
 fn attempt(file: &File, offset: u64, length: u64, method: Method) -> Result<u64, Errno> {
+    let length = match whole_blocks(file, offset, length) {
+        Ok(whole) => whole,
+        Err(edge) => return write_zeroes(file, offset, edge),
+    };
     let flags = match method {
         Method::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
         Method::ZeroRange => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,

@@ -1,0 +1,99 @@
+//! The node's memory is used up: writers wait as they do for a full queue, the policy acts, and a group that has what it
+//! needs is not starved by one whose peer stands still.
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, GroupId};
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+/// Room for a window and half as much again, where the queue alone would have a MiB.
+fn tight() -> Options {
+    Options { memory_bytes: 384 * KIB, ..options(Mode::Async, Policy::Degrade) }
+}
+
+#[test]
+fn with_the_link_down_used_up_memory_is_a_full_queue() {
+    let mut world = World::in_peace(tight());
+    world.crash(1, false, FOR_EVER);
+    world.pass(100 * MILLISECOND);
+    for n in 0..16u64 {
+        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+        let (done, after) = world.answer(id);
+        assert!(done && after <= 50 * MILLISECOND, "write {n} after {after} ns");
+    }
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
+    assert!(world.mark(0, Mark::MemoryShort) > 0);
+    world.boot(1);
+    world.settle();
+}
+
+#[test]
+fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back() {
+    let mut world = World::in_peace(tight());
+    world.nodes[1].trouble.stalled_until = world.now + 20 * SECOND;
+    let mut longest = 0;
+    for n in 0..60u64 {
+        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+        let (done, after) = world.answer(id);
+        assert!(done);
+        longest = longest.max(after);
+    }
+    assert!((900 * MILLISECOND..1200 * MILLISECOND).contains(&longest), "{longest} ns");
+    assert_eq!(world.mark(0, Mark::WaitLimitTripped), 1);
+    world.settle();
+    world.pass(5 * SECOND);
+    let engine = world.nodes[0].engine.as_ref().expect("up");
+    assert_eq!(engine.shared().memory_bytes, 0, "nothing is held at rest on the primary");
+}
+
+#[test]
+fn a_window_grows_with_its_use_and_is_given_back() {
+    let mut world = World::in_peace(Options { window_bytes: 4 << 20, ..options(Mode::Async, Policy::Degrade) });
+    let lease = |world: &World| world.nodes[1].engine.as_ref().expect("up").shared().memory_bytes;
+    world.pass(5 * SECOND);
+    let least = lease(&world);
+    assert_eq!(least, engine::limits::MEMORY_GROUP_BYTES);
+    // Its disk takes nothing: what is sent is held, up to the window.
+    world.nodes[1].trouble.slow_until = world.now + 3 * SECOND;
+    for n in 0..60u64 {
+        world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+    }
+    world.until("it grew", |world| lease(world) > least);
+    world.settle();
+    world.pass(5 * SECOND);
+    assert_eq!(lease(&world), least, "an idle primary's window is small again");
+}
+
+#[test]
+fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
+    // Groups 0 and 2 have their primary on node 0, group 1 on node 1.
+    let tight = Options {
+        pairs: vec![[0, 1]; 3],
+        memory_bytes: 3 * 256 * KIB + 512 * KIB,
+        ..options(Mode::Async, Policy::Degrade)
+    };
+    let mut world = World::in_peace(tight);
+    let other = GroupId(2);
+    let id = world.command(0, other, Command::Sync { full: true });
+    world.until("answered", |world| world.operator.results.contains_key(&id));
+    world.until("in step", |world| world.in_step(other));
+    // The link is down: both groups fill their queues.
+    world.crash(1, false, FOR_EVER);
+    world.pass(100 * MILLISECOND);
+    let held =
+        |world: &World, group: u32| world.nodes[0].engine.as_ref().expect("up").status()[group as usize].memory_bytes;
+    for n in 0..6u64 {
+        let id = world.write(0, n * 64 * KIB, 64 * KIB);
+        world.answer(id);
+    }
+    let hog = held(&world, 0);
+    assert!(hog > 256 * KIB, "it borrowed: {hog}");
+    let id = world.write_to(other, 0, 0, 128 * KIB);
+    let (done, after) = world.answer(id);
+    assert!(done && after < 50 * MILLISECOND);
+    assert_eq!(world.glance(0, other).map(|g| g.state), Some(State::Queuing), "its own shelf was free");
+    assert!(held(&world, 2) >= 128 * KIB);
+}

@@ -1,0 +1,37 @@
+//! Many groups want a sync at once: only so many run, the others say that they wait and go on by themselves.
+
+use engine::state::{Mode, Policy, Protection, State};
+use engine::{Command, GroupId};
+use sim::story::{MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+#[test]
+fn syncs_take_turns_and_all_end() {
+    // Every second group has its primary on node 0.
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 8],
+        volumes: 1,
+        syncs_at_once: 2,
+        bytes_per_s: 400_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let ours: Vec<GroupId> = (0..8).step_by(2).map(GroupId).collect();
+    let ids: Vec<_> = ours.iter().map(|group| world.command(0, *group, Command::Sync { full: true })).collect();
+    world.pass(100 * MILLISECOND);
+    assert!(ids.iter().all(|id| world.operator.results.contains_key(id)));
+    let status = |world: &World| world.nodes[0].engine.as_ref().expect("up").status();
+    let now = status(&world);
+    let waiting = now.iter().filter(|group| group.reason.contains("waiting for its turn")).count();
+    let syncing: Vec<_> = now.iter().filter(|group| group.state == State::Syncing).collect();
+    assert_eq!((syncing.len(), waiting), (2, 2));
+    assert!(syncing.iter().all(|group| group.protection == Protection::LocalOnly), "the copy is of no use yet");
+    let mut most = 0;
+    while !ours.iter().all(|group| world.in_step(*group)) {
+        world.pass(20 * MILLISECOND);
+        most = most.max(status(&world).iter().filter(|group| group.state == State::Syncing).count());
+        assert!(world.now < 600 * SECOND, "they do not end");
+    }
+    assert_eq!(most, 2);
+}

@@ -1,0 +1,149 @@
+//! Runs become rows, and rows a table with the facts of the machine.
+
+use super::super::rows::quantile;
+use super::pair::Shape;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const SCHEMA: &str = "farshore-bench-recovery/1";
+/// The bar for the first read.
+const SERVED_S_MAX: f64 = 5.0;
+
+/// What one blow came to. The times count from the start of the killed daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// Until a block was read from the export.
+    pub served_s: f64,
+    /// Until the group was replicating and no region dirty.
+    pub in_step_s: f64,
+    /// Writes of 4 KiB before the blow.
+    pub writes: u64,
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    pub pulled_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub name: String,
+    /// The bar: as many bytes as the written extents have.
+    pub shipped_bytes_max: u64,
+    pub runs: Vec<Run>,
+}
+
+impl Row {
+    pub fn new(name: String, shipped_bytes_max: u64) -> Row {
+        Row { name, shipped_bytes_max, runs: Vec::new() }
+    }
+
+    fn median(&self, value: impl Fn(&Run) -> f64) -> f64 {
+        quantile(&self.runs.iter().map(value).collect::<Vec<f64>>(), 0.5)
+    }
+
+    fn most(&self, value: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().map(value).fold(0.0, f64::max)
+    }
+
+    /// Both bars, in every run.
+    fn met(&self) -> bool {
+        let holds = |run: &Run| run.served_s < SERVED_S_MAX && run.shipped_bytes <= self.shipped_bytes_max;
+        self.runs.iter().all(holds)
+    }
+}
+
+#[derive(Serialize)]
+pub struct Report {
+    schema: &'static str,
+    commit: String,
+    machine: String,
+    volumes: u64,
+    volume_bytes: u64,
+    first_sync_s: f64,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn new(commit: String, directory: &Path, shape: Shape, first_sync: Duration, rows: Vec<Row>) -> Report {
+        let Shape { volumes, volume_bytes } = shape;
+        let first_sync_s = first_sync.as_secs_f64();
+        Report { schema: SCHEMA, commit, machine: machine(directory), volumes, volume_bytes, first_sync_s, rows }
+    }
+
+    pub fn print(&self) {
+        println!("{}", self.machine);
+        println!(
+            "{} x {} GiB, first sync {:.1} s, {}",
+            self.volumes,
+            self.volume_bytes >> 30,
+            self.first_sync_s,
+            self.commit
+        );
+        println!(
+            "{:22}  {:>8}  {:>8}  {:>9}  {:>8}  {:>12}  {:>11}  {:>11}  bars met",
+            "", "serves", "worst", "in step", "writes", "compared MiB", "shipped MiB", "pulled MiB"
+        );
+        for row in &self.rows {
+            let mib = |value: fn(&Run) -> u64| row.median(|run| value(run) as f64) / f64::from(1 << 20);
+            println!(
+                "{:22}  {:6.2} s  {:6.2} s  {:7.2} s  {:>8.0}  {:>12.1}  {:>11.1}  {:>11.1}  {}",
+                row.name,
+                row.median(|run| run.served_s),
+                row.most(|run| run.served_s),
+                row.median(|run| run.in_step_s),
+                row.median(|run| run.writes as f64),
+                mib(|run| run.compared_bytes),
+                mib(|run| run.shipped_bytes),
+                mib(|run| run.pulled_bytes),
+                if row.met() { "yes" } else { "no" }
+            );
+        }
+    }
+}
+
+/// What the numbers belong to. What cannot be learned is left out.
+fn machine(directory: &Path) -> String {
+    let first_word = |path: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace().next().unwrap_or("?").to_owned()
+    };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let (kernel, load) = (first_word("/proc/sys/kernel/osrelease"), first_word("/proc/loadavg"));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    format!("{cores} cores, Linux {kernel}, {}, load {load}", file_system(&mounts, directory).unwrap_or("?"))
+}
+
+/// The kind of file system a directory is on, by the list of what is mounted: the longest way to it, the last of several.
+fn file_system<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
+    let lines = mounts.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        Some((fields.nth(1)?, fields.next()?))
+    });
+    let around = lines.filter(|(place, _)| directory.starts_with(place));
+    around.max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(served_s: f64, shipped_bytes: u64) -> Run {
+        Run { served_s, in_step_s: 1.0, writes: 1, compared_bytes: 0, shipped_bytes, pulled_bytes: 0 }
+    }
+
+    #[test]
+    fn a_bar_is_met_in_every_run_or_not_at_all() {
+        let row = |runs: &[Run]| Row { runs: runs.to_vec(), ..Row::new("r".into(), 100) };
+        assert!(row(&[run(1.0, 100), run(4.9, 0)]).met());
+        assert!(!row(&[run(1.0, 100), run(1.0, 101)]).met());
+        assert!(!row(&[run(1.0, 0), run(5.0, 0)]).met());
+    }
+
+    #[test]
+    fn the_nearest_mount_counts() {
+        let mounts = "a / ext4 rw 0 0\nb /var xfs rw 0 0\nc /variable tmpfs rw 0 0\n";
+        assert_eq!(file_system(mounts, Path::new("/var/tmp")), Some("xfs"));
+        assert_eq!(file_system(mounts, Path::new("/home")), Some("ext4"));
+    }
+}
