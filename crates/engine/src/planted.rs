@@ -74,6 +74,14 @@ faults! {
         "A write goes ahead when its extent's entry in the activity log was only begun.";
     LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
         "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
+        "A rollback undoes and drops without setting the bits of what it touches.";
+    RollbackNotRecorded, "rollback-not-recorded", "rule 6, P2",
+        "A rollback that a crash cuts short is not gone on with.";
+    RollbackHalf, "rollback-half", "P2",
+        "A rollback writes back the first range that was saved, and no more.";
+    OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
+        "A sync overwrites what it has not saved yet: the saved content may be the new one.";
     ClearUnflushed, "clear-unflushed", "rule 1, P3",
         "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
     FlushTooFar, "flush-too-far", "rule 1, P3",

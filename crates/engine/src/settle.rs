@@ -194,6 +194,8 @@ impl Group {
     pub fn bits_joined(&mut self, cx: &mut Cx) {
         if matches!(self.settling, Settling::StoringBits) {
             self.settling = Settling::NotYet;
+            // They say why it may stand before what it confirmed: it went back to its rollback point.
+            self.peer_confirmed = Position::default();
             if let Some(hello) = &mut self.hello {
                 hello.dirty_bytes = 0;
             }

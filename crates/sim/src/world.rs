@@ -345,7 +345,7 @@ impl World {
     fn perform(&mut self, node: usize, output: Output) {
         match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
-                let data: Vec<u8> = parts.iter().flat_map(|p| bytes_of(p).to_vec()).collect();
+                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
                 self.disk_write(node, token, store, offset, &data, durable);
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
