@@ -99,7 +99,7 @@ pub enum Decision {
 
 impl Decision {
     /// The rows of the table that a primary can come to, by name.
-    pub const ROWS: [&'static str; 9] = [
+    pub const ROWS: [&'static str; 10] = [
         "continue",
         "update-sync",
         "never-synced",
@@ -109,6 +109,7 @@ impl Decision {
         "two-primaries",
         "peer-is-newer",
         "peer-went-further",
+        "peer-went-back",
     ];
 
     /// The row it came from; `None` where nobody sends.
@@ -125,6 +126,7 @@ impl Decision {
                 Why::PeerIsNewer { .. } => "peer-is-newer",
                 Why::PeerWentBack { .. } => "peer-went-back",
                 Why::PeerWentFurther { .. } => "peer-went-further",
+                Why::PeerWentBack { .. } => "peer-went-back",
             },
             Decision::Idle => return None,
         })

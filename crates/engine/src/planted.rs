@@ -136,6 +136,14 @@ faults! {
         "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
     BitsNotJoined, "bits-not-joined", "rule 6, P3",
         "A primary does not ask for the dirty regions its secondary holds.";
+    CutNotSaved, "cut-not-saved", "rule 8, P2",
+        "A write overwrites a region of the cut that was not shipped yet.";
+    CutClearsAll, "cut-clears-all", "rule 8, P3",
+        "The end of a cut clears the bits of what was written since its freeze too.";
+    CutEndsEarly, "cut-ends-early", "rule 8, P2",
+        "A cut's end is sent while regions of it are still being read.";
+    CutReplayed, "cut-replayed", "rule 8, P2",
+        "What had landed of a cut is replayed as if it were a stream.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
 }

@@ -179,21 +179,6 @@ fn index() -> Index {
     }
 }
 
-fn undo_index() -> undo::Index {
-    let entry =
-        undo::Entry { volume: VolumeId(0x76), offset: 0x77000, length: 0x600, payload_at: 0x1000, payload_crc: 0x7878 };
-    undo::Index {
-        tag: 0x8a,
-        ring_offset: 0x8b8b,
-        ordinal: 0x8c8c,
-        mark: 0x8d8d,
-        boot: Incarnation(0x8e),
-        chain: 0x8f8f,
-        bytes: 0x2000,
-        entries: vec![entry],
-    }
-}
-
 fn header() -> Header {
     Header {
         flags: 0x91,
@@ -280,7 +265,6 @@ fn the_superblock_is_as_documented() {
     let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
     let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
-    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5700);
     check(
         "superblock",
         FORMAT,
@@ -499,49 +483,6 @@ fn the_undo_store_is_as_documented() {
         ],
     );
     assert_eq!(undo::Index::decode(&image), Some(undo_index()));
-}
-
-#[test]
-fn the_undo_store_is_as_documented() {
-    let image = undo_index().encode();
-    let lines = image[64..4072].to_vec();
-    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the lines fill their row");
-    check(
-        "undo index",
-        FORMAT,
-        "## Undo store",
-        &image,
-        &[
-            ("magic", Holds::Text("FSHUNDOB")),
-            ("version", Holds::Number(undo::VERSION.into())),
-            ("ranges", Holds::Number(1)),
-            ("bytes", Holds::Number(0x2000)),
-            ("tag", Holds::Number(0x8a)),
-            ("ring offset", Holds::Number(0x8b8b)),
-            ("ordinal", Holds::Number(0x8c8c)),
-            ("mark", Holds::Number(0x8d8d)),
-            ("boot", Holds::Number(0x8e)),
-            ("chain", Holds::Number(0x8f8f)),
-            ("zero", Holds::Zero),
-            ("range lines", Holds::Bytes(lines)),
-            ("zero", Holds::Zero),
-            ("checksum", sealed(&image)),
-        ],
-    );
-    check(
-        "undo range",
-        FORMAT,
-        "### Saved range",
-        &image[64..88],
-        &[
-            ("offset", Holds::Number(0x77000)),
-            ("length", Holds::Number(0x600)),
-            ("content at", Holds::Number(0x1000)),
-            ("content checksum", Holds::Number(0x7878)),
-            ("volume", Holds::Number(0x76)),
-            ("zero", Holds::Zero),
-        ],
-    );
 }
 
 #[test]

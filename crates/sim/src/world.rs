@@ -430,6 +430,10 @@ impl World {
                 self.check_covered(group);
             }
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
+            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
+                self.operator.synced(group, node);
+            }
+            engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
                 if matches!(to, State::Failed(_)) {
