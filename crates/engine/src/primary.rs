@@ -375,7 +375,7 @@ impl Group {
         }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() && !planted(Fault::VoidKeepsData) {
+        while seq <= op.last && self.stream.is_some() {
             self.queue.void(seq);
             seq = seq.next();
         }
