@@ -112,8 +112,9 @@ impl Sum {
     fn take(&mut self, text: &str) {
         let last = text.lines().last().unwrap_or_default();
         self.failures += number_before(last, " failed").unwrap_or(1);
-        let hours =
-            text.lines().filter_map(|line| line.strip_suffix(" virtual hours")?.rsplit(' ').next()?.parse::<f64>().ok());
+        let hours = text
+            .lines()
+            .filter_map(|line| line.strip_suffix(" virtual hours")?.rsplit(' ').next()?.parse::<f64>().ok());
         self.virtual_hours += hours.sum::<f64>();
     }
 }

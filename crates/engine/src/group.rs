@@ -9,6 +9,8 @@ use core::time::Duration;
 
 use crate::activity::Activity;
 use crate::bits::{AfterBits, BitmapWriter};
+use crate::cut_saves::Spilled;
+use crate::cuts::{CatchUp, Cut, CutRead};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::limits;
@@ -53,6 +55,8 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
+    /// The next cut may begin.
+    Cut,
     /// A sync may have come to a stand.
     Stall,
     CatchUp,
@@ -91,6 +95,9 @@ pub(crate) struct Cx<'a> {
 pub(crate) enum Op {
     Write(WriteOp),
     Resync(ResyncRead),
+    Cut(CutRead),
+    CutSpill(Spilled),
+    CutFetch(Spilled),
     LocalFlush(VolumeId),
     Superblock,
     BitmapCell { index: usize, words: Vec<u64> },
@@ -311,6 +318,13 @@ pub(crate) struct Group {
     /// The number before the stream's first.
     pub stream_began: Seq,
     pub resync: Option<Resync>,
+    /// Beside a stream there is none: a sync goes by cuts, or in the stream.
+    pub cut: Option<Cut>,
+    pub catch_up: CatchUp,
+    /// Writes of cuts to the undo store that are on their way.
+    pub scratch_writes: u64,
+    /// The last number of this run at which the peer is known to be consistent.
+    pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
@@ -386,6 +400,10 @@ impl Group {
             peer_wants_flush: false,
             stream_began: Seq::NONE,
             resync: None,
+            cut: None,
+            catch_up: CatchUp::default(),
+            scratch_writes: 0,
+            recovered: None,
             passes: 0,
             repair_due: false,
             withheld: false,
@@ -441,7 +459,8 @@ impl Group {
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
-        self.queue.bytes() + self.reserved_bytes + lease
+        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        self.queue.bytes() + self.reserved_bytes + lease + cut
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -459,6 +478,8 @@ impl Group {
         match self.slots.get(slot) {
             Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
+            Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
+            Some(Op::CutSpill(_)) => return self.spill_done(cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
@@ -474,12 +495,13 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::CutFetch(spilled)) => self.spilled_read(cx, spilled, result),
             Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
             Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
             Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
-            Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
+            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutSpill(_)) | None => unreachable!("handled above"),
         }
     }
 
@@ -507,6 +529,7 @@ impl Group {
         if self.stream.is_some() {
             self.end_stream(cx, broken.words());
         }
+        self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
         if broken == Broken::VolumeFlush && self.role() == Role::Primary {
@@ -794,7 +817,7 @@ impl Group {
         if self.state == State::Holding {
             self.promise_from_here();
         }
-        self.catch_up(cx);
+        self.take_up_promise(cx);
         self.try_autosync(cx);
     }
 
@@ -821,6 +844,9 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
+                if self.cut.is_some() {
+                    self.fall_to_logging(cx, "stopping");
+                }
                 self.proceed(cx);
             }
         }
@@ -900,8 +926,9 @@ impl Group {
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::Cut => self.cut_due(cx),
             GroupTimer::Stall => self.check_stall(cx),
-            GroupTimer::CatchUp => self.catch_up(cx),
+            GroupTimer::CatchUp => self.take_up_promise(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
@@ -927,9 +954,12 @@ impl Group {
         if cfg!(feature = "planted") {
             return;
         }
-        assert_eq!(self.stream.is_some(), self.state.streams(), "a stream exists exactly in the states that stream");
+        let sends = self.stream.is_some() || self.cut.is_some();
+        assert_eq!(sends, self.state.sends(), "a stream or a cut exists exactly in the states that send");
+        assert!(self.cut.is_none() || self.stream.is_none(), "a cut beside a stream");
+        assert!(self.cut.is_none() || matches!(self.state, State::Syncing | State::Paused(_)), "a cut without a sync");
         assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
-        assert!(self.role() == Role::Primary || self.stream.is_none(), "a secondary sends nothing");
+        assert!(self.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = &self.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.last_seq, "the peer is not ahead of us");

@@ -124,6 +124,7 @@ impl Decision {
                 Why::PeerSawOurFuture => "peer-saw-our-future",
                 Why::TwoPrimaries { .. } => "two-primaries",
                 Why::PeerIsNewer { .. } => "peer-is-newer",
+                Why::PeerWentBack { .. } => "peer-went-back",
                 Why::PeerWentFurther { .. } => "peer-went-further",
                 Why::PeerWentBack { .. } => "peer-went-back",
             },

@@ -74,6 +74,14 @@ faults! {
         "A write goes ahead when its extent's entry in the activity log was only begun.";
     LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
         "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
+        "A rollback undoes and drops without setting the bits of what it touches.";
+    RollbackNotRecorded, "rollback-not-recorded", "rule 6, P2",
+        "A rollback that a crash cuts short is not gone on with.";
+    RollbackHalf, "rollback-half", "P2",
+        "A rollback writes back the first range that was saved, and no more.";
+    OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
+        "A sync overwrites what it has not saved yet: the saved content may be the new one.";
     ClearUnflushed, "clear-unflushed", "rule 1, P3",
         "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
     FlushTooFar, "flush-too-far", "rule 1, P3",
@@ -128,6 +136,14 @@ faults! {
         "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
     BitsNotJoined, "bits-not-joined", "rule 6, P3",
         "A primary does not ask for the dirty regions its secondary holds.";
+    CutNotSaved, "cut-not-saved", "rule 8, P2",
+        "A write overwrites a region of the cut that was not shipped yet.";
+    CutClearsAll, "cut-clears-all", "rule 8, P3",
+        "The end of a cut clears the bits of what was written since its freeze too.";
+    CutEndsEarly, "cut-ends-early", "rule 8, P2",
+        "A cut's end is sent while regions of it are still being read.";
+    CutReplayed, "cut-replayed", "rule 8, P2",
+        "What had landed of a cut is replayed as if it were a stream.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
 }

@@ -193,6 +193,7 @@ impl Group {
         self.last_seq = Seq::NONE;
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
+        self.recovered = None;
         let peer_dirty = self.peer_may_be_ahead();
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);

@@ -20,6 +20,7 @@ use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::saving::Saver;
 use crate::start::{StartStage, other_version};
 use crate::state::{Broken, Pause};
@@ -245,7 +246,9 @@ impl Group {
         let dropped = self.replica.drop_unapplied();
         self.saver.forget();
         for (volume, offset, length) in saved.into_iter().chain(dropped) {
-            self.volume(volume).mark_undone(offset, length);
+            if !planted(Fault::RollbackWithoutBits) {
+                self.volume(volume).mark_undone(offset, length);
+            }
         }
         self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
         self.save_bits(cx, AfterBits::Rollback);
@@ -255,7 +258,7 @@ impl Group {
     pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
-        self.sb.current.rolling_back = true;
+        self.sb.current.rolling_back = !planted(Fault::RollbackNotRecorded);
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
         self.save(cx, Some(AfterSuper::RollingBack));
@@ -292,6 +295,9 @@ impl Group {
     fn next_to_write_back(&mut self) -> Option<Saved> {
         let store = &self.saver.store;
         let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        if planted(Fault::RollbackHalf) && back.cursor.is_some() {
+            return None;
+        }
         if back.damaged.is_some() || back.in_flight >= limits::WRITE_BACKS_MAX {
             return None;
         }

@@ -194,6 +194,8 @@ impl Group {
     pub fn bits_joined(&mut self, cx: &mut Cx) {
         if matches!(self.settling, Settling::StoringBits) {
             self.settling = Settling::NotYet;
+            // They say why it may stand before what it confirmed: it went back to its rollback point.
+            self.peer_confirmed = Position::default();
             if let Some(hello) = &mut self.hello {
                 hello.dirty_bytes = 0;
             }
@@ -451,7 +453,12 @@ impl Group {
     /// histories can be told apart (rule 5).
     pub fn want_generation(&mut self, cx: &mut Cx) {
         let sb = &mut self.sb.current;
-        if self.stream.is_some() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
             return;
         }
         cx.marks.hit(Mark::GenerationContinued);

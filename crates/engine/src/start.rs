@@ -544,6 +544,8 @@ impl Group {
                 || planted(Fault::ReplayLeftOver))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
+            // A cut is one step, or none: what of it had landed is not replayed.
+            && (index.cut == 0 || planted(Fault::CutReplayed))
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order

@@ -96,7 +96,7 @@ pub enum State {
     Logging,
     /// Link down, the queue keeps its order.
     Queuing,
-    /// Dirty regions travel, the secondary has no consistent image yet.
+    /// Dirty regions travel: by cuts, each a consistent image of its own, or in the stream, with one at the end.
     Syncing,
     /// Ordered, but the mode's promise does not hold yet.
     CatchingUp,
@@ -156,8 +156,8 @@ impl State {
         })
     }
 
-    /// Whether writes enter an ordered stream.
-    pub fn streams(self) -> bool {
+    /// Whether something is under way to the peer, or waits to be: a stream of writes, or a cut.
+    pub fn sends(self) -> bool {
         !matches!(self, State::Logging | State::Failed(_))
     }
 }

@@ -363,7 +363,7 @@ pub struct MarkStatus {
     pub error: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// Everything, rather than what was dirty.
     pub full: bool,
@@ -371,6 +371,15 @@ pub struct SyncStatus {
     pub total_bytes: u64,
     /// Lately.
     pub rate_bytes_per_s: f64,
+    /// Which cut of this catch-up travels; `None`: regions travel in the stream of writes.
+    #[serde(default)]
+    pub cut: Option<u64>,
+    /// During the cut before: regions that writers dirtied, each counted once.
+    #[serde(default)]
+    pub dirtied_bytes_per_s: Option<u64>,
+    /// How much of that is more than reached the peer; 0: the catch-up ends by itself.
+    #[serde(default)]
+    pub missing_bytes_per_s: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

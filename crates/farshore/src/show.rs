@@ -313,7 +313,10 @@ pub fn sync_line(sync: &SyncStatus) -> String {
     };
     format!(
         "{}{:.0} %, {} of {}, {}/s, {left}",
-        if sync.full { "full, " } else { "" },
+        match sync.cut {
+            Some(cut) => format!("cut {cut}, "),
+            None => if sync.full { "full, " } else { "" }.to_owned(),
+        },
         // Never 100 before the end.
         if left_bytes > 0 { percent.min(99.0).floor() } else { 100.0 },
         show_size(sync.done_bytes),

@@ -114,8 +114,13 @@ fn a_sync_after_an_outage() {
     db.state = GroupState::Syncing;
     db.reason = Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
     db.queue.blocked_ms = 1_340;
-    db.sync =
-        Some(SyncStatus { full: false, done_bytes: 461 * MIB, total_bytes: GIB, rate_bytes_per_s: 11.8 * MIB as f64 });
+    db.sync = Some(SyncStatus {
+        full: false,
+        done_bytes: 461 * MIB,
+        total_bytes: GIB,
+        rate_bytes_per_s: 11.8 * MIB as f64,
+        ..SyncStatus::default()
+    });
     db.peers[0].dirty_bytes = 563 * MIB;
     db.peers[0].recovery_point = None;
     db.volumes[0].dirty_bytes = 563 * MIB;
@@ -260,7 +265,8 @@ fn what_the_groups_share() {
 #[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
-    db.sync = Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5 });
+    db.sync =
+        Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncStatus::default() });
     db.volumes.truncate(1);
     let mut told = status(vec![db]);
     told.shared = Some(SharedStatus { memory_bytes: 5, memory_limit_bytes: 6, ..SharedStatus::default() });

@@ -31,6 +31,13 @@ pub fn sector_bytes(fill: Fill, volume: VolumeId, sector: u64) -> [u8; SECTOR] {
     bytes
 }
 
+/// The bytes of a run of sectors of a write.
+pub fn content(fill: Fill, volume: VolumeId, sectors: std::ops::Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((sectors.end - sectors.start) as usize * SECTOR);
+    sectors.for_each(|sector| bytes.extend_from_slice(&sector_bytes(fill, volume, sector)));
+    bytes
+}
+
 /// A write counts as overlapping if it meets one of so many before it.
 const RECENT: usize = 16;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::identity::{Decision, Identity, Role, decide};
 use engine::limits::{KIB, REGION_BYTES};
 use engine::state::State;
-use engine::wire::{Ack, Header, Kind};
+use engine::wire::{Ack, Header, Kind, SyncBegin};
 use engine::{GroupId, Incarnation, Seq, Wall};
 
 use crate::disk::SECTOR;
@@ -31,6 +31,8 @@ pub struct Watch {
     stamps: BTreeMap<Run, (Seq, Wall)>,
     /// What a secondary confirmed as durable.
     confirmed: BTreeMap<(GroupId, usize), Confirmed>,
+    /// Nodes that were told of a cut last: their numbers are the cut's, and nothing of it is kept before its end.
+    in_cut: BTreeSet<(GroupId, usize)>,
     /// Groups with a forced promotion that has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
@@ -70,7 +72,19 @@ impl World {
     /// A node hands a frame to the wire.
     pub fn observe_frame(&mut self, node: usize, header: &Header, payload: &[u8]) -> Result<(), Failure> {
         match header.kind {
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => self.watch.stamped(header),
+            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+                let peer = (header.group, self.other(header.group, node));
+                if self.watch.in_cut.contains(&peer) { Ok(()) } else { self.watch.stamped(header) }
+            }
+            Kind::SyncBegin => {
+                let peer = (header.group, self.other(header.group, node));
+                match SyncBegin::decode(payload) {
+                    Some(begin) if begin.cut > 0 => self.watch.in_cut.insert(peer),
+                    _ => self.watch.in_cut.remove(&peer),
+                };
+                Ok(())
+            }
+            Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
             Kind::Ack => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 let Some(glance) = self.glance(node, header.group) else { return Ok(()) };

@@ -345,7 +345,7 @@ impl World {
     fn perform(&mut self, node: usize, output: Output) {
         match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
-                let data: Vec<u8> = parts.iter().flat_map(|p| bytes_of(p).to_vec()).collect();
+                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
                 self.disk_write(node, token, store, offset, &data, durable);
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
@@ -430,6 +430,10 @@ impl World {
                 self.check_covered(group);
             }
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
+            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
+                self.operator.synced(group, node);
+            }
+            engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
                 if matches!(to, State::Failed(_)) {

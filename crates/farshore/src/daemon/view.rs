@@ -85,6 +85,12 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
             done_bytes: sync.done_bytes,
             total_bytes: sync.total_bytes,
             rate_bytes_per_s: snapshot.sync.map_or(0.0, |pace| pace.bytes_per_s),
+            cut: sync.cut,
+            dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
+            missing_bytes_per_s: sync
+                .dirtied_bytes_per_s
+                .zip(sync.carried_bytes_per_s)
+                .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
         }),
         settings: overrides.describe(&group.name, &effective),
         warnings: warnings(group, snapshot),
