@@ -126,7 +126,6 @@ impl Decision {
                 Why::PeerIsNewer { .. } => "peer-is-newer",
                 Why::PeerWentBack { .. } => "peer-went-back",
                 Why::PeerWentFurther { .. } => "peer-went-further",
-                Why::PeerWentBack { .. } => "peer-went-back",
             },
             Decision::Idle => return None,
         })
