@@ -895,7 +895,7 @@ impl Group {
         };
         if drained {
             self.phase = Phase::StopRecording;
-            self.save_bits(cx, AfterBits::Stopped);
+            self.save_bits_exactly(cx, AfterBits::Stopped);
         }
     }
 
