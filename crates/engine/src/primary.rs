@@ -375,7 +375,7 @@ impl Group {
         }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() && !planted(Fault::VoidKeepsData) {
+        while seq <= op.last && self.stream.is_some() {
             self.queue.void(seq);
             seq = seq.next();
         }
@@ -552,7 +552,10 @@ impl Group {
     pub fn clear_bits(&mut self, cx: &mut Cx) {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
         let Some(applied) = self.stream.map(applied) else { return };
-        let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
+        let mut cleared = false;
+        for volume in &mut self.volumes {
+            cleared |= volume.clear_confirmed(applied);
+        }
         if cleared {
             cx.timers.set_if_idle(
                 TimerKey::Group(self.id(), GroupTimer::TidyBits),

@@ -540,8 +540,7 @@ impl Group {
             // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
             // another is a left-over behind an earlier torn tail.
             && (own
-                || (index.boot < identity.incarnation && index.ordinal < own_from)
-                || planted(Fault::ReplayLeftOver))
+                || (index.boot < identity.incarnation && index.ordinal < own_from))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             // A cut is one step, or none: what of it had landed is not replayed.

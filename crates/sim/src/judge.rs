@@ -83,6 +83,8 @@ pub(crate) struct Logged {
     pub offset: u64,
     pub length: u64,
     pub fill: Fill,
+    /// It had its place in the stream; otherwise the secondary knows it by a region only.
+    pub streamed: bool,
 }
 
 /// State changes of a group's primary, and deaths of its secondary.
@@ -315,7 +317,8 @@ impl Judge {
             return Err(Failure::new(Oracle::Order, what));
         }
         run.last = last;
-        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill });
+        let streamed = !matches!(g.state, State::Logging | State::Failed(_));
+        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill, streamed });
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
         }
@@ -418,6 +421,12 @@ impl Judge {
             acked.0
         );
         Err(Failure::new(Oracle::Durability, what))
+    }
+
+    /// The secondary's stores were damaged, and it said so.
+    pub fn promises_void(&mut self, group: GroupId) {
+        let runs = self.group(group).runs.values_mut();
+        runs.for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
     }
 
     /// Another node was promoted at `parent`: does the run before hold more?

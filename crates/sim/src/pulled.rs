@@ -19,13 +19,14 @@ impl Judge {
             return Ok(());
         }
         let Some(run) = g.runs.get(&key) else { return Ok(()) };
-        let mut newest: BTreeMap<(VolumeId, u64), Fill> = BTreeMap::new();
+        let mut newest: BTreeMap<(VolumeId, u64), (Fill, bool)> = BTreeMap::new();
         for write in run.log.iter().filter(|write| write.last <= at.seq) {
             for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
-                newest.insert((write.volume, sector), write.fill);
+                newest.insert((write.volume, sector), (write.fill, write.streamed));
             }
         }
-        for ((volume, index), fill) in newest {
+        // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
+        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (_, streamed))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.0 == fill) else { continue };
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];

@@ -429,6 +429,7 @@ impl World {
                 self.check_consent(node, group);
                 self.check_covered(group);
             }
+            engine::Event::Note(words) => self.note(node, group, &words),
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
             engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
                 self.operator.synced(group, node);
