@@ -26,7 +26,9 @@ impl Judge {
             }
         }
         // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
-        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (_, streamed))| *streamed) {
+        // Zeroes of two writes look the same: which of them the secondary has, the content does not tell.
+        let told_apart = |fill: Fill, streamed: bool| streamed && fill != Fill::Zero;
+        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (f, s))| told_apart(*f, *s)) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.0 == fill) else { continue };
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
