@@ -124,6 +124,17 @@ impl Group {
         self.save_cells(cx, cells, then);
     }
 
+    /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
+    pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
+        let differs = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            volume.dirty.cell(cell) != volume.stored.cell(cell)
+        };
+        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        self.save_cells(cx, cells, then);
+    }
+
     /// Stores every cell as it is in memory.
     pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let cells = (0..self.bitmap.count()).collect();

@@ -655,6 +655,7 @@ impl Group {
         self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.recovered = Some(from.seq);
+        self.confirmed(from);
         self.applied_wall = self.applied_wall.max(wall);
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
@@ -686,5 +687,74 @@ impl Group {
         let written = self.counters.written_bytes - cut.written_before;
         self.catch_up.rates =
             Some(Rates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VolumeConfig;
+    use crate::limits::MIB;
+
+    const R: u64 = REGION_BYTES;
+
+    fn volume() -> Volume {
+        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false })
+    }
+
+    fn after(last_bytes: u64, written: u64, carried: u64) -> CatchUp {
+        let rates = Some(Rates { written, dirtied: written, carried });
+        CatchUp { cuts: 1, last_bytes, rates, ..CatchUp::default() }
+    }
+
+    #[test]
+    fn much_goes_by_cuts_and_what_is_small_or_shrinks_no_more_by_the_stream_if_it_fits() {
+        let now = Mono(1);
+        let first = CatchUp::default();
+        assert_eq!(first.step(now, 0, MIB), Step::Stream);
+        assert_eq!(first.step(now, MIB, MIB), Step::Stream);
+        assert_eq!(first.step(now, MIB + 1, MIB), Step::Cut);
+        let fits = after(100 * MIB, 80, 100);
+        assert_eq!(fits.step(now, 50 * MIB, MIB), Step::Cut, "it shrinks");
+        assert_eq!(fits.step(now, 90 * MIB, MIB), Step::Stream, "it does not");
+        assert_eq!(fits.step(now, MIB, MIB), Step::Stream);
+        let does_not = after(100 * MIB, 100, 100);
+        assert_eq!(does_not.step(now, 90 * MIB, MIB), Step::Cut);
+        assert_eq!(does_not.step(now, MIB, MIB), Step::CutLater);
+        assert_eq!(does_not.step(now, 0, MIB), Step::Stream);
+        let tried = CatchUp { no_stream_before: Mono(2), ..fits };
+        assert_eq!(tried.step(now, MIB, MIB), Step::CutLater, "the stream was tried a moment ago");
+        assert_eq!(tried.step(Mono(2), MIB, MIB), Step::Stream);
+    }
+
+    #[test]
+    fn bits_of_a_cut_clear_at_its_end_but_for_what_was_written_since() {
+        let mut v = volume();
+        v.mark_write(0, 2 * R, Seq(1), false);
+        v.freeze();
+        v.mark_write(R, 512, Seq(2), false);
+        v.mark_write(5 * R, 512, Seq(3), false);
+        v.mark_uncovered(7 * R, 512);
+        assert_eq!(v.written_bytes(), 3 * R);
+        v.settle_cut();
+        let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
+        assert_eq!(dirty, [1, 5, 7]);
+    }
+
+    #[test]
+    fn the_walk_takes_runs_and_passes_over_what_is_being_written() {
+        let mut v = volume();
+        v.mark_write(0, 6 * R, Seq(1), false);
+        v.freeze();
+        v.occupy(9, 2 * R, 512, Seq(1), true);
+        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((0, 2)));
+        assert_eq!(v.next_of_cut(0, u64::MAX, R), Some((0, 1)));
+        v.take_for_cut(0, 2);
+        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((3, 6)));
+        assert_eq!(v.next_of_cut(0, 2, 8 * R), None, "nothing up to there can be read now");
+        v.take_for_cut(3, 6);
+        v.release(9);
+        assert_eq!((v.unshipped_in(0, 7), v.all_shipped()), (1, false));
+        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((2, 3)));
     }
 }

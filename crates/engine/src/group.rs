@@ -181,6 +181,11 @@ impl Slots {
         self.saves() || self.ops.iter().flatten().any(busy)
     }
 
+    /// Writes under way, for a failure report.
+    pub fn write_ops(&self) -> Vec<&WriteOp> {
+        self.ops.iter().filter_map(|op| if let Some(Op::Write(write)) = op { Some(write) } else { None }).collect()
+    }
+
     pub fn writes(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
     }
@@ -890,7 +895,7 @@ impl Group {
         };
         if drained {
             self.phase = Phase::StopRecording;
-            self.save_bits(cx, AfterBits::Stopped);
+            self.save_bits_exactly(cx, AfterBits::Stopped);
         }
     }
 

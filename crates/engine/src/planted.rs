@@ -134,6 +134,8 @@ faults! {
         "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
     BitsNotJoined, "bits-not-joined", "rule 6, P3",
         "A primary does not ask for the dirty regions its secondary holds.";
+    PointMoves, "point-moves", "rule 9, P2",
+        "A sync that is begun again in the middle takes its rollback point anew.";
     CutNotSaved, "cut-not-saved", "rule 8, P2",
         "A write overwrites a region of the cut that was not shipped yet.";
     CutClearsAll, "cut-clears-all", "rule 8, P3",

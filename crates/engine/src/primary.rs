@@ -552,7 +552,10 @@ impl Group {
     pub fn clear_bits(&mut self, cx: &mut Cx) {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
         let Some(applied) = self.stream.map(applied) else { return };
-        let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
+        let mut cleared = false;
+        for volume in &mut self.volumes {
+            cleared |= volume.clear_confirmed(applied);
+        }
         if cleared {
             cx.timers.set_if_idle(
                 TimerKey::Group(self.id(), GroupTimer::TidyBits),

@@ -123,11 +123,18 @@ impl Group {
         }
         self.hello = Some(hello);
         if failed {
-            return self
-                .fall_if_primary(cx, "the peer reports that its half of the group has failed; see 'status' there");
+            return self.peer_failed(cx);
         }
         if self.state == State::Logging || promoted {
             self.meet_peer(cx);
+        }
+    }
+
+    /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
+    /// are held.
+    fn peer_failed(&mut self, cx: &mut Cx) {
+        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
+            self.stream_lost(cx, "the peer reports that its half of the group has failed; see 'status' there");
         }
     }
 
@@ -202,9 +209,7 @@ impl Group {
         let (granted, failed) = (hello.granted_bytes, hello.failed);
         cx.event(self.id(), Event::Decided { decision });
         match decision {
-            _ if failed => {
-                self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
-            }
+            _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
                 if self.stream.is_some() {
                     self.fall_to_logging(cx, "the peer holds differences of its own");
@@ -412,9 +417,15 @@ impl Group {
         }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
-        if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {
-            self.begin_sync(cx, true);
+        if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+            return;
         }
+        if !cx.may_sync {
+            // Another group took the place while this one's bits were being stored.
+            (self.wants_turn, self.wanted_full) = (true, true);
+            return;
+        }
+        self.begin_sync(cx, true);
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {

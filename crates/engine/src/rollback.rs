@@ -112,6 +112,9 @@ impl Group {
             cx.event(self.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
             cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                point.position = self.replica.position();
+            }
         }
         if self.saver.store.mark().is_some() {
             self.saver.store.reserve(space_for_regions(begin.dirty_bytes));

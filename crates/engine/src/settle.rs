@@ -256,7 +256,7 @@ impl Group {
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
         let Settling::StoringRanges { ranges } = &mut self.settling else { return };
-        let longest = cx.peer.part_bytes.min(limits::PART_BYTES_MAX).max(SECTOR_BYTES);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
         let mut left = VecDeque::new();
         for range in core::mem::take(ranges) {
             let mut done = 0;

@@ -176,7 +176,7 @@ impl fmt::Display for State {
 /// | logging | failed | a store broke |
 /// | queuing | catching-up | the link is back, the queue continues |
 /// | queuing | logging | the queue is full, the operator, or the peer cannot continue |
-/// | syncing | catching-up | the secondary applied the sync's end |
+/// | syncing | catching-up | the secondary applied the end of the sync in the stream (from cut to cut it stays syncing) |
 /// | syncing | logging | link lost, operator, stalled |
 /// | catching-up | replicating | the mode's promise holds |
 /// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |

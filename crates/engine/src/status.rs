@@ -145,8 +145,12 @@ impl Node {
         self.groups.get(&id).map_or_else(String::new, |g| {
             let link = self.links.get(&g.config.peer);
             alloc::format!(
-                "{:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
+                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
                 g.phase,
+                g.blocked,
+                g.activity.cold,
+                g.waiting_ack,
+                g.slots.write_ops(),
                 g.stream,
                 g.resync,
                 g.cut,

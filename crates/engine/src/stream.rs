@@ -84,7 +84,7 @@ impl Group {
             self.stall.moved(cx.now.mono);
         }
         (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
-        self.peer_confirmed = self.place(ack.applied);
+        self.confirmed(self.place(ack.applied));
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
@@ -116,6 +116,18 @@ impl Group {
             }
         }
         self.tell_primary_state(cx);
+    }
+
+    /// The peer stands at least here: what it said of itself when it was met is older.
+    pub fn confirmed(&mut self, place: Position) {
+        self.peer_confirmed = place;
+        if let Some(hello) = self.hello.as_mut() {
+            let theirs = &mut hello.identity.position;
+            let same_run = (theirs.generation, theirs.incarnation) == (place.generation, place.incarnation);
+            if same_run && theirs.seq < place.seq {
+                *theirs = place;
+            }
+        }
     }
 
     pub fn release_acked(&mut self, cx: &mut Cx) {

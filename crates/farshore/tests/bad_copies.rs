@@ -116,7 +116,7 @@ fn a_second_daemon_on_a_copy_of_the_directory_is_refused() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("data") && said.contains("in use"), "{said}");
+    assert!(said.contains("near/data is locked by process"), "{said}");
     pair.qemu_io(Node::Near, "data", &["write -P 3 0 4k", "flush"]);
     pair.stop(Node::Near);
 }

@@ -160,8 +160,7 @@ fn the_activity_log_takes_another_size_after_a_clean_stop_only() {
 #[test]
 fn the_undo_store_grows_and_shrinks_when_it_holds_nothing() {
     let mut pair = at_rest();
-    for (from, to, bytes) in [("[groups.g]", "[groups.g]\nhistory = \"1GiB\"", 1u64 << 30), ("1GiB", "64MiB", 64 << 20)]
-    {
+    for (from, to, bytes) in [("64MiB", "1GiB", 1u64 << 30), ("1GiB", "65MiB", 65 << 20)] {
         pair.edit_config(from, to);
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.wait_for(Node::Near, "replicating");

@@ -325,8 +325,14 @@ impl World {
         if self.nodes[primary].up() || !self.nodes[other].up() {
             return Plan::None;
         }
+        let mid_sync = self.glance(other, group).is_some_and(|g| g.identity.inconsistent);
         let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
+        if mid_sync && self.rng.percent(30) {
+            // The power goes on the way back to the rollback point.
+            let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
+            self.schedule(after, Event::PowerLoss { node: other });
+        }
         Plan::FailOver { asked: Some(asked) }
     }
 }

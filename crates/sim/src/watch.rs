@@ -227,6 +227,10 @@ impl World {
         let limit = self.options.wait_limit_ms * 1_000_000 + ANSWER_SLACK_NS;
         let Some((id, node, since)) = self.judge.oldest() else { return };
         if self.now - since > limit && self.nodes[node].trouble.stalled_until < since {
+            for group in self.groups_of(node) {
+                let inside = self.nodes[node].engine.as_ref().map(|engine| engine.explain(group));
+                self.log(format_args!("node {node} group {}: {inside:?}", group.0));
+            }
             let what = format!("request {} on node {node} has waited {} s", id.0, (self.now - since) / SECOND);
             self.fail(Failure::new(Oracle::Liveness, what));
         }

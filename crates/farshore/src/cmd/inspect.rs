@@ -7,6 +7,7 @@ mod cell;
 mod journal;
 mod small;
 mod superblock;
+mod undo;
 
 use std::fs::File;
 use std::io::Read;
@@ -32,17 +33,19 @@ enum Kind {
     Bitmaps,
     Activity,
     Journal,
+    Undo,
     Fingerprints,
     Overrides,
     /// All blank so far, and its name says nothing.
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 4] = [
+const MAGICS: [(&[u8; 8], Kind); 5] = [
     (b"FSHSUPER", Kind::Superblock),
     (b"FSHBITMP", Kind::Bitmaps),
     (b"FSHACTIV", Kind::Activity),
     (b"FSHBATCH", Kind::Journal),
+    (b"FSHUNDOB", Kind::Undo),
 ];
 
 impl Kind {
@@ -52,6 +55,7 @@ impl Kind {
             Kind::Bitmaps => "dirty bitmaps of a group",
             Kind::Activity => "activity log of a group",
             Kind::Journal => "journal of a group",
+            Kind::Undo => "undo store of a group",
             Kind::Fingerprints => "fingerprints of a group's volumes",
             Kind::Overrides => "settings changed by 'farshore set'",
             Kind::Blank => "blank: made, and nothing written yet",
@@ -65,6 +69,7 @@ impl Kind {
             "bitmap" => Some(Kind::Bitmaps),
             "activity" => Some(Kind::Activity),
             "journal" => Some(Kind::Journal),
+            "undo" => Some(Kind::Undo),
             "fingerprints" => Some(Kind::Fingerprints),
             "overrides.toml" => Some(Kind::Overrides),
             _ => None,
@@ -173,6 +178,7 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
         Kind::Bitmaps => bitmap::report(&whole()?, file),
         Kind::Activity => activity::report(&whole()?, file),
         Kind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
+        Kind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
         Kind::Fingerprints => small::fingerprints(&whole()?),
         Kind::Overrides => small::overrides(&whole()?, file),
         Kind::Blank => Report::default(),

@@ -7,7 +7,9 @@ use engine::cell::{BYTES, CELL_BYTES};
 
 use super::{GROUP, Node, Pair, Plan};
 
-pub const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
+/// With an undo store that can be read whole and copied.
+pub const SMALL: Plan =
+    Plan { volumes: &["data"], volume_bytes: 2 << 20, group: "history = \"64MiB\"", ..Plan::DEFAULT };
 
 /// The group's own directory.
 pub fn directory(pair: &Pair, node: Node) -> PathBuf {
