@@ -39,6 +39,8 @@ pub struct Watch {
     /// Stores in which a bit turned over, and nodes that said of a group's that one did.
     pub rotten: BTreeSet<(usize, Store)>,
     named: BTreeSet<(usize, GroupId)>,
+    /// Groups whose operator chose the primary's content over what only its peer has.
+    pub chosen: BTreeSet<GroupId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,9 @@ impl World {
     pub fn note(&mut self, node: usize, group: GroupId, words: &str) {
         if words.contains("damaged") {
             self.watch.named.insert((node, group));
+        }
+        if words.contains("the operator chose this node's content") {
+            self.watch.chosen.insert(group);
         }
     }
 

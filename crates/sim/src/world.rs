@@ -469,7 +469,8 @@ impl World {
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
         let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
-        if was_authority && lost_power && !glance.in_doubt {
+        let chosen = self.watch.chosen.remove(&group);
+        if was_authority && lost_power && !glance.in_doubt && !chosen {
             let peer = self.other(group, node);
             let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
             let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
