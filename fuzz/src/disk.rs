@@ -1,11 +1,14 @@
-//! What lies in a state directory: superblocks, journal batches, bitmaps, fingerprints.
+//! What lies in a state directory: superblocks and other cells, journal and undo batches, fingerprints.
 
+use engine::activity::{ActivityCell, Extent, SLOTS_PER_CELL, encode_slots};
+use engine::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Identity, Role};
 use engine::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
-use engine::{Bitmap, BitmapFile, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
+use engine::undo;
+use engine::{Bitmap, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
 use host::disk::fingerprint::Fingerprint;
 
 use crate::Seed;
@@ -63,7 +66,8 @@ pub fn superblock_seeds() -> Vec<Seed> {
     let fields = |superblock: &Superblock| superblock.encode()[..512].to_vec();
     let secondary = Superblock { identity: Identity { inconsistent: true, ..Identity::default() }, ..sample() };
     let position = Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(90) };
-    let point = RollbackPoint { id: 7, position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
+    let point =
+        RollbackPoint { id: 7, position, parent: position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
     let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
     let doubt = Superblock { in_doubt: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
     vec![
@@ -173,41 +177,97 @@ pub fn journal_index_seeds() -> Vec<Seed> {
     vec![("mixed_fields", index(mixed).encode()[..320].to_vec()), ("full", index(full).encode())]
 }
 
-const SIZES: [u64; 2] = [100 * REGION_BYTES, 7 * REGION_BYTES - 512];
-
-/// Rule: a believed image comes back when it is written again, and none counts more bytes than the volumes have.
-pub fn bitmaps(bytes: &[u8]) {
-    let mut images = as_is_and_mended(bytes, 4096);
-    // The checksum of the bits stands in the header: mend that one first.
-    let length = images[1].len().saturating_sub(4096).min(24);
-    if length > 0 {
-        let crc = crc32c::crc32c(&images[1][4096..4096 + length]);
-        images[1][40..48].copy_from_slice(&(length as u64).to_le_bytes());
-        images[1][48..52].copy_from_slice(&crc.to_le_bytes());
-        images[1] = as_is_and_mended(&images[1], 4096)[1].clone();
-    }
-    for image in images {
-        if let Ok(file) = BitmapFile::read(&image) {
-            assert!(file.bits.len() + 4096 <= image.len());
-            let _ = engine::split_bits(file.bits, &[u64::MAX, u64::MAX]);
-        }
-        let Some(maps) = engine::decode_bitmaps(&image, 42, NodeId(1), GENERATION, &SIZES) else { continue };
-        for (map, size) in maps.iter().zip(SIZES) {
-            assert!(map.dirty_bytes() <= size);
-        }
-        let again = engine::encode_bitmaps(42, NodeId(1), GENERATION, &maps.iter().collect::<Vec<_>>());
-        assert_eq!(engine::decode_bitmaps(&again, 42, NodeId(1), GENERATION, &SIZES), Some(maps));
-    }
+/// The body of a cell, zeroes behind the input.
+fn body(bytes: &[u8]) -> Vec<u8> {
+    let mut body = bytes.to_vec();
+    body.resize(cell::BODY_BYTES, 0);
+    body
 }
 
-pub fn bitmaps_seeds() -> Vec<Seed> {
-    let mut maps = SIZES.map(Bitmap::new);
-    for region in [0, 3, 64, 99] {
-        maps[0].set(region);
+/// Rule: a believed cell comes back when it is written again, and no bit past a volume's end gets into its bitmap.
+pub fn bitmap_cell(bytes: &[u8]) {
+    if let Ok(read) = BitmapCell::decode(&body(bytes)) {
+        let again = BitmapCell::encode(read.volume, read.volume_bytes, read.first_region, &read.words);
+        assert_eq!(BitmapCell::decode(&body(&again)).as_ref(), Ok(&read));
+        let size = 100 * REGION_BYTES - 512;
+        let mut map = Bitmap::new(size);
+        map.set_cell(0, &read.words);
+        assert!(map.dirty_bytes() <= size);
+        for (at, word) in read.words.iter().enumerate() {
+            map.join_word(at as u64, *word);
+        }
+        assert!(map.dirty_bytes() <= size && map.next_set(100).is_none());
     }
-    maps[1].set(6);
-    let image = engine::encode_bitmaps(42, NodeId(1), GENERATION, &[&maps[0], &maps[1]]);
-    vec![("two_volumes", image[..4096 + 24].to_vec())]
+    let _ = BitmapCell::decode(bytes);
+}
+
+pub fn bitmap_cell_seeds() -> Vec<Seed> {
+    let mut map = Bitmap::new(100 * REGION_BYTES);
+    for region in [0, 3, 64, 99] {
+        map.set(region);
+    }
+    let encode = |cell: u64, words: &[u64]| BitmapCell::encode(VolumeId(1), 1 << 40, cell * REGIONS_PER_CELL, words);
+    vec![("first", encode(0, map.cell(0))), ("second_full", encode(1, &[u64::MAX; 8]))]
+}
+
+/// Rule: a believed cell names no more extents than it has slots, and they come back when they are written again.
+pub fn activity_cell(bytes: &[u8]) {
+    if let Ok(read) = ActivityCell::decode(&body(bytes)) {
+        assert!(read.extents.len() <= SLOTS_PER_CELL);
+        let again = encode_slots(read.incarnation, read.extents.iter().copied().map(Some));
+        assert_eq!(ActivityCell::decode(&body(&again)), Ok(read));
+    }
+    let _ = ActivityCell::decode(bytes);
+}
+
+pub fn activity_cell_seeds() -> Vec<Seed> {
+    let extent = |volume, number| Some(Extent { volume: VolumeId(volume), number });
+    let slots = [extent(0, 0), None, extent(255, (1 << 48) - 1), extent(3, 77)];
+    vec![
+        ("hot", encode_slots(Incarnation(5), slots.into_iter())),
+        ("empty", encode_slots(Incarnation(6), std::iter::empty())),
+    ]
+}
+
+/// Rule: every content of a believed index lies inside its batch, behind the index, and no range wraps.
+pub fn undo_index(bytes: &[u8]) {
+    let mut block = bytes.to_vec();
+    block.resize(undo::INDEX_BYTES, 0);
+    for block in as_is_and_mended(&block, undo::INDEX_BYTES) {
+        let _ = undo::Index::other_version(&block);
+        let Some(index) = undo::Index::decode(&block) else { continue };
+        assert!(!index.entries.is_empty() && index.entries.len() <= undo::ENTRIES_MAX);
+        for entry in &index.entries {
+            assert!(entry.offset.checked_add(u64::from(entry.length)).is_some());
+            let end = u64::from(entry.payload_at) + u64::from(entry.payload_bytes());
+            assert!(end <= u64::from(index.bytes) || entry.payload_at == 0);
+        }
+        assert_eq!(undo::Index::decode(&index.encode()), Some(index));
+    }
+    let _ = (undo::Index::decode(bytes), undo::Index::other_version(bytes));
+}
+
+pub fn undo_index_seeds() -> Vec<Seed> {
+    let saved = |number: u32, payload_at| undo::Entry {
+        volume: VolumeId(number as u16 % 3),
+        offset: u64::from(number) << 15,
+        length: if number == 2 { 512 } else { 8192 },
+        payload_at,
+        payload_crc: if payload_at == 0 { 0 } else { 9 },
+    };
+    let index = |entries| undo::Index {
+        tag: 42,
+        ring_offset: 4096,
+        ordinal: 3,
+        mark: 8,
+        boot: Incarnation(2),
+        chain: 77,
+        bytes: 4096 * 4,
+        entries,
+    };
+    let mixed = vec![saved(1, 4096), saved(2, 4096 * 3), saved(3, 0)];
+    let full = (0..undo::ENTRIES_MAX as u32).map(|number| saved(number, 0)).collect();
+    vec![("mixed_fields", index(mixed).encode()[..256].to_vec()), ("full", index(full).encode())]
 }
 
 /// Rule: what is read comes back when it is written again, alone and among others in a group's file.
@@ -256,7 +316,9 @@ mod tests {
         assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
         assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
         assert!(Index::decode(&journal_index_seeds()[1].1).is_some());
-        assert!(engine::decode_bitmaps(&bitmaps_seeds()[0].1, 42, NodeId(1), GENERATION, &SIZES).is_some());
+        assert!(bitmap_cell_seeds().iter().all(|(_, seed)| BitmapCell::decode(&body(seed)).is_ok()));
+        assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
+        assert!(undo::Index::decode(&undo_index_seeds()[1].1).is_some());
         assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
         assert_eq!(farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).map(|seals| seals.len()).ok(), Some(2));
     }

@@ -1,6 +1,7 @@
 //! Frame headers and the payloads of control frames.
 
 use engine::identity::{Identity, Role};
+use engine::state::Pause;
 use engine::wire::{self, Ack, FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, VolumeId, Wall};
 
@@ -43,7 +44,7 @@ pub fn frame_header_seeds() -> Vec<Seed> {
         ("data", [&data.encode()[..], &[6; 512]].concat()),
         ("zero", zero.encode().to_vec()),
         ("ack", header(Kind::Ack).sealed(&sample_ack().encode()).encode().to_vec()),
-        ("pulled_zero", Header { length: 512, flags: wire::flags::ZERO, ..header(Kind::Pulled) }.encode().to_vec()),
+        ("pulled", Header { length: 512, ..header(Kind::Pulled) }.sealed(&[7; 512]).encode().to_vec()),
         ("bits", header(Kind::Bits).sealed(&[0x55; 16]).encode().to_vec()),
         ("goodbye", header(Kind::Goodbye).sealed(b"bye").encode().to_vec()),
     ]
@@ -100,7 +101,8 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         volume_bytes: vec![1 << 40, 512],
         ..GroupHello::default()
     };
-    let begin = SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, cut: 0, attempt: 2 };
+    let begin =
+        SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, dirty_bytes: 1 << 30, cut: 0, attempt: 2 };
     let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
     let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };
@@ -124,7 +126,7 @@ fn sample_ack() -> Ack {
         applied: Seq(7),
         granted_bytes: 1 << 20,
         applied_wall: Wall(3),
-        paused: false,
+        paused: Some(Pause::HistoryFull),
         noted: Seq(6),
         wants_flush: true,
     }

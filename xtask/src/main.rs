@@ -2,7 +2,9 @@
 
 mod bench;
 mod demo;
+mod faults;
 mod project;
+mod soak;
 mod suite;
 mod tidy;
 mod wan;
@@ -22,6 +24,10 @@ struct Arguments {
 enum Task {
     /// Everything CI runs: installs what it needs, checks, tests, and says how many passed
     Test(suite::TestArgs),
+    /// Plant faults in the engine, and see how many seeds it takes until a judge objects
+    Faults(faults::FaultsArgs),
+    /// Seeds, enumerated crashes and fuzzers on all cores, until the time is over
+    Soak(soak::SoakArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,
     /// Build the product and run its demo beside an emulated WAN
@@ -40,6 +46,8 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Test(arguments) => suite::main(arguments),
+        Task::Faults(arguments) => faults::main(&arguments),
+        Task::Soak(arguments) => soak::main(&arguments),
         Task::Tidy => check_tidiness(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),

@@ -103,11 +103,11 @@ impl Bitmap {
 /// Format versions: 2 keeps the bits in cells; 1 was one image, written at a clean stop, and never released.
 pub const VERSION: u16 = 2;
 pub const KIND: Kind = Kind { magic: *b"FSHBITMP", version: VERSION };
-/// Before the bits: volume, region size, first region.
-const FIXED_BYTES: usize = 16;
+/// Before the bits: volume, region size, first region, size of the volume.
+const FIXED_BYTES: usize = 24;
 /// Words of bits in one cell.
 const WORDS_PER_CELL: usize = (BODY_BYTES - FIXED_BYTES) / 8;
-/// Regions one cell covers: 1 008 MiB of a volume.
+/// Regions one cell covers: 1 006 MiB of a volume.
 pub const REGIONS_PER_CELL: u64 = WORDS_PER_CELL as u64 * 64;
 
 /// Cells of a volume of this size.
@@ -125,17 +125,20 @@ pub fn file_bytes(volume_bytes: impl Iterator<Item = u64>) -> u64 {
 pub struct BitmapCell {
     pub volume: VolumeId,
     pub first_region: u64,
+    /// Size of the volume when the cell was written: one that shrank since is not taken up.
+    pub volume_bytes: u64,
     pub words: Vec<u64>,
 }
 
 impl BitmapCell {
     /// The body of a cell.
-    pub fn encode(volume: VolumeId, first_region: u64, words: &[u64]) -> Vec<u8> {
+    pub fn encode(volume: VolumeId, volume_bytes: u64, first_region: u64, words: &[u64]) -> Vec<u8> {
         let mut w = Writer::default();
         w.u16(volume.0);
         w.u16(0);
         w.u32(REGION_BYTES as u32);
         w.u64(first_region);
+        w.u64(volume_bytes);
         words.iter().for_each(|word| w.u64(*word));
         w.0
     }
@@ -151,8 +154,9 @@ impl BitmapCell {
         if zero != 0 || u64::from(region_bytes) != REGION_BYTES || !first_region.is_multiple_of(REGIONS_PER_CELL) {
             return None;
         }
+        let volume_bytes = r.u64()?;
         let words = (0..WORDS_PER_CELL).map(|_| r.u64()).collect::<Option<Vec<u64>>>()?;
-        Some(BitmapCell { volume, first_region, words })
+        Some(BitmapCell { volume, first_region, volume_bytes, words })
     }
 }
 
@@ -243,11 +247,12 @@ mod tests {
         }
         let mut back = Bitmap::new(size);
         for cell in 0..cells(size) {
-            let body = BitmapCell::encode(VolumeId(3), cell * REGIONS_PER_CELL, map.cell(cell));
+            let body = BitmapCell::encode(VolumeId(3), size, cell * REGIONS_PER_CELL, map.cell(cell));
             let mut padded = body.clone();
             padded.resize(BODY_BYTES, 0);
             let cell_back = BitmapCell::decode(&padded).expect("ours");
             assert_eq!((cell_back.volume, cell_back.first_region), (VolumeId(3), cell * REGIONS_PER_CELL));
+            assert_eq!(cell_back.volume_bytes, size);
             back.set_cell(cell, &cell_back.words);
         }
         assert_eq!(back, map);

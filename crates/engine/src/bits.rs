@@ -65,6 +65,8 @@ struct Waiting {
 /// Writes the cells of a group's bitmap.
 #[derive(Debug, Default)]
 pub(crate) struct BitmapWriter {
+    /// The cells on disk speak of smaller volumes: all are to be written.
+    pub outgrown: bool,
     /// First cell of each volume.
     first: Vec<usize>,
     cells: Vec<CellState>,
@@ -122,6 +124,17 @@ impl Group {
         self.save_cells(cx, cells, then);
     }
 
+    /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
+    pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
+        let differs = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            volume.dirty.cell(cell) != volume.stored.cell(cell)
+        };
+        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        self.save_cells(cx, cells, then);
+    }
+
     /// Stores every cell as it is in memory.
     pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let cells = (0..self.bitmap.count()).collect();
@@ -155,8 +168,9 @@ impl Group {
         let state = &mut self.bitmap.cells[index];
         state.update += 1;
         state.writing = true;
+        let size = volume.config.size_bytes;
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
-        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, cell * REGIONS_PER_CELL, &words));
+        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, &words));
         self.bitmap.in_flight += 1;
         let token = self.start_op(Op::BitmapCell { index, words });
         let store = Store::Bitmap(self.id());

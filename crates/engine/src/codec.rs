@@ -36,6 +36,15 @@ impl Writer {
     }
 }
 
+/// The version of a checksummed block that has this magic, and is whole, but is of another version than `known`. Such a
+/// block begins with its magic (8 bytes) and version (2), and its last 4 bytes are the checksum of what is before them.
+pub(crate) fn other_version(block: &[u8], magic: u64, known: u16) -> Option<u16> {
+    let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
+    let mut r = Reader(content);
+    let marked = r.u64()? == magic && Reader(stored).u32()? == crc32c::crc32c(content);
+    r.u16().filter(|version| marked && *version != known)
+}
+
 /// Takes fields off the front; `None` past the end.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 

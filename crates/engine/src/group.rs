@@ -9,6 +9,8 @@ use core::time::Duration;
 
 use crate::activity::Activity;
 use crate::bits::{AfterBits, BitmapWriter};
+use crate::cut_saves::Spilled;
+use crate::cuts::{CatchUp, Cut, CutRead};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::limits;
@@ -53,6 +55,8 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
+    /// The next cut may begin.
+    Cut,
     /// A sync may have come to a stand.
     Stall,
     CatchUp,
@@ -91,6 +95,9 @@ pub(crate) struct Cx<'a> {
 pub(crate) enum Op {
     Write(WriteOp),
     Resync(ResyncRead),
+    Cut(CutRead),
+    CutSpill(Spilled),
+    CutFetch(Spilled),
     LocalFlush(VolumeId),
     Superblock,
     BitmapCell { index: usize, words: Vec<u64> },
@@ -172,6 +179,11 @@ impl Slots {
                 || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
         };
         self.saves() || self.ops.iter().flatten().any(busy)
+    }
+
+    /// Writes under way, for a failure report.
+    pub fn write_ops(&self) -> Vec<&WriteOp> {
+        self.ops.iter().filter_map(|op| if let Some(Op::Write(write)) = op { Some(write) } else { None }).collect()
     }
 
     pub fn writes(&self) -> usize {
@@ -311,6 +323,13 @@ pub(crate) struct Group {
     /// The number before the stream's first.
     pub stream_began: Seq,
     pub resync: Option<Resync>,
+    /// Beside a stream there is none: a sync goes by cuts, or in the stream.
+    pub cut: Option<Cut>,
+    pub catch_up: CatchUp,
+    /// Writes of cuts to the undo store that are on their way.
+    pub scratch_writes: u64,
+    /// The last number of this run at which the peer is known to be consistent.
+    pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
     /// A local write failed: its region must be read again and sent.
@@ -322,6 +341,8 @@ pub(crate) struct Group {
     pub settling: Settling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
+    /// What the peer confirmed last as applied: it cannot stand before it.
+    pub peer_confirmed: Position,
     /// For tags of generations that begin without a promotion.
     pub entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -384,12 +405,17 @@ impl Group {
             peer_wants_flush: false,
             stream_began: Seq::NONE,
             resync: None,
+            cut: None,
+            catch_up: CatchUp::default(),
+            scratch_writes: 0,
+            recovered: None,
             passes: 0,
             repair_due: false,
             withheld: false,
             withheld_since: Mono(0),
             settling: Settling::NotYet,
             full_sync_due: false,
+            peer_confirmed: Position::default(),
             entropy: 0,
             generation_due: false,
             stop_wanted: false,
@@ -438,7 +464,8 @@ impl Group {
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
-        self.queue.bytes() + self.reserved_bytes + lease
+        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        self.queue.bytes() + self.reserved_bytes + lease + cut
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -456,6 +483,8 @@ impl Group {
         match self.slots.get(slot) {
             Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
+            Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
+            Some(Op::CutSpill(_)) => return self.spill_done(cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
@@ -471,12 +500,13 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
+            Some(Op::CutFetch(spilled)) => self.spilled_read(cx, spilled, result),
             Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
             Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
             Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
-            Some(Op::Write(_) | Op::Resync(_)) | None => unreachable!("handled above"),
+            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutSpill(_)) | None => unreachable!("handled above"),
         }
     }
 
@@ -504,6 +534,7 @@ impl Group {
         if self.stream.is_some() {
             self.end_stream(cx, broken.words());
         }
+        self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
         if broken == Broken::VolumeFlush && self.role() == Role::Primary {
@@ -791,7 +822,7 @@ impl Group {
         if self.state == State::Holding {
             self.promise_from_here();
         }
-        self.catch_up(cx);
+        self.take_up_promise(cx);
         self.try_autosync(cx);
     }
 
@@ -818,6 +849,9 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
+                if self.cut.is_some() {
+                    self.fall_to_logging(cx, "stopping");
+                }
                 self.proceed(cx);
             }
         }
@@ -861,7 +895,7 @@ impl Group {
         };
         if drained {
             self.phase = Phase::StopRecording;
-            self.save_bits(cx, AfterBits::Stopped);
+            self.save_bits_exactly(cx, AfterBits::Stopped);
         }
     }
 
@@ -897,8 +931,9 @@ impl Group {
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::Cut => self.cut_due(cx),
             GroupTimer::Stall => self.check_stall(cx),
-            GroupTimer::CatchUp => self.catch_up(cx),
+            GroupTimer::CatchUp => self.take_up_promise(cx),
             GroupTimer::ApplyFlush => self.flush_replica(cx),
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
@@ -924,9 +959,12 @@ impl Group {
         if cfg!(feature = "planted") {
             return;
         }
-        assert_eq!(self.stream.is_some(), self.state.streams(), "a stream exists exactly in the states that stream");
+        let sends = self.stream.is_some() || self.cut.is_some();
+        assert_eq!(sends, self.state.sends(), "a stream or a cut exists exactly in the states that send");
+        assert!(self.cut.is_none() || self.stream.is_none(), "a cut beside a stream");
+        assert!(self.cut.is_none() || matches!(self.state, State::Syncing | State::Paused(_)), "a cut without a sync");
         assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
-        assert!(self.role() == Role::Primary || self.stream.is_none(), "a secondary sends nothing");
+        assert!(self.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = &self.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.last_seq, "the peer is not ahead of us");

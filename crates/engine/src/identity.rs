@@ -97,6 +97,41 @@ pub enum Decision {
     Idle,
 }
 
+impl Decision {
+    /// The rows of the table that a primary can come to, by name.
+    pub const ROWS: [&'static str; 10] = [
+        "continue",
+        "update-sync",
+        "never-synced",
+        "fork",
+        "unrelated",
+        "peer-saw-our-future",
+        "two-primaries",
+        "peer-is-newer",
+        "peer-went-further",
+        "peer-went-back",
+    ];
+
+    /// The row it came from; `None` where nobody sends.
+    pub fn row(&self) -> Option<&'static str> {
+        Some(match self {
+            Decision::Continue(_) => "continue",
+            Decision::UpdateSync => "update-sync",
+            Decision::NeedsFullSync(why) | Decision::Refuse(why) => match why {
+                Why::NeverSynced => "never-synced",
+                Why::Fork { .. } => "fork",
+                Why::Unrelated { .. } => "unrelated",
+                Why::PeerSawOurFuture => "peer-saw-our-future",
+                Why::TwoPrimaries { .. } => "two-primaries",
+                Why::PeerIsNewer { .. } => "peer-is-newer",
+                Why::PeerWentBack { .. } => "peer-went-back",
+                Why::PeerWentFurther { .. } => "peer-went-further",
+            },
+            Decision::Idle => return None,
+        })
+    }
+}
+
 /// The reason, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -118,6 +153,16 @@ pub enum Why {
     PeerIsNewer {
         ours: Generation,
         theirs: Generation,
+    },
+    /// The peer's history has had more promotions or lone stretches than ours, and does not name ours as where it came from.
+    PeerWentFurther {
+        ours: Generation,
+        theirs: Generation,
+    },
+    /// The peer stands before what it confirmed as applied, and has no dirty regions that say why.
+    PeerWentBack {
+        confirmed: Seq,
+        stands_at: Seq,
     },
     /// The peer has seen numbers that this node never gave: an old copy of the state directory was restored.
     PeerSawOurFuture,
@@ -151,7 +196,20 @@ impl fmt::Display for Why {
             Why::PeerIsNewer { ours, theirs } => write!(
                 f,
                 "the peer was promoted after this node was primary (generation {theirs}, ours is {ours}); \
-                 this node must not overwrite it: 'farshore demote GROUP' here"
+                 this node must not overwrite it: 'farshore demote GROUP' here; if it is this side that shall count, \
+                 then 'farshore promote GROUP --force' here"
+            ),
+            Why::PeerWentFurther { ours, theirs } => write!(
+                f,
+                "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
+                 GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
+            ),
+            Why::PeerWentBack { confirmed, stands_at } => write!(
+                f,
+                "the peer stands at sequence {} and had confirmed {} as applied: an old copy of its state directory was \
+                 restored, or its last updates were lost; it may have replayed old writes, so 'farshore sync GROUP --full' \
+                 has to make it whole",
+                stands_at.0, confirmed.0
             ),
             Why::PeerSawOurFuture => write!(
                 f,
@@ -187,8 +245,13 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     if mine == other {
         return same_history(ours, theirs, queue);
     }
-    if theirs.parent.generation == mine || other.number > mine.number {
+    if theirs.parent.generation == mine {
         return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
+    }
+    // What grew out of ours is a child of ours or of something younger; a number alone proves nothing, since a history
+    // that goes on alone counts up too.
+    if theirs.parent.generation.number > mine.number {
+        return Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other });
     }
     if ours.parent.generation == other && ours.continued {
         // A follower of the history that this node went on writing alone: what it lacks is dirty here.
@@ -208,6 +271,14 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
         return Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position });
     }
     Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
+}
+
+/// Whether the peer contradicts what it confirmed as applied on this node's present run.
+pub fn went_back(confirmed: Position, theirs: &Identity) -> Option<Decision> {
+    let place = theirs.position;
+    let same_run = (place.generation, place.incarnation) == (confirmed.generation, confirmed.incarnation);
+    (theirs.role == Role::Secondary && same_run && !place.generation.is_blank() && place.seq < confirmed.seq)
+        .then_some(Decision::NeedsFullSync(Why::PeerWentBack { confirmed: confirmed.seq, stands_at: place.seq }))
 }
 
 fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
@@ -319,6 +390,21 @@ mod tests {
     }
 
     #[test]
+    fn row_a_peer_that_takes_its_word_back_is_made_whole() {
+        let confirmed = at(1, 3, 70);
+        let why = Why::PeerWentBack { confirmed: Seq(70), stands_at: Seq(69) };
+        assert_eq!(went_back(confirmed, &secondary(1, 3, 69)), Some(Decision::NeedsFullSync(why)));
+        assert_eq!(went_back(confirmed, &secondary(1, 3, 70)), None);
+        assert_eq!(
+            went_back(confirmed, &secondary(1, 2, 9)),
+            None,
+            "an earlier run: nothing of this one was confirmed"
+        );
+        assert_eq!(went_back(confirmed, &primary(1, 3, 9)), None, "roles are another row");
+        assert_eq!(went_back(Position::default(), &secondary(1, 3, 69)), None);
+    }
+
+    #[test]
     fn row_a_degraded_window_is_no_fork() {
         let alone = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
         assert_eq!(decide(&alone, &secondary(1, 3, 70), None), Decision::UpdateSync);
@@ -350,7 +436,15 @@ mod tests {
         let demoted_again = Identity { role: Role::Secondary, ..promoted };
         assert!(matches!(decide(&old, &demoted_again, queue(60, 90)), Decision::Refuse(Why::PeerIsNewer { .. })));
         let grandchild = Identity { parent: at(2, 1, 5), ..secondary(3, 1, 5) };
-        assert!(matches!(decide(&old, &grandchild, None), Decision::Refuse(Why::PeerIsNewer { .. })));
+        assert!(matches!(decide(&old, &grandchild, None), Decision::NeedsFullSync(Why::PeerWentFurther { .. })));
+    }
+
+    #[test]
+    fn row_histories_that_both_went_on_alone_are_no_child_of_one_another() {
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let twin = Generation { number: 2, tag: 77 };
+        let alone = Identity { parent: Position { generation: twin, ..at(2, 3, 90) }, ..secondary(3, 3, 95) };
+        assert!(matches!(decide(&promoted, &alone, None), Decision::NeedsFullSync(Why::Unrelated { .. })));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{self, Reader, Writer};
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::superblock::JournalHead;
@@ -142,6 +142,11 @@ impl Index {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
         Some(index)
+    }
+
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        codec::other_version(block, MAGIC, VERSION)
     }
 
     /// The last record's number.
@@ -337,6 +342,17 @@ mod tests {
             bad[at] ^= 0x40;
             assert_eq!(Index::decode(&bad), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut image = sample().encode();
+        assert_eq!(Index::other_version(&image), None);
+        image[8] = 9;
+        assert_eq!((Index::decode(&image), Index::other_version(&image)), (None, None), "damaged");
+        let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
+        image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Index::other_version(&image), Some(9));
     }
 
     #[test]

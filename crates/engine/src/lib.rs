@@ -19,6 +19,8 @@ pub mod bitmap;
 mod bits;
 pub mod cell;
 mod codec;
+mod cut_saves;
+mod cuts;
 mod gate;
 mod group;
 pub mod identity;
@@ -474,6 +476,11 @@ pub enum Event {
         dirty_bytes: u64,
     },
     SyncEnded {
+        sent_bytes: u64,
+    },
+    /// A cut is done: the secondary is consistent at its mark. Both ends say so.
+    CutEnded {
+        at: Position,
         sent_bytes: u64,
     },
     QueueDropped {

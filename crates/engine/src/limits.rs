@@ -180,6 +180,21 @@ pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
 pub const RESYNC_READS_MAX: usize = 16;
 pub const RESYNC_BACKLOG_BYTES: u64 = 2 * MIB;
 
+/// A catch-up ends in the stream once what is left is at most what the link carries in this time (and at most a quarter of
+/// the queue, which has to take the writes that come meanwhile): so the copy is without a new consistent point for about
+/// that long. More goes by cuts.
+pub const CUT_TAIL: Duration = Duration::from_secs(1);
+/// The same on a link whose rate is not known: 1 MiB is 1 s at 8 Mbit/s.
+pub const CUT_TAIL_BYTES_UNMEASURED: u64 = MIB;
+
+/// Cuts with little in them follow each other at this distance: each costs a flush of every volume on both nodes, and what
+/// is overwritten in the meantime travels once.
+pub const CUT_EVERY: Duration = Duration::from_secs(1);
+
+/// After live writes did not fit beside a sync, cuts go on for this long before the stream is tried again: writers that
+/// come in bursts would make it begin and give up over and over.
+pub const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// Compare-sync: bytes per hash, and unanswered hashes.
 pub const PROBE_BYTES: u64 = 64 * KIB;
 pub const PROBES_IN_FLIGHT_MAX: usize = 512;

@@ -14,6 +14,8 @@ pub(crate) struct PeerView {
     pub link: Option<LinkId>,
     pub session: SessionId,
     pub part_bytes: u64,
+    /// Bytes per second, once measured.
+    pub rate: Option<u64>,
     last_heard: Mono,
     round_trip: Duration,
 }
@@ -208,6 +210,7 @@ impl Link {
             link: self.session.map(|(link, _)| link),
             session: self.session.map_or(SessionId(0), |(_, session)| session),
             part_bytes: self.part_bytes(),
+            rate: self.rate.per_second,
             last_heard: self.last_heard,
             round_trip: self.round_trip,
         }

@@ -81,6 +81,14 @@ marks! {
     SyncStalled,
     SyncWaitedForTurn,
     GoodbyeHeard,
+    CutBegan,
+    CutEnded,
+    CutSavedRegion,
+    CutSaveWaited,
+    CutSpilled,
+    CutInterrupted,
+    CutGivenUp,
+    SyncTurnedToCuts,
 }
 
 /// How often each branch was taken.

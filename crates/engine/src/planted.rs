@@ -52,10 +52,8 @@ faults! {
         "Overlapping writes of a primary's clients are on the disk's way at once.";
     ApplyIgnoresOverlap, "apply-ignores-overlap", "rule 3, P2",
         "Overlapping records are on the secondary's disk's way at once.";
-    VoidKeepsData, "void-keeps-data", "rule 4",
-        "A write that failed locally before it was sent is sent as if it had succeeded.";
-    ReplayLeftOver, "replay-left-over", "rule 5, P2",
-        "Replay takes a batch of an earlier run of this node that stands behind the tail.";
+    VoidDropped, "void-dropped", "rule 4, P5",
+        "A number that never became a write is left out of the stream instead of being sent as void.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
     ForkOverwritten, "fork-overwritten", "rule 5, P6",
@@ -74,6 +72,14 @@ faults! {
         "A write goes ahead when its extent's entry in the activity log was only begun.";
     LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
         "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
+        "A rollback undoes and drops without setting the bits of what it touches.";
+    RollbackNotRecorded, "rollback-not-recorded", "rule 6, P2",
+        "A rollback that a crash cuts short is not gone on with.";
+    RollbackHalf, "rollback-half", "P2",
+        "A rollback writes back the first range that was saved, and no more.";
+    OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
+        "A sync overwrites what it has not saved yet: the saved content may be the new one.";
     ClearUnflushed, "clear-unflushed", "rule 1, P3",
         "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
     FlushTooFar, "flush-too-far", "rule 1, P3",
@@ -120,6 +126,24 @@ faults! {
         "The queue grows past its limit instead of making writers wait.";
     WaiterForgotten, "waiter-forgotten", "P8",
         "A writer that waited for room is not let in when there is some.";
+    TailNotPulled, "tail-not-pulled", "P1",
+        "A primary that lost power opens without what its secondary confirmed and its caches lost.";
+    TailNotKept, "tail-not-kept", "P1",
+        "A secondary forgets the ranges of what its primary has not flushed.";
+    FlushPointNotRecorded, "flush-point-not-recorded", "P1, P4",
+        "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
+    BitsNotJoined, "bits-not-joined", "rule 6, P3",
+        "A primary does not ask for the dirty regions its secondary holds.";
+    PointMoves, "point-moves", "rule 9, P2",
+        "A sync that is begun again in the middle takes its rollback point anew.";
+    CutNotSaved, "cut-not-saved", "rule 8, P2",
+        "A write overwrites a region of the cut that was not shipped yet.";
+    CutClearsAll, "cut-clears-all", "rule 8, P3",
+        "The end of a cut clears the bits of what was written since its freeze too.";
+    CutEndsEarly, "cut-ends-early", "rule 8, P2",
+        "A cut's end is sent while regions of it are still being read.";
+    CutReplayed, "cut-replayed", "rule 8, P2",
+        "What had landed of a cut is replayed as if it were a stream.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
 }

@@ -117,6 +117,10 @@ impl WriteOp {
         }
     }
 
+    pub fn range(&self) -> (VolumeId, u64, u64) {
+        (self.volume, self.offset, self.length)
+    }
+
     fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
@@ -132,6 +136,10 @@ impl Group {
         if self.blocked.is_empty() && self.has_room(cx, slot) {
             return self.reserve_and_go(cx, slot);
         }
+        if self.stream.is_some() && self.syncs() {
+            self.turn_to_cuts(cx);
+            return self.reserve_and_go(cx, slot);
+        }
         cx.marks.hit(Mark::QueueFullWaited);
         self.blocked.push_back(slot);
         self.check_waits(cx);
@@ -139,7 +147,7 @@ impl Group {
 
     fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
         let lone = self.queue.is_empty() && self.reserved_items == 0;
-        if !self.state.streams() || lone || planted(Fault::QueueLimitIgnored) {
+        if self.stream.is_none() || lone || planted(Fault::QueueLimitIgnored) {
             return true;
         }
         let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
@@ -150,7 +158,8 @@ impl Group {
             && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
     }
 
-    fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
+    /// A write that has its room goes for its range.
+    pub fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
         let op = self.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match self.volume(volume).conflict(offset, length) {
@@ -160,10 +169,16 @@ impl Group {
                     Conflict::Write => Mark::OverlapWaited,
                     Conflict::Resync => Mark::WriteWaitedForResync,
                 });
-                self.reserve(slot);
-                self.volume(volume).wait_for_range(slot, offset, length, true);
+                self.wait_for_range(slot, offset, length);
             }
         }
+    }
+
+    /// A write waits until the range is free; its room in the queue is kept meanwhile.
+    pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64) {
+        self.reserve(slot);
+        let volume = self.slots.write(slot).volume;
+        self.volume(volume).wait_for_range(slot, offset, length, true);
     }
 
     /// Room is promised to a write that waits for something else.
@@ -177,6 +192,14 @@ impl Group {
         let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
         self.reserved_bytes -= bytes;
         self.reserved_items -= items;
+    }
+
+    /// A write that has no number yet lets go of its range and of its place in the activity log.
+    pub fn give_back_range(&mut self, slot: u32) {
+        let op = self.slots.write(slot);
+        let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
+        self.activity.unpin(&pins);
+        self.volume(volume).release(slot);
     }
 
     /// Lets blocked writers in while there is room.
@@ -227,6 +250,9 @@ impl Group {
     }
 
     pub fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+        if self.saves_for_cut(cx, slot) {
+            return;
+        }
         let wall = self.stamp(cx);
         let level = self.write_level();
         let streamed = self.stream.is_some();
@@ -349,7 +375,7 @@ impl Group {
         }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() && !planted(Fault::VoidKeepsData) {
+        while seq <= op.last && self.stream.is_some() {
             self.queue.void(seq);
             seq = seq.next();
         }
@@ -404,7 +430,11 @@ impl Group {
     /// every acknowledged write: a pull brings it back, and nothing is due.
     fn flush_record_due(&self, id: VolumeId) -> Seq {
         let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
-        if both_have_it { Seq::NONE } else { self.volumes[usize::from(id.0)].record_due() }
+        if both_have_it || planted(Fault::FlushPointNotRecorded) {
+            Seq::NONE
+        } else {
+            self.volumes[usize::from(id.0)].record_due()
+        }
     }
 
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
@@ -506,10 +536,26 @@ impl Group {
         }
     }
 
+    /// Whether all writes up to here are flushed on every volume; if not, sees to it. Nobody waits for it.
+    pub fn flushed_through(&mut self, cx: &mut Cx, mark: Seq) -> bool {
+        let last = self.last_seq;
+        for index in 0..self.volumes.len() {
+            let volume = &self.volumes[index];
+            let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
+            if due && volume.complete_through(last) >= mark {
+                self.want_flush(cx, VolumeId(index as u16), Who::Engine);
+            }
+        }
+        self.volumes.iter().all(|volume| volume.flushed >= mark)
+    }
+
     pub fn clear_bits(&mut self, cx: &mut Cx) {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
         let Some(applied) = self.stream.map(applied) else { return };
-        let cleared = self.volumes.iter_mut().fold(false, |any, v| v.clear_confirmed(applied) || any);
+        let mut cleared = false;
+        for volume in &mut self.volumes {
+            cleared |= volume.clear_confirmed(applied);
+        }
         if cleared {
             cx.timers.set_if_idle(
                 TimerKey::Group(self.id(), GroupTimer::TidyBits),
@@ -542,7 +588,8 @@ impl Group {
         let flushed = self.flush_point();
         let incarnation = self.sb.current.identity.incarnation;
         // Which grants this stream goes by: what was taken back before is not under way any more.
-        let offset = self.stream.map_or(0, |s| s.recalls);
+        let in_cut = self.cut.as_ref().map_or(0, |cut| cut.recalls);
+        let offset = self.stream.map_or(in_cut, |s| s.recalls);
         let header = Header {
             seq: self.last_seq,
             offset,
@@ -561,7 +608,7 @@ impl Group {
 
     /// All local work is done and flushed.
     pub fn primary_at_rest(&mut self, cx: &mut Cx) -> bool {
-        if self.slots.writes() > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
+        if self.slots.writes() > 0 || self.scratch_writes > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
             return false;
         }
         let mut rest = true;
@@ -588,10 +635,8 @@ impl Group {
             (State::Holding, _) => Protection::Held,
             (State::Failed(_), _) => Protection::None,
             // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
-            (State::Syncing | State::Paused(_), _) if self.resync.as_ref().is_some_and(|r| !r.repair) => {
-                Protection::LocalOnly
-            }
-            (state, _) if state.streams() => Protection::Queued,
+            (State::Syncing | State::Paused(_), _) if self.syncs() => Protection::LocalOnly,
+            _ if self.stream.is_some() => Protection::Queued,
             _ => Protection::LocalOnly,
         }
     }

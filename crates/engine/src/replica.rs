@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::cuts::CutPlace;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
 use crate::identity::Role;
 use crate::ids::*;
@@ -115,6 +116,8 @@ struct Beginning {
 pub(crate) struct Replica {
     generation: Generation,
     incarnation: Incarnation,
+    /// The numbers below are a cut's, not the stream's.
+    pub cut: Option<CutPlace>,
     pub received: Seq,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
@@ -158,6 +161,7 @@ impl Replica {
         Replica {
             generation: Generation::BLANK,
             incarnation: Incarnation(0),
+            cut: None,
             received: Seq::NONE,
             durable: Seq::NONE,
             written: Seq::NONE,
@@ -188,27 +192,40 @@ impl Replica {
         }
     }
 
+    /// In a cut: the place it leads to. Its numbers are nobody's place in the write order.
     pub fn position(&self) -> Position {
+        if let Some(cut) = self.cut {
+            return cut.from;
+        }
         Position { generation: self.generation, incarnation: self.incarnation, seq: self.received }
     }
 
     /// Everything up to `position` is applied and recorded.
     pub fn stand_at(&mut self, position: Position, wall: Wall) {
         (self.generation, self.incarnation) = (position.generation, position.incarnation);
+        self.cut = None;
         let seq = position.seq;
         (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
         (self.written_wall, self.applied_wall) = (wall, wall);
     }
 
     /// Another stream begins: its primary has flushed what it sent before.
-    pub fn begin_stream(&mut self, from: Position, wall: Wall) {
-        self.stand_at(from, wall);
+    pub fn begin_stream(&mut self, begin: &SyncBegin, wall: Wall) {
+        self.stand_at(begin.from, wall);
         self.kept.clear();
-        (self.primary_flushed, self.noted) = (from.seq, from.seq);
+        (self.primary_flushed, self.noted) = (begin.from.seq, begin.from.seq);
+        if begin.cut > 0 {
+            self.expect_cut(begin);
+            // All that a cut carries is flushed there: nothing of it is kept.
+            self.primary_flushed = Seq(u64::MAX);
+        }
     }
 
     /// Keeps the ranges of durable writes for a primary that loses its power.
     pub fn remember(&mut self, records: &[Record]) {
+        if planted(Fault::TailNotKept) {
+            return;
+        }
         let writes =
             records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
         self.kept.extend(
@@ -336,10 +353,6 @@ impl Group {
         }
         if self.role() == Role::Primary {
             // Promoted while it was on its way; the peer was told.
-            return;
-        }
-        if self.role() == Role::Primary {
-            // Promoted while it was on its way: the peer has been told, or will see it when it connects.
             return;
         }
         let expected = self.replica.received.next();
@@ -502,7 +515,7 @@ impl Group {
             origin: self.config.peer,
             generation: self.replica.generation,
             incarnation: self.replica.incarnation,
-            cut: 0,
+            cut: self.replica.cut.map_or(0, |cut| cut.name),
             bytes,
             entries,
         };
@@ -525,7 +538,10 @@ impl Group {
         while replica.batches.front().is_some_and(|b| b.done) {
             let batch = replica.batches.pop_front().expect("front was there");
             replica.durable = replica.durable.max(batch.last);
-            self.sb.current.confirmed_ordinal = batch.ordinal + 1;
+            if replica.cut.is_none() {
+                // What had landed of a cut is not replayed: it is no damage when it is not there.
+                self.sb.current.confirmed_ordinal = batch.ordinal + 1;
+            }
             replica.ack_due = true;
             replica.remember(&batch.records);
             if !planted(Fault::ApplyBeforeJournal) {
@@ -695,7 +711,7 @@ impl Group {
             if matches!(record.content, Content::SyncEnd) {
                 replica.sync_end = Some(record.seq);
             }
-            if cx.trace {
+            if cx.trace && self.replica.cut.is_none() {
                 cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
             }
         }
@@ -760,20 +776,25 @@ impl Group {
     fn cycle_flushed(&mut self, cx: &mut Cx) {
         let Some(cycle) = self.replica.cycle else { return };
         let identity = &mut self.sb.current.identity;
-        identity.position =
-            Position { generation: self.replica.generation, incarnation: self.replica.incarnation, seq: cycle.upto };
+        if self.replica.cut.is_none() {
+            identity.position.seq = cycle.upto;
+        }
         if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
+            // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
             self.replica.sync_end = None;
             self.drop_rollback_point(None);
             self.forget_bits(cx);
         }
+        if !self.sb.current.identity.inconsistent {
+            self.sb.current.applied_wall = cycle.wall;
+        }
         self.sb.current.journal = cycle.head;
-        self.sb.current.applied_wall = cycle.wall;
+        let wall = self.sb.current.applied_wall;
         if planted(Fault::TrimBeforeRecord) {
             self.replica.ring.trim(cycle.head);
         }
-        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall: cycle.wall }));
+        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
     /// The sync made this copy equal: what this side held against it is settled.
@@ -793,6 +814,11 @@ impl Group {
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
+        if let Some(cut) = replica.cut
+            && !self.sb.current.identity.inconsistent
+        {
+            cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
         if self.replica.beginning.is_some() {
             // No acknowledgements before the new stream: this says that what was before it gets on.
             self.say_hello(cx, Kind::GroupState);
@@ -877,7 +903,7 @@ impl Group {
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         _ = self.replica.ring.trim(self.sb.current.journal);
         let wall = self.replica.applied_wall;
-        self.replica.begin_stream(begin.from, wall);
+        self.replica.begin_stream(&begin, wall);
         self.save(cx, Some(AfterSuper::SyncReady { number }));
     }
 
@@ -926,7 +952,8 @@ impl Group {
             State::Logging | State::Failed(_) => replica.window.restart(),
             _ => replica.window.seen(header.offset),
         }
-        if replica.streaming && header.seq == replica.applied && replica.applied == replica.received {
+        let in_order = replica.streaming && replica.cut.is_none();
+        if in_order && header.seq == replica.applied && replica.applied == replica.received {
             replica.window.recall();
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
-use crate::identity::{Decision, Role, decide};
+use crate::identity::{Decision, Role, decide, went_back};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -47,6 +47,8 @@ pub(crate) struct ResyncRead {
 #[derive(Debug)]
 pub(crate) struct Resync {
     pass: u64,
+    /// The peer was told of it.
+    pub begun: bool,
     /// The peer is ready for it.
     ready: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
@@ -70,6 +72,7 @@ impl Resync {
     fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
+            begun: repair,
             ready: repair,
             repair,
             volume: 0,
@@ -120,11 +123,18 @@ impl Group {
         }
         self.hello = Some(hello);
         if failed {
-            return self
-                .fall_if_primary(cx, "the peer reports that its half of the group has failed; see 'status' there");
+            return self.peer_failed(cx);
         }
         if self.state == State::Logging || promoted {
             self.meet_peer(cx);
+        }
+    }
+
+    /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
+    /// are held.
+    fn peer_failed(&mut self, cx: &mut Cx) {
+        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
+            self.stream_lost(cx, "the peer reports that its half of the group has failed; see 'status' there");
         }
     }
 
@@ -178,6 +188,12 @@ impl Group {
 
     pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
+        // A peer that went back by rule, to its rollback point, has bits for what it undid.
+        if hello.dirty_bytes == 0
+            && let Some(decision) = went_back(self.peer_confirmed, &hello.identity)
+        {
+            return Some(decision);
+        }
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
     }
 
@@ -193,9 +209,7 @@ impl Group {
         let (granted, failed) = (hello.granted_bytes, hello.failed);
         cx.event(self.id(), Event::Decided { decision });
         match decision {
-            _ if failed => {
-                self.fall_to_logging(cx, "the peer reports that its half of the group has failed; see 'status' there")
-            }
+            _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
                 if self.stream.is_some() {
                     self.fall_to_logging(cx, "the peer holds differences of its own");
@@ -266,7 +280,9 @@ impl Group {
     }
 
     pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
-        let Some(link) = cx.peer.link else { return };
+        if cx.peer.link.is_none() {
+            return;
+        }
         let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
@@ -275,28 +291,49 @@ impl Group {
             _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
             _ => Mark::UpdateSyncBegan,
         });
+        self.counters.syncs += 1;
+        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        match (full, compare) {
+            (true, _) => self.begin_catch_up(cx, "full sync"),
+            // What is dirty is not known: most of it is answered by a hash, in the stream.
+            (_, true) => {
+                let why = "update sync; what was being written when this primary stopped is compared";
+                self.begin_sync_in_stream(cx, why);
+            }
+            _ => self.begin_catch_up(cx, "update sync"),
+        }
+    }
+
+    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
+    pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
+        let dirty_bytes = self.dirty_bytes();
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
         self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
-        self.counters.syncs += 1;
-        let begin = SyncBegin {
-            from: self.place(self.last_seq),
-            parent: self.sb.current.identity.parent,
-            nothing_dirty: dirty_bytes == 0,
-            dirty_bytes: self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum(),
-            cut: 0,
-            attempt: self.passes,
-        };
-        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
-        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
-        let why = match (full, compare) {
-            (true, _) => "full sync",
-            (_, true) => "update sync; what was being written when this primary stopped is compared",
-            _ => "update sync",
-        };
         self.transition(cx, State::Syncing, why);
         self.watch_sync(cx);
+    }
+
+    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
+    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
+    fn announce_sync(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
+        let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
+        let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began)) else { return };
+        let from = self.place(self.stream_began);
+        let dirty_bytes = self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let parent = self.sb.current.identity.parent;
+        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: 0, attempt };
+        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        if let Some(resync) = self.resync.as_mut() {
+            resync.begun = true;
+        }
+    }
+
+    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    pub fn syncs(&self) -> bool {
+        self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
     }
 
     pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
@@ -304,20 +341,27 @@ impl Group {
         if self.state == State::Logging {
             self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
         }
+        if let Some(from) = self.peer_ready_for_cut(cx.now.mono, header.offset) {
+            return self.peer_took_up(from, true);
+        }
         // An answer to a begin that was abandoned meanwhile is nobody's.
         let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
         let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
         resync.ready = true;
         stream.open = true;
+        let dirty = resync.total_bytes > 0;
+        self.peer_took_up(self.place(self.stream_began), dirty);
+    }
+
+    /// It has taken up our history: should this sync end early, the next meeting starts from here.
+    fn peer_took_up(&mut self, begin: Position, dirty: bool) {
         self.sb.current.alone = false;
-        let nothing_dirty = resync.total_bytes == 0;
-        let (ours, begin) = (self.sb.current.identity, self.place(self.stream_began));
+        let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
-            // It has taken up our history: should this sync end early, the next meeting starts from here.
             let theirs = &mut hello.identity;
             (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
             theirs.handed_over = false;
-            theirs.inconsistent |= !nothing_dirty;
+            theirs.inconsistent |= dirty;
         }
     }
 
@@ -345,7 +389,7 @@ impl Group {
             self.settling = Settling::Asking;
         }
         self.settle_by_order(cx);
-        let text = if self.state.streams() && !full {
+        let text = if self.state.sends() && !full {
             "the group is already in step; nothing to do"
         } else if self.sync_in_turn(cx, full) {
             "sync began"
@@ -373,9 +417,15 @@ impl Group {
         }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
-        if fits && !held && !matches!(self.decision(), None | Some(Decision::Refuse(_))) {
-            self.begin_sync(cx, true);
+        if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+            return;
         }
+        if !cx.may_sync {
+            // Another group took the place while this one's bits were being stored.
+            (self.wants_turn, self.wanted_full) = (true, true);
+            return;
+        }
+        self.begin_sync(cx, true);
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
@@ -394,6 +444,10 @@ impl Group {
 
     /// Starts reads while the stream has use for them; live writes go first.
     pub fn pump_resync(&mut self, cx: &mut Cx) {
+        if self.cut.is_some() {
+            return self.pump_cut(cx);
+        }
+        self.announce_sync(cx);
         loop {
             let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
             let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
@@ -644,7 +698,7 @@ impl Group {
             return;
         }
         stream.catching_up_since = cx.now.mono;
-        let sent_bytes = resync.sent_bytes;
+        let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
         self.resync = None;
         self.volumes.iter_mut().for_each(|volume| volume.doubt = None);
         if core::mem::take(&mut self.sb.current.compare) {

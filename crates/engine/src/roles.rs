@@ -174,8 +174,10 @@ impl Group {
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         let position = self.replica.position();
         self.empty_journal();
+        // Above the peer's too, where that is known: what the operator promotes is the newest there is.
+        let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
         let identity = &mut self.sb.current.identity;
-        let generation = Generation { number: identity.generation.number + 1, tag: entropy };
+        let generation = Generation { number: identity.generation.number.max(peers) + 1, tag: entropy };
         identity.parent = position;
         identity.generation = generation;
         identity.incarnation.0 += 1;
@@ -191,6 +193,7 @@ impl Group {
         self.last_seq = Seq::NONE;
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
+        self.recovered = None;
         let peer_dirty = self.peer_may_be_ahead();
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);

@@ -20,12 +20,13 @@ use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::saving::Saver;
-use crate::start::StartStage;
+use crate::start::{StartStage, other_version};
 use crate::state::{Broken, Pause};
 use crate::superblock::RollbackPoint;
 use crate::time::Wall;
-use crate::undo::{INDEX_BYTES, Index, Saved, space_for_regions};
+use crate::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::wire::{Kind, SyncBegin};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
@@ -111,6 +112,9 @@ impl Group {
             cx.event(self.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
             cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                point.position = self.replica.position();
+            }
         }
         if self.saver.store.mark().is_some() {
             self.saver.store.reserve(space_for_regions(begin.dirty_bytes));
@@ -245,7 +249,9 @@ impl Group {
         let dropped = self.replica.drop_unapplied();
         self.saver.forget();
         for (volume, offset, length) in saved.into_iter().chain(dropped) {
-            self.volume(volume).mark_undone(offset, length);
+            if !planted(Fault::RollbackWithoutBits) {
+                self.volume(volume).mark_undone(offset, length);
+            }
         }
         self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
         self.save_bits(cx, AfterBits::Rollback);
@@ -255,7 +261,7 @@ impl Group {
     pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
-        self.sb.current.rolling_back = true;
+        self.sb.current.rolling_back = !planted(Fault::RollbackNotRecorded);
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
         self.save(cx, Some(AfterSuper::RollingBack));
@@ -292,6 +298,9 @@ impl Group {
     fn next_to_write_back(&mut self) -> Option<Saved> {
         let store = &self.saver.store;
         let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        if planted(Fault::RollbackHalf) && back.cursor.is_some() {
+            return None;
+        }
         if back.damaged.is_some() || back.in_flight >= limits::WRITE_BACKS_MAX {
             return None;
         }
@@ -476,6 +485,10 @@ impl Group {
     }
 
     fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+        if let Some(version) = Index::other_version(&block) {
+            let why = other_version("undo store", version, undo::VERSION);
+            return self.start_failed(cx, Broken::Undo, &why);
+        }
         let boot = self.sb.current.identity.incarnation;
         let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
         let Some(index) = index else { return self.scan_ended(cx) };

@@ -17,6 +17,7 @@ use crate::group::{Cx, Group, GroupTimer, Op};
 use crate::identity::Role;
 use crate::ids::VolumeId;
 use crate::limits;
+use crate::planted::{Fault, planted};
 use crate::state::Broken;
 use crate::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
@@ -88,7 +89,7 @@ impl Saver {
     }
 
     pub fn is_good(&self, ticket: Ticket) -> bool {
-        ticket <= self.durable_piece
+        ticket <= self.durable_piece || planted(Fault::OverwrittenUnsaved)
     }
 
     /// Ranges waiting for the store; more are worth asking for.

@@ -19,6 +19,7 @@ use crate::identity::Role;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::state::{Broken, State};
 use crate::wire::{FlushPoints, Header, Kind, RANGES_MAX, VolumeRange, decode_ranges, encode_ranges, flags};
 use crate::{Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, StartAlone, Store};
@@ -79,7 +80,7 @@ impl Group {
             Settling::NotYet => {}
             _ => return false,
         }
-        if hello.dirty_bytes > 0 {
+        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
             cx.send_control(link, Kind::BitsAsk, self.id(), Vec::new());
             self.settling = Settling::AskedBits;
             return false;
@@ -193,6 +194,8 @@ impl Group {
     pub fn bits_joined(&mut self, cx: &mut Cx) {
         if matches!(self.settling, Settling::StoringBits) {
             self.settling = Settling::NotYet;
+            // They say why it may stand before what it confirmed: it went back to its rollback point.
+            self.peer_confirmed = Position::default();
             if let Some(hello) = &mut self.hello {
                 hello.dirty_bytes = 0;
             }
@@ -213,7 +216,7 @@ impl Group {
         if !ranges.iter().all(|range| self.range_is_ours(range)) {
             return None;
         }
-        if ranges.is_empty() {
+        if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
             self.nothing_in_doubt(cx);
         } else if self.sb.current.served_in_doubt || !self.withheld {
@@ -253,7 +256,7 @@ impl Group {
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
         let Settling::StoringRanges { ranges } = &mut self.settling else { return };
-        let longest = cx.peer.part_bytes.min(limits::PART_BYTES_MAX).max(SECTOR_BYTES);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
         let mut left = VecDeque::new();
         for range in core::mem::take(ranges) {
             let mut done = 0;
@@ -450,7 +453,12 @@ impl Group {
     /// histories can be told apart (rule 5).
     pub fn want_generation(&mut self, cx: &mut Cx) {
         let sb = &mut self.sb.current;
-        if self.stream.is_some() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
             return;
         }
         cx.marks.hit(Mark::GenerationContinued);

@@ -87,8 +87,12 @@ impl Group {
 
     /// Something was sent that the peer has not dealt with.
     fn peer_owes(&self) -> bool {
+        if let Some(cut) = &self.cut {
+            return cut.peer_owes();
+        }
         let sent = self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1));
-        self.stream.is_some_and(|s| !s.open || s.applied < sent)
+        let told = self.resync.as_ref().is_none_or(|r| r.begun);
+        told && self.stream.is_some_and(|s| !s.open || s.applied < sent)
     }
 
     pub fn check_stall(&mut self, cx: &mut Cx) {

@@ -6,6 +6,7 @@
 //! ```
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::activity::{self, ActivityCell};
@@ -16,7 +17,7 @@ use crate::cell::{self, CELL_BYTES, Rejected};
 use crate::group::{AfterSuper, Cx, Group, Op, Phase};
 use crate::identity::{Identity, Role};
 use crate::ids::*;
-use crate::journal::{Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
+use crate::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -170,7 +171,7 @@ impl Group {
                 );
             }
             Err(superblock::Rejected::VersionUnknown(version)) => {
-                self.start_failed(cx, Broken::Superblock, &superblock_of_version(version));
+                self.start_failed(cx, Broken::Superblock, &other_version("superblock", version, superblock::VERSION));
             }
             Err(superblock::Rejected::Foreign) => {
                 self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
@@ -216,6 +217,9 @@ impl Group {
     }
 
     fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
+        if (found.node, found.peer) == (self.config.peer, self.node) {
+            return self.start_failed(cx, Broken::Superblock, PEERS_DIRECTORY);
+        }
         self.sb.current = Superblock { boot, ..found.clone() };
         self.put_run_in_doubt(&found, boot);
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
@@ -282,12 +286,17 @@ impl Group {
         let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
         let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
         match read {
-            Err(Rejected::VersionUnknown(_)) => {
-                self.start_failed(cx, Broken::Bits, "the bitmap is of another version of farshore; use that one");
+            Err(Rejected::VersionUnknown(version)) => {
+                self.start_failed(cx, Broken::Bits, &other_version("bitmap", version, bitmap::VERSION));
+                return false;
+            }
+            Ok((_, found)) if fits(&found) && found.volume_bytes > self.volume(id).config.size_bytes => {
+                self.volume_shrank(cx, &found);
                 return false;
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
                 self.bitmap.found(index, head.update);
+                self.volume_grew(&found);
                 let volume = self.volume(id);
                 volume.stored.set_cell(cell, &found.words);
                 for (at, word) in found.words.iter().enumerate() {
@@ -300,6 +309,28 @@ impl Group {
             }
         }
         true
+    }
+
+    /// Rule 21: nothing is taken up over a volume that lost its end.
+    fn volume_shrank(&mut self, cx: &mut Cx, was: &BitmapCell) {
+        let why = format!(
+            "volume {} of the group (in the order of names) shrank: it has {} bytes here and had {}; give it its old size \
+             back, nothing was touched",
+            was.volume.0 + 1,
+            self.volume(was.volume).config.size_bytes,
+            was.volume_bytes
+        );
+        self.start_failed(cx, Broken::VolumeShrank, &why);
+    }
+
+    /// What lies behind the old end was never compared.
+    fn volume_grew(&mut self, was: &BitmapCell) {
+        let volume = self.volume(was.volume);
+        let regions = bitmap::regions(volume.config.size_bytes);
+        if was.volume_bytes < volume.config.size_bytes {
+            volume.put_in_doubt(was.volume_bytes / REGION_BYTES, regions - 1);
+            self.bitmap.outgrown = true;
+        }
     }
 
     /// What a cell held is not known: all of it may differ.
@@ -325,9 +356,15 @@ impl Group {
         for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.activity.cells()) {
             let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
             let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
-            if let Err(Rejected::VersionUnknown(_)) = read {
-                let why = "the activity log is of another version of farshore; use that one";
-                return self.start_failed(cx, Broken::Bits, why);
+            match &read {
+                Err(Rejected::VersionUnknown(version)) => {
+                    let why = other_version("activity log", *version, activity::VERSION);
+                    return self.start_failed(cx, Broken::Bits, &why);
+                }
+                Ok((_, found)) if self.is_of_a_later_run(found) => {
+                    return self.superblock_is_older(cx, "activity log", found.incarnation);
+                }
+                _ => {}
             }
             whole &= read.is_ok() && !choice.in_doubt;
             if let Ok((head, found)) = read {
@@ -349,7 +386,28 @@ impl Group {
         }
         self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
         self.phase = Phase::Starting(StartStage::StoringBits);
-        self.save_bits(cx, AfterBits::Started);
+        if core::mem::take(&mut self.bitmap.outgrown) {
+            self.save_all_bits(cx, AfterBits::Started);
+        } else {
+            self.save_bits(cx, AfterBits::Started);
+        }
+    }
+
+    /// A start empties the log in the name of the run that it records next; what a run logs comes after that.
+    fn is_of_a_later_run(&self, log: &ActivityCell) -> bool {
+        let recorded = self.sb.current.identity.incarnation.0;
+        let latest = if log.extents.is_empty() { recorded + 1 } else { recorded };
+        log.incarnation.0 > latest
+    }
+
+    fn superblock_is_older(&mut self, cx: &mut Cx, than: &str, run: Incarnation) {
+        let why = format!(
+            "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
+             last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
+             and sync in full from the other node",
+            run.0, self.sb.current.identity.incarnation.0
+        );
+        self.start_failed(cx, Broken::Superblock, &why);
     }
 
     /// What was being written when this primary stopped may differ; nothing else can.
@@ -482,10 +540,11 @@ impl Group {
             // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
             // another is a left-over behind an earlier torn tail.
             && (own
-                || (index.boot < identity.incarnation && index.ordinal < own_from)
-                || planted(Fault::ReplayLeftOver))
+                || (index.boot < identity.incarnation && index.ordinal < own_from))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
+            // A cut is one step, or none: what of it had landed is not replayed.
+            && (index.cut == 0 || planted(Fault::CutReplayed))
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
@@ -510,7 +569,24 @@ impl Group {
                 replay.batch = Some(index);
                 self.read_next_payload(cx);
             }
-            _ => self.no_batch_here(cx),
+            other => self.not_the_next_batch(cx, other.as_ref(), block),
+        }
+    }
+
+    /// The journal ends here, unless the block says that it must not be read by these rules.
+    fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) {
+        if let Some(index) = index
+            && index.tag == self.config.tag
+            && index.boot > self.sb.current.identity.incarnation
+        {
+            return self.superblock_is_older(cx, "journal", index.boot);
+        }
+        match Index::other_version(block) {
+            Some(version) => {
+                let why = other_version("journal", version, journal::VERSION);
+                self.start_failed(cx, Broken::Journal, &why);
+            }
+            None => self.no_batch_here(cx),
         }
     }
 
@@ -690,17 +766,18 @@ impl Group {
     }
 }
 
-/// Why the superblock of another version cannot be used, and what to do.
-fn superblock_of_version(version: u16) -> alloc::string::String {
-    let known = superblock::VERSION;
+const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
+     node its own back, or remove the group's state directory here and sync in full from the other node";
+
+/// Why a file of another version cannot be used, and what to do.
+pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {
     if version > known {
-        return alloc::format!(
-            "the superblock is of a newer version of farshore (format version {version}, this one knows {known}); upgrade \
-             this node"
+        return format!(
+            "the {what} is of a newer version of farshore (format version {version}, this one knows {known}); upgrade this node"
         );
     }
-    alloc::format!(
-        "the superblock is of format version {version}, which was never released (this one knows {known}): remove the \
-         group's state directory here and sync in full from the other node"
+    format!(
+        "the {what} is of format version {version}, which was never released (this one knows {known}): remove the group's \
+         state directory here and sync in full from the other node"
     )
 }

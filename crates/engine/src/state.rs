@@ -66,6 +66,7 @@ pub enum Broken {
     Journal,
     Superblock,
     Bits,
+    VolumeShrank,
     Undo,
     Start,
 }
@@ -82,6 +83,7 @@ impl Broken {
             Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
             Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
+            Broken::VolumeShrank => "a volume is smaller than it was",
             Broken::Start => "the group's state could not be recovered",
         }
     }
@@ -94,7 +96,7 @@ pub enum State {
     Logging,
     /// Link down, the queue keeps its order.
     Queuing,
-    /// Dirty regions travel, the secondary has no consistent image yet.
+    /// Dirty regions travel: by cuts, each a consistent image of its own, or in the stream, with one at the end.
     Syncing,
     /// Ordered, but the mode's promise does not hold yet.
     CatchingUp,
@@ -154,8 +156,8 @@ impl State {
         })
     }
 
-    /// Whether writes enter an ordered stream.
-    pub fn streams(self) -> bool {
+    /// Whether something is under way to the peer, or waits to be: a stream of writes, or a cut.
+    pub fn sends(self) -> bool {
         !matches!(self, State::Logging | State::Failed(_))
     }
 }
@@ -174,7 +176,7 @@ impl fmt::Display for State {
 /// | logging | failed | a store broke |
 /// | queuing | catching-up | the link is back, the queue continues |
 /// | queuing | logging | the queue is full, the operator, or the peer cannot continue |
-/// | syncing | catching-up | the secondary applied the sync's end |
+/// | syncing | catching-up | the secondary applied the end of the sync in the stream (from cut to cut it stays syncing) |
 /// | syncing | logging | link lost, operator, stalled |
 /// | catching-up | replicating | the mode's promise holds |
 /// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |

@@ -89,6 +89,8 @@ pub struct Glance {
     pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
     pub settled: bool,
+    /// What this primary lost with its power may still have to be fetched.
+    pub in_doubt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +131,12 @@ pub struct SyncStatus {
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub sent_bytes: u64,
+    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
+    pub cut: Option<u64>,
+    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
+    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
+    pub dirtied_bytes_per_s: Option<u64>,
+    pub carried_bytes_per_s: Option<u64>,
 }
 
 impl Node {
@@ -137,10 +145,15 @@ impl Node {
         self.groups.get(&id).map_or_else(String::new, |g| {
             let link = self.links.get(&g.config.peer);
             alloc::format!(
-                "{:?} stream {:?} resync {:?} replica {:?} link {link:?}",
+                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
                 g.phase,
+                g.blocked,
+                g.activity.cold,
+                g.waiting_ack,
+                g.slots.write_ops(),
                 g.stream,
                 g.resync,
+                g.cut,
                 g.replica
             )
         })
@@ -156,6 +169,7 @@ impl Node {
             protection: g.protection(),
             paused: g.replica.paused,
             running: matches!(g.phase, Phase::Running),
+            in_doubt: g.sb.current.in_doubt != Incarnation(0),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
     }
@@ -208,11 +222,7 @@ impl Group {
                 blocked_writers: self.blocked.len() as u64,
             },
             peer: self.peer_status(link, now),
-            sync: self.resync.as_ref().map(|r| SyncStatus {
-                done_bytes: r.done_bytes,
-                total_bytes: r.total_bytes,
-                sent_bytes: r.sent_bytes,
-            }),
+            sync: self.sync_status(),
             unapplied_bytes: self.replica.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
             promotable: self.promotable(),
@@ -224,6 +234,29 @@ impl Group {
             shipped_bytes: self.counters.shipped_bytes,
             pulled_bytes: self.counters.pulled_bytes,
         }
+    }
+
+    fn sync_status(&self) -> Option<SyncStatus> {
+        let before = self.catch_up.sent_bytes;
+        if let Some(cut) = &self.cut {
+            let rates = self.cut_rates();
+            return Some(SyncStatus {
+                done_bytes: cut.done_bytes,
+                total_bytes: cut.total_bytes,
+                sent_bytes: before + cut.payload_bytes,
+                cut: self.cut_number(),
+                dirtied_bytes_per_s: rates.map(|r| r.dirtied),
+                carried_bytes_per_s: rates.map(|r| r.carried),
+            });
+        }
+        self.resync.as_ref().map(|r| SyncStatus {
+            done_bytes: r.done_bytes,
+            total_bytes: r.total_bytes,
+            sent_bytes: before + r.sent_bytes,
+            cut: None,
+            dirtied_bytes_per_s: None,
+            carried_bytes_per_s: None,
+        })
     }
 
     /// A secondary shows the state its primary told, unless it knows better.
@@ -262,8 +295,8 @@ impl Group {
     fn peer_status(&self, link: &Link, now: Wall) -> PeerStatus {
         let dirty_bytes = self.dirty_bytes();
         let (applied, wall) = match self.role() {
-            Role::Primary => (self.stream.map(|s| s.applied), self.applied_wall),
-            Role::Secondary => (Some(self.replica.applied), self.replica.applied_wall),
+            Role::Primary => (self.recovered, self.applied_wall),
+            Role::Secondary => (Some(self.replica.recovered()), self.replica.applied_wall),
         };
         let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
         let wall = if in_step { now } else { wall };

@@ -15,7 +15,14 @@ use crate::{Event, SendPayload};
 impl Group {
     /// The next frame of the stream, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        if self.cut.is_some() {
+            return self.next_cut_frame(cx);
+        }
         let flushed = self.flush_point();
+        while planted(Fault::VoidDropped) && self.queue.next_ready().is_some_and(|item| matches!(item.body, Body::Void))
+        {
+            self.queue.advance();
+        }
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
@@ -55,6 +62,9 @@ impl Group {
 
     /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
     pub fn ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if self.cut.is_some() {
+            return self.cut_ack(cx, ack, recalls);
+        }
         if self.stream.is_some_and(|s| !s.open) && self.resync.is_some() {
             // The sync waits to begin for what the peer cannot apply.
             return self.peer_paused(cx, ack.paused);
@@ -74,7 +84,7 @@ impl Group {
             self.stall.moved(cx.now.mono);
         }
         (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
-        self.applied_wall = self.applied_wall.max(ack.applied_wall);
+        self.confirmed(self.place(ack.applied));
         if !self.queue.confirm(ack.durable) {
             return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
         }
@@ -86,8 +96,13 @@ impl Group {
         self.clear_bits(cx);
         self.release_acked(cx);
         self.sync_progress(cx);
+        if self.resync.as_ref().is_none_or(|r| r.repair) {
+            // In the middle of a sync the peer can present nothing newer than before it.
+            self.applied_wall = self.applied_wall.max(ack.applied_wall);
+            self.recovered = Some(ack.applied);
+        }
         self.peer_paused(cx, ack.paused);
-        self.catch_up(cx);
+        self.take_up_promise(cx);
         self.release_blocked(cx);
     }
 
@@ -101,6 +116,18 @@ impl Group {
             }
         }
         self.tell_primary_state(cx);
+    }
+
+    /// The peer stands at least here: what it said of itself when it was met is older.
+    pub fn confirmed(&mut self, place: Position) {
+        self.peer_confirmed = place;
+        if let Some(hello) = self.hello.as_mut() {
+            let theirs = &mut hello.identity.position;
+            let same_run = (theirs.generation, theirs.incarnation) == (place.generation, place.incarnation);
+            if same_run && theirs.seq < place.seq {
+                *theirs = place;
+            }
+        }
     }
 
     pub fn release_acked(&mut self, cx: &mut Cx) {
@@ -122,9 +149,9 @@ impl Group {
         }
     }
 
-    fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
+    pub fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
         if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
-            let back = if self.resync.as_ref().is_some_and(|r| !r.repair) { State::Syncing } else { State::CatchingUp };
+            let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
             self.transition(cx, back, "the secondary has space again");
         }
         if let Some(pause) = paused
@@ -135,7 +162,7 @@ impl Group {
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.
-    pub fn catch_up(&mut self, cx: &mut Cx) {
+    pub fn take_up_promise(&mut self, cx: &mut Cx) {
         if self.state != State::CatchingUp {
             return;
         }
@@ -197,6 +224,7 @@ impl Group {
         if self.stream.is_some() {
             self.end_stream(cx, why);
         }
+        self.drop_cut(cx);
         self.transition(cx, State::Logging, why);
         if !self.waiting_ack.is_empty() {
             cx.marks.hit(Mark::DegradeReleasedWriters);
@@ -215,6 +243,9 @@ impl Group {
 
     /// The session with the peer ended while this node is primary.
     pub fn stream_lost(&mut self, cx: &mut Cx, why: &str) {
+        if self.cut.is_some() {
+            return self.fall_to_logging(cx, why);
+        }
         if self.stream.is_none() {
             if self.state == State::Logging && matches!(self.phase, Phase::Running) {
                 self.transition(cx, State::Logging, why);
@@ -296,6 +327,6 @@ impl Group {
         }
         self.transition(cx, State::CatchingUp, "the link is back, the queue continues");
         self.release_acked(cx);
-        self.catch_up(cx);
+        self.take_up_promise(cx);
     }
 }

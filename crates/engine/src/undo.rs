@@ -13,7 +13,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{self, Reader, Writer};
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
 
@@ -126,6 +126,11 @@ impl Index {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
         Some(index)
+    }
+
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        codec::other_version(block, MAGIC, VERSION)
     }
 }
 
@@ -556,7 +561,7 @@ mod tests {
     #[test]
     fn gaps_are_what_is_not_covered() {
         assert_eq!(gaps(0..10, [].into_iter()), vec![0..10]);
-        assert_eq!(gaps(0..10, [0..10].into_iter()), vec![]);
+        assert_eq!(gaps(0..10, core::iter::once(0..10)), vec![]);
         assert_eq!(gaps(2..10, [0..3, 5..6, 9..20].into_iter()), vec![3..5, 6..9]);
     }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::VolumeConfig;
 use crate::bitmap::{Bitmap, region_span};
 use crate::bits::Announced;
+use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
 use crate::planted::{Fault, planted};
@@ -57,6 +58,8 @@ pub(crate) struct Volume {
     pub doubt: Option<Bitmap>,
     /// Long writes that wait for their regions to be stored.
     pub announced: Vec<Announced>,
+    /// While a cut is under way.
+    pub cut: Option<CutBits>,
     busy: Vec<Busy>,
     waiting: VecDeque<Busy>,
     touched: BTreeMap<u64, Touch>,
@@ -98,6 +101,7 @@ impl Volume {
             doubt: None,
             announced: Vec::new(),
             config,
+            cut: None,
             busy: Vec::new(),
             waiting: VecDeque::new(),
             touched: BTreeMap::new(),
@@ -165,6 +169,12 @@ impl Volume {
             .map(|b| if b.is_write { Conflict::Write } else { Conflict::Resync })
     }
 
+    /// Whether the range is being written or read; who merely waits does not count.
+    pub fn is_busy(&self, offset: u64, length: u64) -> bool {
+        let (start, end) = self.widened(offset, length);
+        self.busy.iter().any(|b| start < b.end && b.start < end)
+    }
+
     /// Takes the range; the caller has seen no conflict.
     pub fn occupy(&mut self, slot: u32, offset: u64, length: u64, seq: Seq, is_write: bool) {
         let (start, end) = self.widened(offset, length);
@@ -176,6 +186,12 @@ impl Volume {
     pub fn number(&mut self, slot: u32, seq: Seq) {
         let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the range is held");
         busy.seq = seq;
+    }
+
+    /// The range is held by another operation from here on.
+    pub fn hand_over(&mut self, from: u32, to: u32) {
+        let busy = self.busy.iter_mut().find(|b| b.slot == from).expect("the range is held");
+        busy.slot = to;
     }
 
     /// Waits for the range, behind all that wait already.
@@ -217,6 +233,9 @@ impl Volume {
         for region in first..=last {
             let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
             let was_clean = forgotten || self.dirty.set(region);
+            if let Some(cut) = &mut self.cut {
+                cut.touch(region);
+            }
             if streamed {
                 let touch = self
                     .touched
@@ -292,6 +311,9 @@ impl Volume {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             self.dirty.set(region);
+            if let Some(cut) = &mut self.cut {
+                cut.touch(region);
+            }
             if let Some(touch) = self.touched.get_mut(&region) {
                 touch.covered = false;
             }

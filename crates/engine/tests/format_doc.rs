@@ -2,15 +2,17 @@
 //! encoded sample whose fields all differ; and a digest of each sample is kept beside its version, so that a shape that
 //! changed without its version is noticed.
 
+use engine::activity::{self, Extent, SLOTS_PER_CELL};
+use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Identity, Role};
 use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
 use engine::limits::REGION_BYTES;
+use engine::state::Pause;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
+use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange};
-use engine::{
-    Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall, encode_bitmaps,
-};
+use engine::{Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall};
 
 const FORMAT: &str = include_str!("../../../docs/format.md");
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
@@ -87,6 +89,7 @@ fn identity() -> Identity {
         position: at(0x4100),
         inconsistent: true,
         handed_over: true,
+        continued: true,
     }
 }
 
@@ -104,12 +107,15 @@ fn superblock() -> Superblock {
         alone: true,
         journal: JournalHead { offset: 0x5555, ordinal: 0x5656 },
         confirmed_ordinal: 0x5858,
+        own_from_ordinal: 0x5454,
         applied_wall: Wall(0x5757),
         boot: u128::from_le_bytes(*b"a machine's boot"),
         in_doubt: Incarnation(0x5959),
+        served_in_doubt: true,
         rollback_point: RollbackPoint {
             id: 0x5a5a,
             position: at(0x5b00),
+            parent: at(0x5b80),
             wall: Wall(0x5c5c),
             batches: 0x5d5d,
             reserved_bytes: 0x5e5e,
@@ -123,13 +129,23 @@ fn sealed(image: &[u8]) -> Holds {
     Holds::Number(u64::from(crc32c::crc32c(&image[..image.len() - 4])))
 }
 
-fn bitmaps() -> (Vec<u8>, Vec<u8>) {
-    let mut map = Bitmap::new(65 * REGION_BYTES);
-    map.set(1);
-    map.set(64);
-    let image = encode_bitmaps(0x61, NodeId(0x62), Generation { number: 0x63, tag: 0x64 }, &[&map]);
-    let body = [2u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
-    (image, body)
+/// A bitmap cell's body, filled up as it stands in its copy.
+fn bitmap_body() -> Vec<u8> {
+    let mut map = Bitmap::new(2 * REGIONS_PER_CELL * REGION_BYTES);
+    map.set(REGIONS_PER_CELL + 1);
+    map.set(REGIONS_PER_CELL + 64);
+    in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, map.cell(1)))
+}
+
+fn activity_body() -> Vec<u8> {
+    let extent = |volume, number| Some(Extent { volume: VolumeId(volume), number });
+    let slots = [extent(0x63, 0x6464), None, extent(0, 0)];
+    in_a_cell(activity::KIND, &activity::encode_slots(Incarnation(0x65), slots.into_iter()))
+}
+
+fn in_a_cell(kind: cell::Kind, body: &[u8]) -> Vec<u8> {
+    let image = cell::encode(kind, &cell::Head::default(), body);
+    image[cell::HEAD_BYTES..][..cell::BODY_BYTES].to_vec()
 }
 
 fn entry() -> Entry {
@@ -187,7 +203,7 @@ fn ack() -> Ack {
         applied: Seq(0xa3),
         granted_bytes: 0xa4,
         applied_wall: Wall(0xa5),
-        paused: true,
+        paused: Some(Pause::HistoryFull),
         noted: Seq(0xa6),
         wants_flush: true,
     }
@@ -206,7 +222,7 @@ fn hello() -> GroupHello {
 }
 
 fn begin() -> SyncBegin {
-    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, cut: 0xc4, attempt: 0xc3 }
+    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, dirty_bytes: 0xc5, cut: 0xc4, attempt: 0xc3 }
 }
 
 fn flush_points() -> FlushPoints {
@@ -224,7 +240,7 @@ fn head_fields() -> [(&'static str, Holds); 8] {
         ("version", Holds::Number(superblock::VERSION.into())),
         ("node", Holds::Number(0x53)),
         ("peer", Holds::Number(0x54)),
-        ("flags", Holds::Number(1 | 4 | 16)),
+        ("flags", Holds::Number(1 | 4 | 16 | 32)),
         ("update", Holds::Number(0x5151)),
         ("tag", Holds::Number(0x5252)),
         ("place", Holds::Number(0)),
@@ -247,6 +263,7 @@ fn the_cell_is_as_documented() {
 fn the_superblock_is_as_documented() {
     let image = superblock().encode();
     let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
+    let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
     check(
         "superblock",
@@ -258,6 +275,7 @@ fn the_superblock_is_as_documented() {
             ("journal offset", Holds::Number(0x5555)),
             ("journal ordinal", Holds::Number(0x5656)),
             ("confirmed ordinal", Holds::Number(0x5858)),
+            ("own from ordinal", Holds::Number(0x5454)),
             ("applied wall", Holds::Number(0x5757)),
             ("boot", Holds::Text("a machine's boot")),
             ("in doubt", Holds::Number(0x5959)),
@@ -266,6 +284,10 @@ fn the_superblock_is_as_documented() {
             ("point generation tag", tag),
             ("point incarnation", incarnation),
             ("point seq", seq),
+            ("point parent generation number", parent_number),
+            ("point parent generation tag", parent_tag),
+            ("point parent incarnation", parent_incarnation),
+            ("point parent seq", parent_seq),
             ("point wall", Holds::Number(0x5c5c)),
             ("point batches", Holds::Number(0x5d5d)),
             ("point reserved bytes", Holds::Number(0x5e5e)),
@@ -292,7 +314,7 @@ fn the_identity_is_as_documented() {
         &identity_bytes(),
         &[
             ("role", Holds::Number(1)),
-            ("flags", Holds::Number(3)),
+            ("flags", Holds::Number(7)),
             ("generation number", Holds::Number(0x1111)),
             ("generation tag", Holds::Number(0x1212)),
             ("parent generation number", parent_number),
@@ -310,29 +332,42 @@ fn the_identity_is_as_documented() {
 
 #[test]
 fn the_bitmap_is_as_documented() {
-    let (image, body) = bitmaps();
-    let head = &image[..4096];
+    let body = bitmap_body();
+    let words = body[24..4048].to_vec();
+    assert_eq!(words[..9], [2, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(words.len() as u64 * 8, REGIONS_PER_CELL, "the bits fill their row");
     check(
         "bitmap",
         FORMAT,
         "## Bitmap",
-        head,
+        &body,
         &[
-            ("magic", Holds::Text("FSHBITS1")),
-            ("tag", Holds::Number(0x61)),
-            ("generation number", Holds::Number(0x63)),
-            ("generation tag", Holds::Number(0x64)),
-            ("peer", Holds::Number(0x62)),
-            ("volumes", Holds::Number(1)),
-            ("region bytes", Holds::Number(REGION_BYTES)),
-            ("body bytes", Holds::Number(16)),
-            ("body checksum", Holds::Number(u64::from(crc32c::crc32c(&body)))),
+            ("volume", Holds::Number(0x61)),
             ("zero", Holds::Zero),
-            ("checksum", sealed(head)),
+            ("region bytes", Holds::Number(REGION_BYTES)),
+            ("first region", Holds::Number(REGIONS_PER_CELL)),
+            ("volume bytes", Holds::Number(0x6262)),
+            ("bits", Holds::Bytes(words)),
+            ("zero", Holds::Zero),
         ],
     );
-    assert_eq!(image[4096..4112], body);
-    assert_eq!(image.len(), 8192);
+    assert_eq!((bitmap::KIND.magic, bitmap::VERSION), (*b"FSHBITMP", 2));
+}
+
+#[test]
+fn the_activity_log_is_as_documented() {
+    let body = activity_body();
+    let slot = |volume: u64, number: u64| ((volume + 1) << 48 | number).to_le_bytes();
+    let mut slots = [slot(0x63, 0x6464), [0; 8], slot(0, 0)].concat();
+    slots.resize(8 * SLOTS_PER_CELL, 0);
+    check(
+        "activity log",
+        FORMAT,
+        "## Activity log",
+        &body,
+        &[("incarnation", Holds::Number(0x65)), ("slots", Holds::Bytes(slots)), ("zero", Holds::Zero)],
+    );
+    assert_eq!((activity::KIND.magic, activity::VERSION), (*b"FSHACTIV", 1));
 }
 
 #[test]
@@ -386,6 +421,70 @@ fn the_journal_is_as_documented() {
     );
 }
 
+fn undo_index() -> undo::Index {
+    let entry = undo::Entry {
+        volume: VolumeId(0xf1),
+        offset: 0x20_3000,
+        length: 0x1e00,
+        payload_at: 0x1000,
+        payload_crc: 0xf2f2,
+    };
+    undo::Index {
+        tag: 0xf3,
+        ring_offset: 0xf4f4,
+        ordinal: 0xf5f5,
+        mark: 0xf6,
+        boot: Incarnation(0xf7),
+        chain: 0xf8f8,
+        bytes: 0x3000,
+        entries: vec![entry],
+    }
+}
+
+#[test]
+fn the_undo_store_is_as_documented() {
+    let image = undo_index().encode();
+    let lines = image[64..4072].to_vec();
+    assert_eq!(lines.len(), 24 * undo::ENTRIES_MAX, "the saved ranges fill their row");
+    check(
+        "undo index",
+        FORMAT,
+        "## Undo store",
+        &image,
+        &[
+            ("magic", Holds::Text("FSHUNDOB")),
+            ("version", Holds::Number(undo::VERSION.into())),
+            ("entries", Holds::Number(1)),
+            ("bytes", Holds::Number(0x3000)),
+            ("tag", Holds::Number(0xf3)),
+            ("ring offset", Holds::Number(0xf4f4)),
+            ("ordinal", Holds::Number(0xf5f5)),
+            ("mark", Holds::Number(0xf6)),
+            ("boot", Holds::Number(0xf7)),
+            ("chain", Holds::Number(0xf8f8)),
+            ("zero", Holds::Zero),
+            ("saved ranges", Holds::Bytes(lines)),
+            ("zero", Holds::Zero),
+            ("checksum", sealed(&image)),
+        ],
+    );
+    check(
+        "saved range",
+        FORMAT,
+        "### Saved range",
+        &image[64..88],
+        &[
+            ("offset", Holds::Number(0x20_3000)),
+            ("length", Holds::Number(0x1e00)),
+            ("payload at", Holds::Number(0x1000)),
+            ("payload checksum", Holds::Number(0xf2f2)),
+            ("volume", Holds::Number(0xf1)),
+            ("zero", Holds::Zero),
+        ],
+    );
+    assert_eq!(undo::Index::decode(&image), Some(undo_index()));
+}
+
 #[test]
 fn the_frame_header_is_as_documented() {
     let image = header().encode();
@@ -431,7 +530,7 @@ fn control_payloads_are_as_documented() {
             ("applied", Holds::Number(0xa3)),
             ("granted bytes", Holds::Number(0xa4)),
             ("applied wall", Holds::Number(0xa5)),
-            ("flags", Holds::Number(3)),
+            ("flags", Holds::Number(7)),
             ("noted", Holds::Number(0xa6)),
         ],
     );
@@ -469,6 +568,7 @@ fn control_payloads_are_as_documented() {
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
             ("nothing dirty", Holds::Number(1)),
+            ("dirty bytes", Holds::Number(0xc5)),
             ("cut", Holds::Number(0xc4)),
             ("attempt", Holds::Number(0xc3)),
         ],
@@ -519,14 +619,16 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 9] = [
-    ("superblock", 2, 0x4a7a_3923_18f5_e62d),
-    ("bitmap", 1, 0xfcbd_47b9_85a5_8bf2),
+const SHAPES: [(&str, u64, u64); 11] = [
+    ("superblock", 2, 0x3447_7496_140f_fb25),
+    ("bitmap", 2, 0x5c8a_21d0_626e_31b0),
+    ("activity log", 1, 0x1e73_f236_703d_39d5),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
+    ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("frame header", 2, 0x66f1_4746_f79f_a790),
-    ("Ack", 2, 0xdedd_f8a9_41f9_7ee3),
-    ("GroupHello", 2, 0x33c2_0547_69bc_ecd6),
-    ("SyncBegin", 2, 0xe98c_5566_3417_6927),
+    ("Ack", 2, 0x47bc_9dbe_02da_7fdf),
+    ("GroupHello", 2, 0x489b_b53a_9666_e012),
+    ("SyncBegin", 2, 0x0bde_321a_b3c5_d682),
     ("TailAsk", 2, 0x4f4a_ba98_c466_0f4f),
     ("Tail", 2, 0xa40f_9916_8abf_3a45),
 ];
@@ -536,9 +638,10 @@ fn a_changed_shape_has_a_changed_version() {
     let protocol = wire::VERSION as u64;
     let samples: [_; SHAPES.len()] = [
         (u64::from(superblock::VERSION), superblock().encode()),
-        // The bitmap's version is the last letter of its magic.
-        (u64::from(bitmaps().0[7] - b'0'), bitmaps().0),
+        (u64::from(bitmap::VERSION), bitmap_body()),
+        (u64::from(activity::VERSION), activity_body()),
         (u64::from(journal::VERSION), index().encode()),
+        (u64::from(undo::VERSION), undo_index().encode()),
         (protocol, header().encode().to_vec()),
         (protocol, ack().encode()),
         (protocol, hello().encode()),

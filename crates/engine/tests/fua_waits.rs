@@ -41,6 +41,8 @@ impl Primary {
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
         primary.handle(Input::Start { entropy: 1, boot: 1 });
+        // A start flushes what an earlier run may have left.
+        primary.flush_ends();
         primary
     }
 
@@ -50,7 +52,7 @@ impl Primary {
         while let Some(output) = self.node.poll_output() {
             let (token, done) = match output {
                 Output::ReadMeta { token, length, .. } => (token, IoDone::Meta(vec![0; length as usize])),
-                Output::Write { token, .. } => (token, IoDone::Done),
+                Output::Write { token, .. } | Output::Zero { token, .. } => (token, IoDone::Done),
                 Output::Flush { token, .. } => {
                     self.flushes.push(token);
                     continue;

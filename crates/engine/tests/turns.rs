@@ -61,9 +61,9 @@ impl Fake {
                 Output::ReadMeta { token, store, length, .. } => {
                     (group_of(store), token, IoDone::Meta(vec![0; length as usize]))
                 }
-                Output::Write { token, store, .. } | Output::Flush { token, store } => {
-                    (group_of(store), token, IoDone::Done)
-                }
+                Output::Write { token, store, .. }
+                | Output::Zero { token, store, .. }
+                | Output::Flush { token, store } => (group_of(store), token, IoDone::Done),
                 Output::Event { group, event: Event::Ready { .. } } => {
                     self.ready.push(group.0);
                     continue;

@@ -16,6 +16,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub const STATUS_SCHEMA: &str = "farshore-status/1";
 /// The schema of [`Counters`].
 pub const COUNTERS_SCHEMA: &str = "farshore-counters/1";
+/// The schema of what `mark list --json` prints.
+pub const MARKS_SCHEMA: &str = "farshore-marks/1";
 
 /// What a client may ask. Waiting is the client's business (it asks for status again), so that it outlives a restart of
 /// the daemon and costs the daemon nothing.
@@ -49,6 +51,11 @@ pub enum Request {
         group: String,
         #[serde(default)]
         force: bool,
+    },
+    /// Give a mark up; so far the rollback point is the only one.
+    DropMark {
+        group: String,
+        name: String,
     },
     /// What was counted since the daemon started.
     Counters,
@@ -261,6 +268,12 @@ pub struct GroupStatus {
     #[serde(default)]
     pub journal: Option<JournalStatus>,
     pub peers: Vec<PeerStatus>,
+    /// The image that a promotion of this node would give; on a secondary only, `null` when there is none.
+    #[serde(default)]
+    pub promotable: Option<RecoveryPoint>,
+    /// Images kept besides the volumes' own, oldest first.
+    #[serde(default)]
+    pub marks: Vec<MarkStatus>,
     /// Present while a sync runs.
     #[serde(default)]
     pub sync: Option<SyncStatus>,
@@ -334,7 +347,23 @@ pub struct RecoveryPoint {
     pub time: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An image of the group at one place of the write order, kept in the undo store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkStatus {
+    pub name: String,
+    pub sequence: u64,
+    /// RFC 3339, the primary's clock.
+    pub time: String,
+    /// What it takes of the undo store, what a sync under way has reserved there, and what the store may take in all.
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+    pub limit_bytes: u64,
+    /// Why it cannot be gone back to; absent when it can.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// Everything, rather than what was dirty.
     pub full: bool,
@@ -342,6 +371,15 @@ pub struct SyncStatus {
     pub total_bytes: u64,
     /// Lately.
     pub rate_bytes_per_s: f64,
+    /// Which cut of this catch-up travels; `None`: regions travel in the stream of writes.
+    #[serde(default)]
+    pub cut: Option<u64>,
+    /// During the cut before: regions that writers dirtied, each counted once.
+    #[serde(default)]
+    pub dirtied_bytes_per_s: Option<u64>,
+    /// How much of that is more than reached the peer; 0: the catch-up ends by itself.
+    #[serde(default)]
+    pub missing_bytes_per_s: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

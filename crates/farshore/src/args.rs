@@ -51,7 +51,7 @@ pub enum Command {
     Wait(WaitArgs),
     /// Change settings of a running group; they outlive a restart
     #[command(
-        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, queue.memory, queue.items."
+        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, start_alone, queue.memory, queue.items."
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close
@@ -62,6 +62,9 @@ pub enum Command {
         after_help = "Examples:\n  farshore promote db\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
     )]
     Promote(PromoteArgs),
+    /// Show or give up the images kept besides the volumes' own, such as the one before a sync
+    #[command(subcommand)]
+    Mark(MarkCommand),
     /// Check or explain the configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -164,6 +167,40 @@ pub struct PromoteArgs {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum MarkCommand {
+    /// What is kept, from when, and what it takes
+    #[command(after_help = "Examples:\n  farshore mark list db\n  farshore mark list db --json")]
+    List(MarkListArgs),
+    /// Give a mark up: its image cannot be had back, its space is free
+    #[command(after_help = "Example:\n  farshore mark drop db before-sync-12")]
+    Drop(MarkDropArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct MarkListArgs {
+    /// The group
+    pub group: String,
+    /// One JSON object, schema farshore-marks/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct MarkDropArgs {
+    /// The group
+    pub group: String,
+    /// The mark, as 'mark list' names it
+    pub name: String,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Report every problem of a configuration file at once
     #[command(
@@ -236,10 +273,10 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let config = root.find_subcommand("config").expect("config");
-        for command in
-            root.get_subcommands().filter(|command| command.get_name() != "config").chain(config.get_subcommands())
-        {
+        let families = ["config", "mark"];
+        let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
+        let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
+        for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("farshore "), "{} has no example", command.get_name());
         }

@@ -7,6 +7,7 @@ mod demote;
 mod init;
 mod inspect;
 mod logging;
+mod mark;
 mod promote;
 mod reach;
 mod serve;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::api::Reply;
-use crate::args::{Args, Command, ConfigCommand};
+use crate::args::{Args, Command, ConfigCommand, MarkCommand};
 
 /// How a command ends; the numbers are the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,8 @@ fn run(command: Command) -> Outcome {
         Command::Set(args) => set::run(&args),
         Command::Demote(args) => demote::run(&args),
         Command::Promote(args) => promote::run(&args),
+        Command::Mark(MarkCommand::List(args)) => mark::list(&args),
+        Command::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
         Command::Config(ConfigCommand::Check(args)) => config::check(&args),
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),

@@ -106,6 +106,10 @@ pub struct Group {
     pub journal_bytes: u64,
     /// Sent but not confirmed, bytes.
     pub window_bytes: u64,
+    /// The undo store, per node, bytes.
+    pub history_bytes: u64,
+    /// Extents of the activity log, per node.
+    pub activity_extents: u32,
     /// Never empty.
     pub volumes: Vec<Volume>,
 }

@@ -7,6 +7,7 @@ mod answer;
 mod difference;
 mod open;
 pub mod seals;
+mod state_files;
 mod view;
 
 use std::process::ExitCode;

@@ -77,6 +77,18 @@ pub const JOURNAL: Bound<u64> =
 pub const WINDOW: Bound<u64> =
     Bound { min: data::WINDOW_BYTES_MIN, max: data::WINDOW_BYTES_MAX, default: data::WINDOW_BYTES_DEFAULT };
 
+/// Room for what a resync overwrites, on the state directory's disk; the file takes space as it is used.
+pub const HISTORY: Bound<u64> =
+    Bound { min: data::HISTORY_BYTES_MIN, max: data::HISTORY_BYTES_MAX, default: data::HISTORY_BYTES_DEFAULT };
+
+/// Extents that may be written at full speed at a time.
+pub const EXTENTS: Bound<u32> =
+    Bound { min: data::EXTENTS_MIN, max: data::EXTENTS_MAX, default: data::EXTENTS_DEFAULT };
+
+/// How long a lone primary waits for its peer after a power loss.
+pub const START_ALONE: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: data::START_ALONE_MAX, default: data::START_ALONE_DEFAULT };
+
 /// The journal holds what is being received beside what is being applied.
 pub const JOURNAL_WINDOWS_MIN: u64 = 2;
 

@@ -3,7 +3,9 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
-use crate::api::{GroupState, GroupStatus, LinkState, PeerStatus, Protection, Role, SharedStatus, Status, SyncStatus};
+use crate::api::{
+    GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status, SyncStatus,
+};
 use crate::config::units::{show_seconds, show_size};
 
 /// Colours, or none.
@@ -138,6 +140,12 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
     for peer in &group.peers {
         peer_lines(group, peer, &mut line);
     }
+    if group.role == Role::Secondary {
+        line("Promotable", &promotable_words(group));
+    }
+    for mark in &group.marks {
+        line("Kept", &mark_line(mark));
+    }
     if group.role != Role::Secondary {
         queue_lines(group, &mut line);
     }
@@ -165,8 +173,12 @@ fn state_words(group: &GroupStatus) -> &'static str {
         (GroupState::Logging, Role::Primary) => "writes are marked only; the copy falls behind until the next sync",
         (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
         (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",
-        (GroupState::Syncing, Role::Primary) => "dirty regions travel; until it ends the copy is no consistent image",
-        (GroupState::Syncing, _) => "dirty regions arrive; until it ends this copy is no consistent image",
+        (GroupState::Syncing, Role::Primary) => {
+            "dirty regions travel; until it ends the copy's newest image is the one before the sync"
+        }
+        (GroupState::Syncing, _) => {
+            "dirty regions arrive; until it ends this copy's newest image is the one before the sync"
+        }
         (GroupState::CatchingUp, _) => "in order again; the mode's promise holds once it has caught up",
         (GroupState::Replicating, _) => "the mode's promise holds",
         (GroupState::Holding, _) => "the link is down; writers wait for it",
@@ -209,6 +221,32 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
         None => "no consistent point now".to_owned(),
     };
     line("Copy is at", &point);
+}
+
+fn promotable_words(group: &GroupStatus) -> String {
+    match &group.promotable {
+        Some(point) => format!("the image at {} (primary's clock), sequence {}", point.time, point.sequence),
+        None => "no consistent image now".to_owned(),
+    }
+}
+
+fn mark_line(mark: &MarkStatus) -> String {
+    let space = format!(
+        "{} used, {} reserved, of {}",
+        show_size(mark.used_bytes),
+        show_size(mark.reserved_bytes),
+        show_size(mark.limit_bytes)
+    );
+    let error = mark.error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
+    format!("{}: the image at {}, sequence {}; {space}{error}", mark.name, mark.time, mark.sequence)
+}
+
+/// What `mark list` prints.
+pub fn marks(marks: &[MarkStatus]) -> String {
+    if marks.is_empty() {
+        return "No image is kept besides the volumes' own.\n".to_owned();
+    }
+    marks.iter().map(|mark| clean(&mark_line(mark)) + "\n").collect()
 }
 
 fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
@@ -275,7 +313,10 @@ pub fn sync_line(sync: &SyncStatus) -> String {
     };
     format!(
         "{}{:.0} %, {} of {}, {}/s, {left}",
-        if sync.full { "full, " } else { "" },
+        match sync.cut {
+            Some(cut) => format!("cut {cut}, "),
+            None => if sync.full { "full, " } else { "" }.to_owned(),
+        },
         // Never 100 before the end.
         if left_bytes > 0 { percent.min(99.0).floor() } else { 100.0 },
         show_size(sync.done_bytes),

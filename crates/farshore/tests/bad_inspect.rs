@@ -10,7 +10,7 @@ use common::{GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
 const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };
-const NAMES: [&str; 4] = ["superblock", "bitmap", "journal", "fingerprints"];
+const NAMES: [&str; 5] = ["superblock", "bitmap", "journal", "fingerprints", "activity"];
 
 fn file(pair: &Pair, node: Node, name: &str) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP).join(name)
@@ -63,7 +63,7 @@ fn the_files_of_a_real_pair_are_explained() {
     bytes[300] ^= 1;
     fs::write(&journal, &bytes).expect("written");
     let (code, said, _) = inspect(std::slice::from_ref(&journal));
-    assert!(code == 1 && said.contains("slot 0 (bytes 0 to 4095) is damaged"), "{code}: {said}");
+    assert!(code == 1 && said.contains("bytes 0 to 4095 (slot 0) are damaged"), "{code}: {said}");
     let (code, said, _) = inspect(&[journal, pair.path("none"), pair.config()]);
     assert!(
         code == 2 && said.contains("none cannot be read") && said.contains("not one of Farshore's"),

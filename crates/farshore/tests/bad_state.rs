@@ -6,70 +6,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{GROUP, Node, Pair, Plan};
+use common::damage::{SMALL, at_rest, edit_newer, fails_with, reseal, rot, state};
+use common::{GROUP, Node, Pair};
 use engine::cell::{BYTES, SLOT_BYTES};
-
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
-
-fn state(pair: &Pair, node: Node, name: &str) -> PathBuf {
-    pair.path(node.name()).join("state/groups").join(GROUP).join(name)
-}
-
-/// A pair that was in step and stopped cleanly, with something on its volumes.
-fn at_rest() -> Pair {
-    let mut pair = Pair::replicating(&SMALL);
-    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
-    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
-    pair.stop_both();
-    pair
-}
-
-/// Changes the superblock's copies; `true` for those of the newer slot.
-fn edit_copies(pair: &Pair, node: Node, mut edit: impl FnMut(&mut [u8], bool)) {
-    let path = state(pair, node, "superblock");
-    let mut bytes = fs::read(&path).expect("there");
-    let update = |slot: &[u8]| u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes"));
-    let slot_bytes = SLOT_BYTES as usize;
-    let newer = usize::from(update(&bytes[slot_bytes..]) > update(&bytes[..slot_bytes]));
-    for (number, copy) in bytes.chunks_mut(BYTES).enumerate() {
-        edit(copy, number / 2 == newer);
-    }
-    fs::write(&path, bytes).expect("written");
-}
-
-/// Gives a changed copy a good checksum again.
-fn reseal(copy: &mut [u8]) {
-    let crc = crc32c_of(&copy[..BYTES - 4]);
-    copy[BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// The group must be refused with a sentence that has these parts, served to nobody, and its volume untouched.
-#[track_caller]
-fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
-    let volume = pair.content(node, "data");
-    pair.serve(node);
-    pair.until(&format!("the group has failed: {parts:?}"), |pair| {
-        let reason = pair.status(node)["reason"].to_string();
-        pair.status(node)["state"] == "failed" && parts.iter().all(|part| reason.contains(part))
-    });
-    let (served, _) = pair.try_qemu_io(node, "data", &["write 0 4k"]);
-    assert!(!served, "a failed group has no export");
-    let (code, said) = pair.told(node, &["promote", GROUP, "--force"]);
-    assert_eq!(code, 2, "{said}");
-    pair.stop(node);
-    assert!(pair.content(node, "data") == volume);
-}
 
 #[test]
 fn one_damaged_copy_changes_nothing_and_is_named() {
     for copy in 0..4 {
         let mut pair = at_rest();
         for node in Node::BOTH {
-            let mut number = 0;
-            edit_copies(&pair, node, |bytes, _| {
-                bytes[200] ^= u8::from(number == copy);
-                number += 1;
-            });
+            rot(&state(&pair, node, "superblock"), copy * BYTES + 200);
             pair.serve(node);
         }
         pair.wait_for(Node::Near, "replicating");
@@ -88,7 +34,7 @@ fn one_damaged_copy_changes_nothing_and_is_named() {
 fn a_torn_newest_slot_is_gone_on_without() {
     let mut pair = at_rest();
     for node in Node::BOTH {
-        edit_copies(&pair, node, |copy, newer| copy[200] ^= u8::from(newer));
+        edit_newer(&state(&pair, node, "superblock"), |copy| copy[200] ^= 1);
         pair.serve(node);
     }
     pair.wait_for(Node::Near, "replicating");
@@ -101,7 +47,7 @@ fn a_torn_newest_slot_is_gone_on_without() {
 fn four_damaged_copies_are_refused() {
     for node in Node::BOTH {
         let pair = at_rest();
-        edit_copies(&pair, node, |copy, _| copy[200] ^= 1);
+        (0..4).for_each(|copy| rot(&state(&pair, node, "superblock"), copy * BYTES + 200));
         fails_with(pair, node, &["superblock", "damaged", "sync in full from the other node"]);
     }
 }
@@ -125,20 +71,12 @@ fn another_version_is_refused_and_named() {
     {
         let pair = at_rest();
         // The other version wrote one slot; the one beside it is this version's past.
-        edit_copies(&pair, Node::Near, |copy, newer| {
-            if newer {
-                copy[8] = version;
-                reseal(copy);
-            }
+        edit_newer(&state(&pair, Node::Near, "superblock"), |copy| {
+            copy[8] = version;
+            reseal(copy);
         });
         fails_with(pair, Node::Near, &parts);
     }
-}
-
-/// The engine's checksum, by way of a frame.
-fn crc32c_of(bytes: &[u8]) -> u32 {
-    use engine::wire::{Header, Kind};
-    Header::new(Kind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
 }
 
 #[test]
@@ -202,18 +140,4 @@ fn a_state_directory_open_to_others_is_refused() {
     fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).expect("opened");
     let (code, said) = pair.told(Node::Near, &["serve"]);
     assert!(code == 2 && said.contains("chmod 0700"), "{code}: {said}");
-}
-
-#[test]
-fn damaged_dirty_regions_cost_a_comparison_not_the_truth() {
-    let mut pair = at_rest();
-    let path = state(&pair, Node::Near, "bitmap");
-    let mut image = fs::read(&path).expect("there");
-    image[50] ^= 1;
-    fs::write(&path, image).expect("written");
-    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-    pair.wait_for(Node::Near, "replicating");
-    assert!(pair.log(Node::Near).contains("dirty regions are damaged"), "{}", pair.log(Node::Near));
-    pair.stop_both();
-    pair.assert_equal(&["data"]);
 }

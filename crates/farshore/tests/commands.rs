@@ -93,6 +93,8 @@ fn group(state: GroupState) -> GroupStatus {
         memory_bytes: 0,
         journal: None,
         peers: vec![],
+        promotable: None,
+        marks: Vec::new(),
         sync: None,
         settings: Default::default(),
         warnings: vec![],
@@ -227,7 +229,13 @@ fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
 #[test]
 fn sync_wait_follows_the_sync_to_its_end() {
     let syncing = GroupStatus {
-        sync: Some(SyncStatus { full: false, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 1.0 }),
+        sync: Some(SyncStatus {
+            full: false,
+            done_bytes: 1,
+            total_bytes: 2,
+            rate_bytes_per_s: 1.0,
+            ..SyncStatus::default()
+        }),
         ..group(GroupState::Syncing)
     };
     let script = |end: GroupState| {

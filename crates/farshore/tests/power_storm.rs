@@ -1,10 +1,11 @@
-//! Power is lost at the worst moments: while nodes recover from the loss before, and at each flush of a first start.
+//! Power is lost at the worst moments: while nodes recover from the loss before, and at each flush of a first start and of
+//! commands that change what a node is.
 //! The moment is set by a number of flushes, so it falls between any two steps that are meant to be durable in order.
 
 mod common;
 
 use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
+use common::{Background, GROUP, Node, Pair, Plan, Random, must_skip_stores};
 
 const VOLUMES: &[&str] = &["data", "log"];
 const MODES: [&str; 3] = ["async", "sync", "nearsync"];
@@ -105,5 +106,50 @@ fn is_hit_and_recovers(node: Node, flushes: u64) -> bool {
     pair.sync_fully(Node::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
+    is_hit
+}
+
+#[test]
+fn what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes() {
+    if must_skip_stores("what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes") {
+        return;
+    }
+    let demoted = |pair: &Pair| pair.status(Node::Near)["role"] == "secondary";
+    let set = |pair: &Pair| pair.status(Node::Near)["mode"] == "sync";
+    let promoted = |pair: &Pair| pair.status(Node::Far)["role"] == "primary";
+    let cases: [(Node, &[&str], fn(&Pair) -> bool); 3] = [
+        (Node::Near, &["demote", GROUP], demoted),
+        (Node::Near, &["set", GROUP, "mode=sync"], set),
+        (Node::Far, &["promote", GROUP, "--force"], promoted),
+    ];
+    for (node, words, is_done) in cases {
+        let mut flushes = 0;
+        while is_hit_by_a_command(node, words, flushes, is_done) {
+            flushes += 1;
+        }
+        println!("{words:?} flushes {flushes} times");
+        assert!(flushes >= 1, "{words:?} makes nothing durable");
+    }
+}
+
+/// A new pair of which a node loses its power at that flush of a command; whether it came to that. What the command
+/// confirmed is so afterwards; what it did not confirm may be so or not.
+fn is_hit_by_a_command(node: Node, words: &[&str], flushes: u64, is_done: fn(&Pair) -> bool) -> bool {
+    let plan = Plan { volumes: VOLUMES, volume_bytes: 1 << 20, forgets: true, ..Plan::default() };
+    let mut pair = Pair::replicating(&plan);
+    if node == Node::Far {
+        pair.kill(Node::Near);
+    }
+    pair.lose_power_after(node, flushes, flushes);
+    let mut command = Background::start(pair.command(node, words));
+    pair.until("the command ends, or power", |pair| command.has_ended() || !pair.has_power(node));
+    let is_hit = !pair.has_power(node);
+    pair.lose_power(&[node], flushes);
+    let output = command.output();
+    pair.serve(node);
+    // 1: done, with a warning.
+    let is_confirmed = output.status.code().is_some_and(|code| code < 2);
+    assert!(is_hit || is_confirmed, "{words:?}: {output:?}");
+    assert!(!is_confirmed || is_done(&pair), "{words:?} is forgotten: {output:?}\n{}", pair.log(node));
     is_hit
 }

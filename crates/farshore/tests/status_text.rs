@@ -55,6 +55,8 @@ fn group(name: &str) -> GroupStatus {
         memory_bytes: 0,
         journal: None,
         peers: vec![peer()],
+        promotable: None,
+        marks: Vec::new(),
         sync: None,
         settings: BTreeMap::from([
             ("mode".into(), setting("async", Origin::Config)),
@@ -112,8 +114,13 @@ fn a_sync_after_an_outage() {
     db.state = GroupState::Syncing;
     db.reason = Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
     db.queue.blocked_ms = 1_340;
-    db.sync =
-        Some(SyncStatus { full: false, done_bytes: 461 * MIB, total_bytes: GIB, rate_bytes_per_s: 11.8 * MIB as f64 });
+    db.sync = Some(SyncStatus {
+        full: false,
+        done_bytes: 461 * MIB,
+        total_bytes: GIB,
+        rate_bytes_per_s: 11.8 * MIB as f64,
+        ..SyncStatus::default()
+    });
     db.peers[0].dirty_bytes = 563 * MIB;
     db.peers[0].recovery_point = None;
     db.volumes[0].dirty_bytes = 563 * MIB;
@@ -123,7 +130,7 @@ fn a_sync_after_an_outage() {
 alpha  farshore 0.1.0, up 2 h 6 min
 
 db  primary, mode async, syncing
-  Now         dirty regions travel; until it ends the copy is no consistent image
+  Now         dirty regions travel; until it ends the copy's newest image is the one before the sync
   Protection  an acknowledged write is complete here and queued; losing this node loses the queue
   Why         the link was down for 3 min 10 s; what was written meanwhile is being sent
   Sync        45 %, 461 MiB of 1 GiB, 11.8 MiB/s, 48 s left
@@ -258,7 +265,8 @@ fn what_the_groups_share() {
 #[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
-    db.sync = Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5 });
+    db.sync =
+        Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncStatus::default() });
     db.volumes.truncate(1);
     let mut told = status(vec![db]);
     told.shared = Some(SharedStatus { memory_bytes: 5, memory_limit_bytes: 6, ..SharedStatus::default() });

@@ -1,10 +1,11 @@
 //! Files, directories and the power: the whole state of one file system, and what is left of it.
 //!
-//! Names change in steps, each whole or not at all (a rename is one step), and reach the medium in their order, as in a
-//! file system with a journal: flushing a directory brings every step up to the last that touched it; a power loss
-//! brings some more of those that follow, or none. Flushing a *file* brings its bytes, size and attributes, but no name.
+//! Names change in steps, each whole or not at all (a rename is one step). Flushing a directory brings the steps that
+//! touched it, with the earlier ones of the names in them, and no others: not the directory's own name in its parent. Of
+//! the rest a power loss brings some, in their order, or none. Flushing a *file* brings its bytes, size and attributes,
+//! but no name.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -361,16 +362,32 @@ impl Disk {
                 self.counts.flushed_bytes += flushed;
             }
             Body::Directory { .. } => {
-                let touches = |step: &Step| step.0.iter().any(|(directory, ..)| *directory == number);
-                let end = self.steps.iter().rposition(touches).map_or(0, |last| last + 1);
-                self.counts.flushed_names += end as u64;
-                for step in self.steps.drain(..end) {
+                for step in self.take_steps_of(number) {
+                    self.counts.flushed_names += step.0.len() as u64;
                     carry_out(&mut self.nodes, step);
                 }
             }
             Body::Special => {}
         }
         Ok(())
+    }
+
+    /// The steps that touched a directory and what they build on, in their order.
+    fn take_steps_of(&mut self, directory: u64) -> Vec<Step> {
+        let mut names: HashSet<(u64, OsString)> = HashSet::new();
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        for step in self.steps.drain(..).rev() {
+            let place = |(at, name, _): &(u64, OsString, Option<Entry>)| (*at, name.clone());
+            if step.0.iter().any(|change| change.0 == directory || names.contains(&place(change))) {
+                names.extend(step.0.iter().map(place));
+                taken.push(step);
+            } else {
+                left.push_front(step);
+            }
+        }
+        self.steps = left;
+        taken.reverse();
+        taken
     }
 
     // --- Attributes ---
@@ -544,6 +561,22 @@ mod tests {
         let expected = [("folder", "final"), ("folder later", "final"), ("folder new", "")];
         let expected = expected.map(|(root, folder)| (root.to_owned(), folder.to_owned()));
         assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_folder_needs_its_parent_flushed_whatever_is_durable_in_it() {
+        let mut disk = Disk::new(0, 0);
+        let folder = make(&mut disk, ROOT, "folder", FOLDER);
+        let file = make(&mut disk, folder, "a", FILE);
+        let other = make(&mut disk, ROOT, "other", FOLDER);
+        disk.flush(other, false).unwrap();
+        disk.rename((folder, "a".as_ref()), (other, "b".as_ref()), true).unwrap();
+        disk.flush(other, false).unwrap();
+        assert_eq!(disk.counts().flushed_names, 3, "the rename, and the name it came from");
+        disk.flush(file, false).unwrap();
+        disk.cut_power(Fate::AllLost);
+        assert!(disk.attributes(folder).is_err() && disk.attributes(file).is_err());
+        assert!(names(&disk, ROOT).is_empty());
     }
 
     #[test]

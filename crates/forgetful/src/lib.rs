@@ -9,13 +9,13 @@
 //! * bytes and size of a file that were there when an fsync or fdatasync of it began, or were written by a write that is
 //!   itself durable (O_DSYNC, O_SYNC, RWF_DSYNC), which brings its own bytes and no others;
 //! * permissions, owners and times with fsync, not with fdatasync;
-//! * names (created, renamed, removed) with an fsync of their *directory*, never with one of the file. Names change in
-//!   order, and a rename is one change.
+//! * names (created, renamed, removed) with an fsync of their *directory*, never with one of the file, nor with one of a
+//!   directory further down. A rename is one change.
 //!
 //! Of everything else a drawn part survives: bytes by sectors of 512, so that a request may be torn, or in larger pieces;
 //! of several versions of a sector any one; zeroing and holes like bytes; a size apart from its bytes; names up to some
 //! point of their order. So it is bolder than any one file system (ext4 makes a name durable with its file, and never
-//! keeps a size without what was done to its bytes): programs that survive here survive there.
+//! keeps a size without what was done to its bytes): what survives here survives there.
 //!
 //! From the cut on nobody gets an answer, so that a program learns nothing of it, as on a machine that is out. The test
 //! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their

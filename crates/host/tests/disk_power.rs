@@ -9,7 +9,7 @@ use std::sync::Arc;
 use disk_common::{Rig, on_both, skip};
 use forgetful::{Fate, Store};
 use host::buffers::Buffer;
-use host::disk::meta::create_or_open_meta;
+use host::disk::meta::{create_or_open_meta, make_directory};
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{DiskOp, File, Inline, Part};
 
@@ -107,16 +107,21 @@ fn durable_writes_in_flight_together_each_survive() {
 }
 
 #[test]
-fn a_state_file_is_there_whole_once_it_was_made() {
-    on_a_store("a_state_file_is_there_whole_once_it_was_made", async |rig, store, directory, _| {
-        let path = directory.join("journal");
-        drop(create_or_open_meta(&path, SIZE).unwrap());
-        lose_all(store);
-        assert_eq!(std::fs::read(&path).unwrap(), vec![0; SIZE as usize]);
-        let made = create_or_open_meta(&path, SIZE).unwrap();
-        assert!(!made.created);
-        rig.done(&Arc::new(made.file), write(0, 1, 9, true)).await;
-        lose_all(store);
-        assert_eq!(first_bytes(&path)[..2], [9, 0]);
-    });
+fn a_state_file_and_its_directory_are_there_whole_once_they_were_made() {
+    on_a_store(
+        "a_state_file_and_its_directory_are_there_whole_once_they_were_made",
+        async |rig, store, directory, _| {
+            let folder = directory.join("group");
+            make_directory(&folder).unwrap();
+            let path = folder.join("journal");
+            drop(create_or_open_meta(&path, SIZE).unwrap());
+            lose_all(store);
+            assert_eq!(std::fs::read(&path).unwrap(), vec![0; SIZE as usize]);
+            let made = create_or_open_meta(&path, SIZE).unwrap();
+            assert!(!made.created);
+            rig.done(&Arc::new(made.file), write(0, 1, 9, true)).await;
+            lose_all(store);
+            assert_eq!(first_bytes(&path)[..2], [9, 0]);
+        },
+    );
 }

@@ -150,8 +150,14 @@ impl Disk {
         }
     }
 
-    /// Power loss: every sector keeps its durable content or any one version written since.
+    /// Power loss: every sector keeps its durable content or any one version written since. Or the device was going
+    /// through each write in order, and all of it that is kept is its beginning, or its end.
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        match rng.below(3) {
+            0 => self.cut_writes(|sector, cut| sector < cut, rng),
+            1 => self.cut_writes(|sector, cut| sector >= cut, rng),
+            _ => {}
+        }
         for (sector, versions) in std::mem::take(&mut self.volatile) {
             let choice = rng.below(versions.len() as u64 + 1) as usize;
             if let Some(version) = versions.get(choice) {
@@ -160,6 +166,39 @@ impl Disk {
             }
         }
         self.view.clone_from(&self.durable);
+    }
+
+    /// Decides for each unsettled write where it was cut; of each sector the newest version that is kept is durable.
+    fn cut_writes(&mut self, kept: impl Fn(u64, u64) -> bool, rng: &mut Rng) {
+        let mut spans: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for (sector, versions) in &self.volatile {
+            for version in versions {
+                let span = spans.entry(version.write).or_insert((*sector, *sector));
+                *span = (span.0.min(*sector), span.1.max(*sector));
+            }
+        }
+        let cuts: BTreeMap<u64, u64> =
+            spans.into_iter().map(|(write, (first, last))| (write, rng.between(first, last + 1))).collect();
+        for (sector, versions) in std::mem::take(&mut self.volatile) {
+            if let Some(version) = versions.iter().rfind(|version| kept(sector, cuts[&version.write])) {
+                let at = sector as usize * SECTOR;
+                self.durable[at..at + SECTOR].copy_from_slice(&version.data[..]);
+            }
+        }
+    }
+
+    /// Rot: one bit of a sector that holds something turns over while nobody looks. False: there is nothing.
+    pub fn rot(&mut self, rng: &mut Rng) -> bool {
+        let full = |sector: &usize| self.durable[sector * SECTOR..][..SECTOR].iter().any(|byte| *byte != 0);
+        let sectors: Vec<usize> = (0..self.durable.len() / SECTOR).filter(full).collect();
+        if sectors.is_empty() {
+            return false;
+        }
+        let at = *rng.pick(&sectors) * SECTOR + rng.below(SECTOR as u64) as usize;
+        let bit = 1 << rng.below(8);
+        self.durable[at] ^= bit;
+        self.view[at] ^= bit;
+        true
     }
 }
 

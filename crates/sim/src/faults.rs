@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::state::Mode;
-use engine::{Command, GroupId, Input};
+use engine::{Command, GroupId, Input, Store};
 
 use crate::operator::Plan;
 use crate::rng::Rng;
@@ -53,6 +53,8 @@ pub enum Fault {
     SlowSecondary,
     SlowPrimary,
     StalledSecondary,
+    /// While a node has no power, a bit of one of its records turns over.
+    Rot,
     /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
     SlowThenPower,
     ModeChange,
@@ -67,7 +69,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 31] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -90,6 +92,7 @@ impl Fault {
         Fault::SlowSecondary,
         Fault::SlowPrimary,
         Fault::StalledSecondary,
+        Fault::Rot,
         Fault::SlowThenPower,
         Fault::ModeChange,
         Fault::Switchover,
@@ -192,6 +195,10 @@ impl World {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);
             }
+            Fault::Rot => {
+                let node = *self.rng.pick(&[primary, secondary]);
+                self.rot(node, group);
+            }
             Fault::SlowThenPower => {
                 self.nodes[secondary].trouble.slow_until = self.now + SECOND;
                 let after = self.rng.between(SECOND / 100, SECOND / 2);
@@ -267,6 +274,26 @@ impl World {
             Fault::SlowPrimary => self.nodes[primary].trouble.slow_until = now + 2 * SECOND,
             _ => self.nodes[secondary].trouble.slow_until = now + 2 * SECOND,
         }
+    }
+
+    /// Each store of a node rots once at most: of a record that is kept twice one copy is always whole.
+    fn rot(&mut self, node: usize, group: GroupId) {
+        let stores = [
+            Store::Superblock(group),
+            Store::Bitmap(group),
+            Store::Activity(group),
+            Store::Journal(group),
+            Store::Undo(group),
+        ];
+        let store = *self.rng.pick(&stores);
+        if !self.nodes[node].up() || !self.watch.rotten.insert((node, store)) {
+            return;
+        }
+        let down = self.rng.between(SECOND / 10, 3 * SECOND);
+        self.crash(node, true, down);
+        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        let done = disk.rot(&mut self.rng);
+        self.log(format_args!("a bit of {store:?} of node {node} turns over: {done}"));
     }
 
     fn change_primary(&mut self, group: GroupId, fault: Fault) {

@@ -31,6 +31,13 @@ pub fn sector_bytes(fill: Fill, volume: VolumeId, sector: u64) -> [u8; SECTOR] {
     bytes
 }
 
+/// The bytes of a run of sectors of a write.
+pub fn content(fill: Fill, volume: VolumeId, sectors: std::ops::Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((sectors.end - sectors.start) as usize * SECTOR);
+    sectors.for_each(|sector| bytes.extend_from_slice(&sector_bytes(fill, volume, sector)));
+    bytes
+}
+
 /// A write counts as overlapping if it meets one of so many before it.
 const RECENT: usize = 16;
 
@@ -68,14 +75,16 @@ struct Pending {
 
 /// One write in the order of a run.
 #[derive(Clone, Debug)]
-struct Logged {
+pub(crate) struct Logged {
     first: Seq,
-    last: Seq,
+    pub last: Seq,
     part_bytes: u64,
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
-    fill: Fill,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub fill: Fill,
+    /// It had its place in the stream; otherwise the secondary knows it by a region only.
+    pub streamed: bool,
 }
 
 /// State changes of a group's primary, and deaths of its secondary.
@@ -87,9 +96,9 @@ struct Happened {
 
 /// One primary's run: where its volumes started, and the order of its writes.
 #[derive(Debug)]
-struct Run {
+pub(crate) struct Run {
     base: Vec<Vec<u8>>,
-    log: Vec<Logged>,
+    pub log: Vec<Logged>,
     last: Seq,
     /// Highest number acknowledged to a client, and acknowledged under `sync` while replicating.
     acked: Seq,
@@ -97,7 +106,7 @@ struct Run {
     /// Highest number acknowledged under `nearsync` while replicating, since the secondary last died.
     received: Seq,
     /// Sectors whose local write failed: either side may hold anything until they are repaired.
-    wild: BTreeSet<(VolumeId, u64)>,
+    pub wild: BTreeSet<(VolumeId, u64)>,
     /// Its exports have not opened yet.
     withheld: bool,
 }
@@ -107,23 +116,23 @@ type RunKey = (u64, u64);
 
 /// What one sector of a primary's volume may hold after a power loss.
 #[derive(Clone, Debug, Default)]
-struct Sector {
+pub(crate) struct Sector {
     /// Contents since the last certainty, oldest first; the flag: acknowledged.
-    versions: Vec<(Fill, u64, bool)>,
+    pub versions: Vec<(Fill, u64, bool)>,
     /// Content before `versions`.
     before: Option<[u8; SECTOR]>,
 }
 
 #[derive(Debug)]
-struct GroupJudge {
+pub(crate) struct GroupJudge {
     /// Generations that began without a promotion, by the tag of the one they go on.
     goes_on: BTreeMap<u64, u64>,
-    runs: BTreeMap<RunKey, Run>,
-    current: Option<(usize, RunKey)>,
+    pub runs: BTreeMap<RunKey, Run>,
+    pub current: Option<(usize, RunKey)>,
     state: State,
     mode: Mode,
     happened: Happened,
-    sectors: Vec<Vec<Sector>>,
+    pub sectors: Vec<Vec<Sector>>,
     next_write: u64,
     /// The other side holds writes of its own past the point where the present primary was promoted.
     tail: bool,
@@ -187,7 +196,7 @@ impl Judge {
         g.happened.changes += 1;
     }
 
-    fn group(&mut self, id: GroupId) -> &mut GroupJudge {
+    pub(crate) fn group(&mut self, id: GroupId) -> &mut GroupJudge {
         self.groups.get_mut(&id).expect("the judge knows every group")
     }
 
@@ -308,7 +317,8 @@ impl Judge {
             return Err(Failure::new(Oracle::Order, what));
         }
         run.last = last;
-        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill });
+        let streamed = !matches!(g.state, State::Logging | State::Failed(_));
+        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill, streamed });
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
         }
@@ -413,6 +423,12 @@ impl Judge {
         Err(Failure::new(Oracle::Durability, what))
     }
 
+    /// The secondary's stores were damaged, and it said so.
+    pub fn promises_void(&mut self, group: GroupId) {
+        let runs = self.group(group).runs.values_mut();
+        runs.for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
+    }
+
     /// Another node was promoted at `parent`: does the run before hold more?
     pub fn leaves_tail(&mut self, group: GroupId, parent: Position) {
         let g = self.group(group);
@@ -454,7 +470,7 @@ impl Sector {
 
 impl GroupJudge {
     /// The tag of the generation that a promotion, or the first start, began this history with.
-    fn history(&self, tag: u64) -> u64 {
+    pub fn history(&self, tag: u64) -> u64 {
         self.goes_on.get(&tag).copied().unwrap_or(tag)
     }
 

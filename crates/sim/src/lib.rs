@@ -11,6 +11,7 @@ pub mod net;
 pub mod node;
 pub mod operator;
 pub mod oracle;
+mod pulled;
 pub mod rng;
 pub mod runner;
 pub mod script;
@@ -24,6 +25,7 @@ pub mod world;
 
 use engine::GroupId;
 
+use crate::node::Trouble;
 use crate::oracle::{Failure, Oracle};
 use crate::swarm::Options;
 use crate::world::{Tally, World};
@@ -67,7 +69,8 @@ pub fn heal(world: &mut World) {
     world.healing = true;
     world.restore_path();
     for node in &mut world.nodes {
-        node.trouble = Default::default();
+        // What a stalled disk holds back stays held back until its time.
+        node.trouble = Trouble { stalled_until: node.trouble.stalled_until, ..Trouble::default() };
     }
     let groups: Vec<GroupId> = (0..world.options.groups()).map(GroupId).collect();
     let limit = world.now + HEAL_LIMIT;

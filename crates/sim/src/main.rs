@@ -17,7 +17,7 @@ const SEEDS_FOR_BRANCHES: u64 = 1000;
 const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
        sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
-       sim --minutes N [--from SEED]  seeds until then
+       sim --seconds N [--from SEED]  seeds until then
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
@@ -27,7 +27,7 @@ usage: sim SEED                       one seed, a line per transition
 enum Task {
     One(u64),
     Many(u64, u64),
-    Minutes(u64, u64),
+    Seconds(u64, u64),
     Stories(Depth),
     Story(String, Vec<Trip>),
     Faults,
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     match task(&words) {
         Some(Task::One(seed)) => one(seed),
         Some(Task::Many(from, to)) => many(from, to),
-        Some(Task::Minutes(minutes, from)) => for_minutes(minutes, from),
+        Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
@@ -62,8 +62,8 @@ fn task(words: &[&str]) -> Option<Task> {
         }
         ["--faults"] => Task::Faults,
         ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
-        ["--minutes", minutes] => Task::Minutes(minutes.parse().ok()?, 0),
-        ["--minutes", minutes, "--from", seed] => Task::Minutes(minutes.parse().ok()?, seed.parse().ok()?),
+        ["--seconds", seconds] => Task::Seconds(seconds.parse().ok()?, 0),
+        ["--seconds", seconds, "--from", seed] => Task::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), from, to)
@@ -107,8 +107,8 @@ fn many(from: u64, to: u64) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn for_minutes(minutes: u64, from: u64) -> ExitCode {
-    let sum = run_many(from, u64::MAX, Some(Instant::now() + Duration::from_secs(60 * minutes)));
+fn for_seconds(seconds: u64, from: u64) -> ExitCode {
+    let sum = run_many(from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("seeds {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum))
 }

@@ -41,6 +41,8 @@ pub struct SimNode {
     /// Its clocks: monotonic since boot, wall skewed.
     pub booted_at: u64,
     pub wall_skew_ns: i64,
+    /// In which boot the exports of a group opened last.
+    opened: BTreeMap<GroupId, u64>,
     /// It goes by intent: its last words still leave.
     pub stopping: bool,
     /// Groups whose state directory was emptied: the operator has them start as secondaries.
@@ -80,6 +82,7 @@ impl SimNode {
             trouble: Trouble::default(),
             booted_at: 0,
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
+            opened: BTreeMap::new(),
             stopping: false,
             wiped: BTreeSet::new(),
         }
@@ -87,6 +90,14 @@ impl SimNode {
 
     pub fn node_id(&self) -> NodeId {
         NodeId(self.id as u16)
+    }
+
+    pub fn opened_in(&self, group: GroupId) -> Option<u64> {
+        self.opened.get(&group).copied()
+    }
+
+    pub fn opens_in(&mut self, group: GroupId) {
+        self.opened.insert(group, self.machine_boot);
     }
 
     pub fn up(&self) -> bool {

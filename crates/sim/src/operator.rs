@@ -208,6 +208,12 @@ impl World {
             // What cannot be settled without it, the refusal says.
             let last = self.operator.syncs.get(&group).and_then(|id| self.operator.results.get(id));
             let told = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
+            if matches!(last, Some(CommandResult::Refused(why)) if why.contains("must not overwrite it")) {
+                // Both sides went on alone: the operator stands by this one.
+                self.operator.syncs.remove(&group);
+                self.command(primary, group, Command::Demote);
+                return;
+            }
             let full = !covered || told;
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);
@@ -319,8 +325,14 @@ impl World {
         if self.nodes[primary].up() || !self.nodes[other].up() {
             return Plan::None;
         }
+        let mid_sync = self.glance(other, group).is_some_and(|g| g.identity.inconsistent);
         let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
+        if mid_sync && self.rng.percent(30) {
+            // The power goes on the way back to the rollback point.
+            let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
+            self.schedule(after, Event::PowerLoss { node: other });
+        }
         Plan::FailOver { asked: Some(asked) }
     }
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use engine::identity::Decision;
 use engine::marks::{Mark, Marks};
 
 use crate::oracle::{Failure, Oracle};
@@ -108,6 +109,7 @@ impl Tally {
         self.crashes.iter_mut().zip(&other.crashes).for_each(|(mine, theirs)| *mine += theirs);
         self.marks.add(&other.marks);
         self.edges.extend(&other.edges);
+        self.rows.extend(&other.rows);
     }
 
     pub fn describe(&self, seeds: u64) -> String {
@@ -124,12 +126,14 @@ impl Tally {
         )
     }
 
-    /// Rare branches and edges that were never taken.
+    /// Rare branches, edges of the state table and rows of the identity table that were never taken.
     pub fn missing(&self) -> Vec<String> {
         let marks = Mark::ALL.into_iter().filter(|mark| self.marks.count(*mark) == 0);
         let edges = engine::state::edges().filter(|edge| !self.edges.contains(edge));
         let marks = marks.map(|mark| format!("branch {mark:?}"));
-        marks.chain(edges.map(|(from, to)| format!("edge {from} -> {to}"))).collect()
+        let edges = edges.map(|(from, to)| format!("edge {from} -> {to}"));
+        let rows = Decision::ROWS.into_iter().filter(|row| !self.rows.contains(row));
+        marks.chain(edges).chain(rows.map(|row| format!("row {row} of the identity table"))).collect()
     }
 
     /// How often a rare branch was taken.

@@ -9,7 +9,7 @@ use engine::state::{Mode, Policy};
 use engine::{Buf, Command, CommandResult, GroupId, Input, Request, RequestId, VolumeId, status::GroupStatus};
 
 use crate::disk::SECTOR;
-use crate::judge::{Asked, Fill, sector_bytes};
+use crate::judge::{Asked, Fill, content};
 use crate::swarm::Options;
 use crate::world::World;
 
@@ -150,7 +150,7 @@ impl World {
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },
             Fill::Stamp(_) => {
-                let data: Vec<u8> = sectors.flat_map(|sector| sector_bytes(fill, volume, sector)).collect();
+                let data = content(fill, volume, sectors);
                 Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua: false }
             }
         };

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::identity::{Decision, Identity, Role, decide};
 use engine::limits::{KIB, REGION_BYTES};
 use engine::state::State;
-use engine::wire::{Ack, Header, Kind};
-use engine::{GroupId, Incarnation, Seq, Wall};
+use engine::wire::{Ack, Header, Kind, SyncBegin};
+use engine::{GroupId, Incarnation, Seq, Store, Wall};
 
 use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
@@ -31,9 +31,14 @@ pub struct Watch {
     stamps: BTreeMap<Run, (Seq, Wall)>,
     /// What a secondary confirmed as durable.
     confirmed: BTreeMap<(GroupId, usize), Confirmed>,
+    /// Nodes that were told of a cut last: their numbers are the cut's, and nothing of it is kept before its end.
+    in_cut: BTreeSet<(GroupId, usize)>,
     /// Groups with a forced promotion that has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
+    /// Stores in which a bit turned over, and nodes that said of a group's that one did.
+    pub rotten: BTreeSet<(usize, Store)>,
+    named: BTreeSet<(usize, GroupId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +75,19 @@ impl World {
     /// A node hands a frame to the wire.
     pub fn observe_frame(&mut self, node: usize, header: &Header, payload: &[u8]) -> Result<(), Failure> {
         match header.kind {
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => self.watch.stamped(header),
+            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+                let peer = (header.group, self.other(header.group, node));
+                if self.watch.in_cut.contains(&peer) { Ok(()) } else { self.watch.stamped(header) }
+            }
+            Kind::SyncBegin => {
+                let peer = (header.group, self.other(header.group, node));
+                match SyncBegin::decode(payload) {
+                    Some(begin) if begin.cut > 0 => self.watch.in_cut.insert(peer),
+                    _ => self.watch.in_cut.remove(&peer),
+                };
+                Ok(())
+            }
+            Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
             Kind::Ack => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 let Some(glance) = self.glance(node, header.group) else { return Ok(()) };
@@ -88,6 +105,13 @@ impl World {
         }
     }
 
+    /// A node says something about a group.
+    pub fn note(&mut self, node: usize, group: GroupId, words: &str) {
+        if words.contains("damaged") {
+            self.watch.named.insert((node, group));
+        }
+    }
+
     /// A secondary came back: where it stands is not behind what it confirmed (P1).
     pub fn check_confirmed(&mut self, node: usize, group: GroupId) {
         let Some(told) = self.watch.confirmed.get(&(group, node)).copied() else { return };
@@ -98,7 +122,19 @@ impl World {
         } else {
             at.generation.number > told.generation
         };
-        if !kept {
+        if kept {
+            return;
+        }
+        if self.watch.named.contains(&(node, group)) {
+            // It says that it lost something: what the other side was promised of it is void.
+            self.watch.forget(group, node);
+            return self.judge.promises_void(group);
+        }
+        let rotten = self.watch.rotten.iter().any(|(n, store)| *n == node && *store == Store::Journal(group));
+        if rotten {
+            let what = format!("node {node} lost part of group {}'s journal to rot, and does not say so", group.0);
+            self.fail(Failure::new(Oracle::Damage, what));
+        } else {
             let what = format!("node {node} confirmed {told:?} as durable and comes back at {at:?}");
             self.fail(Failure::new(Oracle::Confirmation, what));
         }
@@ -186,6 +222,10 @@ impl World {
         let limit = self.options.wait_limit_ms * 1_000_000 + ANSWER_SLACK_NS;
         let Some((id, node, since)) = self.judge.oldest() else { return };
         if self.now - since > limit && self.nodes[node].trouble.stalled_until < since {
+            for group in self.groups_of(node) {
+                let inside = self.nodes[node].engine.as_ref().map(|engine| engine.explain(group));
+                self.log(format_args!("node {node} group {}: {inside:?}", group.0));
+            }
             let what = format!("request {} on node {node} has waited {} s", id.0, (self.now - since) / SECOND);
             self.fail(Failure::new(Oracle::Liveness, what));
         }

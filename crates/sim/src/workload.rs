@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Buf, GroupId, Input, Request, RequestId, VolumeId};
 
 use crate::disk::SECTOR;
-use crate::judge::{Asked, Fill, sector_bytes};
+use crate::judge::{Asked, Fill, content};
 use crate::world::{Event, World};
 
 impl World {
@@ -57,7 +57,7 @@ impl World {
         let request = if zero {
             Request::Zero { offset, length, no_hole: self.rng.percent(50), fua }
         } else {
-            let data: Vec<u8> = (first..first + count).flat_map(|s| sector_bytes(fill, volume, s)).collect();
+            let data = content(fill, volume, first..first + count);
             Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua }
         };
         self.input(node, Input::Request { group, volume, id, request });

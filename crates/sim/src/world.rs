@@ -83,6 +83,8 @@ pub struct Tally {
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
+    /// Rows of the identity table that a primary came to.
+    pub rows: BTreeSet<&'static str>,
 }
 
 /// The longest write of a client, with its bookkeeping.
@@ -343,7 +345,7 @@ impl World {
     fn perform(&mut self, node: usize, output: Output) {
         match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
-                let data: Vec<u8> = parts.iter().flat_map(|p| bytes_of(p).to_vec()).collect();
+                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
                 self.disk_write(node, token, store, offset, &data, durable);
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
@@ -416,15 +418,23 @@ impl World {
             }
             engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
+            // What was confirmed of the sync is undone, and that is what was asked for.
+            engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
             }
+            engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);
             }
+            engine::Event::Note(words) => self.note(node, group, &words),
             engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
+            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
+                self.operator.synced(group, node);
+            }
+            engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
                 if matches!(to, State::Failed(_)) {
@@ -458,6 +468,16 @@ impl World {
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
+        let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
+        if was_authority && lost_power && !glance.in_doubt {
+            let peer = self.other(group, node);
+            let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
+            let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
+            if let Err(failure) = checked {
+                return self.fail(failure);
+            }
+        }
+        self.nodes[node].opens_in(group);
         let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
         if let Err(failure) = begins {
             self.fail(failure);

@@ -84,3 +84,19 @@ fn strict_fails_the_write_and_keeps_the_region() {
     };
     assert!(done);
 }
+
+#[test]
+fn a_failed_peer_holds_writers_as_a_lost_link_does() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(600))));
+    world.nodes[1].trouble.fail_next_flush = true;
+    let before = world.write(0, 0, 8192);
+    assert!(world.answer(before).0);
+    world.until("the primary hears of it", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
+    let id = world.write(0, 65536, 4096);
+    world.pass(30 * SECOND);
+    assert_eq!(world.reply(id), None, "nothing is acknowledged alone while the window is open");
+    world.crash(1, false, SECOND);
+    let (done, _) = world.answer(id);
+    assert!(done, "the peer came back");
+    world.settle();
+}

@@ -70,7 +70,11 @@ fn a_window_grows_with_its_use_and_is_given_back() {
 #[test]
 fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     // Groups 0 and 2 have their primary on node 0, group 1 on node 1.
-    let tight = Options { groups: 3, memory_bytes: 3 * 256 * KIB + 512 * KIB, ..options(Mode::Async, Policy::Degrade) };
+    let tight = Options {
+        pairs: vec![[0, 1]; 3],
+        memory_bytes: 3 * 256 * KIB + 512 * KIB,
+        ..options(Mode::Async, Policy::Degrade)
+    };
     let mut world = World::in_peace(tight);
     let other = GroupId(2);
     let id = world.command(0, other, Command::Sync { full: true });

@@ -10,7 +10,7 @@ use sim::world::World;
 fn syncs_take_turns_and_all_end() {
     // Every second group has its primary on node 0.
     let mut world = World::for_story(Options {
-        groups: 8,
+        pairs: vec![[0, 1]; 8],
         volumes: 1,
         syncs_at_once: 2,
         bytes_per_s: 400_000,

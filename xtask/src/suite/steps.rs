@@ -22,11 +22,13 @@ pub const STEPS: &[Step] = &[
     Step { name: "test", what: "unit, story and whole-process tests", is_slow: false, run: tests },
     Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
     Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
+    Step { name: "crashes", what: "stories with a crash at their instants", is_slow: true, run: enumerate_crashes },
     Step { name: "fuzz", what: "replay of the fuzzers' corpora", is_slow: true, run: replay_corpora },
 ];
 
-/// Seeds for the simulator: it prints one summary line, `N passed, N failed`.
-const SIM_ARGUMENTS: &[&str] = &["--seeds", "200"];
+/// Seeds for the simulator: it prints one summary line, `N passed, N failed`. From a thousand on it also wants every rare
+/// branch and every edge of the state table taken.
+const SIM_ARGUMENTS: &[&str] = &["--seeds", "1000"];
 const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
 
 /// Pinned: a new version may know new complaints, and CI should not turn red by itself.
@@ -85,9 +87,16 @@ fn examples(bench: &Bench) -> Result<Outcome> {
 }
 
 fn simulate(bench: &Bench) -> Result<Outcome> {
-    let mut arguments = vec!["run", "--quiet", "--locked", "--package", "sim", "--"];
-    let seeds = if bench.is_quick { SIM_ARGUMENTS_QUICK } else { SIM_ARGUMENTS };
-    arguments.extend(seeds);
+    run_simulator(bench, if bench.is_quick { SIM_ARGUMENTS_QUICK } else { SIM_ARGUMENTS })
+}
+
+fn enumerate_crashes(bench: &Bench) -> Result<Outcome> {
+    run_simulator(bench, &["--stories"])
+}
+
+fn run_simulator(bench: &Bench, with: &[&str]) -> Result<Outcome> {
+    let mut arguments = vec!["run", "--quiet", "--locked", "--profile", "sim", "--package", "sim", "--"];
+    arguments.extend(with);
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
 

@@ -1,11 +1,13 @@
 //! `inspect`: what our files are and hold. Opens for reading only, and works while no daemon runs; what it says of a
 //! running daemon's files is a moment's look.
 
+mod activity;
 mod bitmap;
 mod cell;
 mod journal;
 mod small;
 mod superblock;
+mod undo;
 
 use std::fs::File;
 use std::io::Read;
@@ -29,22 +31,31 @@ const SHOWN: usize = 16;
 enum Kind {
     Superblock,
     Bitmaps,
+    Activity,
     Journal,
+    Undo,
     Fingerprints,
     Overrides,
     /// All blank so far, and its name says nothing.
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 3] =
-    [(b"FSHSUPER", Kind::Superblock), (b"FSHBITMP", Kind::Bitmaps), (b"FSHBATCH", Kind::Journal)];
+const MAGICS: [(&[u8; 8], Kind); 5] = [
+    (b"FSHSUPER", Kind::Superblock),
+    (b"FSHBITMP", Kind::Bitmaps),
+    (b"FSHACTIV", Kind::Activity),
+    (b"FSHBATCH", Kind::Journal),
+    (b"FSHUNDOB", Kind::Undo),
+];
 
 impl Kind {
     fn words(self) -> &'static str {
         match self {
             Kind::Superblock => "superblock of a group",
             Kind::Bitmaps => "dirty bitmaps of a group",
+            Kind::Activity => "activity log of a group",
             Kind::Journal => "journal of a group",
+            Kind::Undo => "undo store of a group",
             Kind::Fingerprints => "fingerprints of a group's volumes",
             Kind::Overrides => "settings changed by 'farshore set'",
             Kind::Blank => "blank: made, and nothing written yet",
@@ -56,7 +67,9 @@ impl Kind {
         match file.file_name()?.to_str()? {
             "superblock" => Some(Kind::Superblock),
             "bitmap" => Some(Kind::Bitmaps),
+            "activity" => Some(Kind::Activity),
             "journal" => Some(Kind::Journal),
+            "undo" => Some(Kind::Undo),
             "fingerprints" => Some(Kind::Fingerprints),
             "overrides.toml" => Some(Kind::Overrides),
             _ => None,
@@ -163,7 +176,9 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
     let report = match kind {
         Kind::Superblock => superblock::report(&head),
         Kind::Bitmaps => bitmap::report(&whole()?, file),
+        Kind::Activity => activity::report(&whole()?, file),
         Kind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
+        Kind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
         Kind::Fingerprints => small::fingerprints(&whole()?),
         Kind::Overrides => small::overrides(&whole()?, file),
         Kind::Blank => Report::default(),

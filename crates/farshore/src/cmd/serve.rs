@@ -1,6 +1,5 @@
 //! `serve`: everything that can be wrong is found before anything is touched.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::{Failure, Outcome, warn};
@@ -24,12 +23,8 @@ pub fn run(args: &ServeArgs) -> Outcome {
 
 /// The last component only: a missing parent is more likely an unmounted file system than a wish.
 fn make_state_directory(state: &Path) -> Result<(), Failure> {
-    match std::fs::DirBuilder::new().mode(0o700).create(state) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(format!("the state directory {} cannot be made: {error}", state.display()).into())
-        }
-        _ => Ok(()),
-    }
+    host::disk::meta::make_directory(state)
+        .map_err(|error| format!("the state directory {} cannot be made: {error}", state.display()).into())
 }
 
 /// To standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less.

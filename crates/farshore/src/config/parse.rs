@@ -24,7 +24,7 @@ const TOP_KEYS: [&str; 6] = ["cluster", "secret_file", "insecure", "link", "node
 const LINK_KEYS: [&str; 4] = ["timeout", "send_buffer", "receive_buffer", "congestion"];
 const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
 const MEMORY_KEYS: [&str; 1] = ["limit"];
-const GROUP_KEYS: [&str; 11] = [
+const GROUP_KEYS: [&str; 14] = [
     "primary",
     "secondary",
     "mode",
@@ -32,12 +32,16 @@ const GROUP_KEYS: [&str; 11] = [
     "hold",
     "wait_limit",
     "autosync",
+    "start_alone",
     "queue",
     "journal",
     "window",
+    "history",
+    "activity",
     "volumes",
 ];
 const QUEUE_KEYS: [&str; 2] = ["memory", "items"];
+const ACTIVITY_KEYS: [&str; 1] = ["extents"];
 /// Keys of a volume beside node names, so a node may not be called so.
 const VOLUME_KEYS: [&str; 2] = ["direct", "model_latency"];
 
@@ -226,6 +230,12 @@ fn read_group<'t>(
     let settings = read_settings(sheet, section);
     let journal = sheet.value(section, "journal", |text| bounded_size(text, limits::JOURNAL));
     let window = sheet.value(section, "window", |text| bounded_size(text, limits::WINDOW));
+    let history = sheet.value(section, "history", |text| bounded_size(text, limits::HISTORY));
+    let activity = sheet.section(section, "activity");
+    let extents = activity.and_then(|activity| {
+        sheet.only(&activity, &ACTIVITY_KEYS);
+        sheet.value(&activity, "extents", parse_extents)
+    });
     let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
     Group {
         name,
@@ -234,6 +244,8 @@ fn read_group<'t>(
         settings,
         journal_bytes: journal.unwrap_or(limits::JOURNAL.default),
         window_bytes: window.unwrap_or(limits::WINDOW.default),
+        history_bytes: history.unwrap_or(limits::HISTORY.default),
+        activity_extents: extents.unwrap_or(limits::EXTENTS.default),
         volumes,
     }
 }
@@ -375,6 +387,15 @@ fn parse_congestion(text: &str) -> Result<String, String> {
 fn parse_engine(text: &str) -> Result<FileEngine, String> {
     let all = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
     one_of("file engine", text, &all, FileEngine::as_str)
+}
+
+fn parse_extents(text: &str) -> Result<u32, String> {
+    let bound = limits::EXTENTS;
+    match text.parse::<u64>() {
+        Ok(extents) if (u64::from(bound.min)..=u64::from(bound.max)).contains(&extents) => Ok(extents as u32),
+        Ok(extents) => Err(format!("{extents} extents is out of bounds; use {} to {}", bound.min, bound.max)),
+        Err(_) => Err(format!("{text:?} is not a number of extents, such as {}", bound.default)),
+    }
 }
 
 fn parse_model_latency(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+pub use engine::StartAlone;
 pub use engine::state::Mode;
 
 use super::sheet::parse_flag;
@@ -48,6 +49,23 @@ impl Policy {
     }
 }
 
+/// # Errors
+/// A sentence with the two forms there are.
+pub fn parse_start_alone(text: &str) -> Result<StartAlone, String> {
+    match text.split_once(' ') {
+        _ if text == "serve" => Ok(StartAlone::Serve),
+        Some(("wait", duration)) => bounded_duration(duration, limits::START_ALONE).map(StartAlone::Wait),
+        _ => Err(format!("{text:?} is neither \"serve\" nor \"wait\" with a duration, such as \"wait 60s\"")),
+    }
+}
+
+fn start_alone_text(value: StartAlone) -> String {
+    match value {
+        StartAlone::Serve => "serve".to_owned(),
+        StartAlone::Wait(duration) => format!("wait {}", duration_text(duration)),
+    }
+}
+
 pub(super) fn one_of<T: Copy>(
     what: &str,
     text: &str,
@@ -71,6 +89,8 @@ pub struct Settings {
     pub wait_limit: Duration,
     /// Start an update sync by itself when the link returns.
     pub autosync: bool,
+    /// What a primary does that lost power and does not meet its peer.
+    pub start_alone: StartAlone,
     pub queue_memory_bytes: u64,
     pub queue_items: u64,
 }
@@ -83,6 +103,7 @@ impl Default for Settings {
             hold: limits::HOLD.default,
             wait_limit: limits::WAIT_LIMIT.default,
             autosync: true,
+            start_alone: StartAlone::Wait(limits::START_ALONE.default),
             queue_memory_bytes: limits::QUEUE_MEMORY.default,
             queue_items: limits::QUEUE_ITEMS.default,
         }
@@ -97,13 +118,22 @@ pub enum Key {
     Hold,
     WaitLimit,
     Autosync,
+    StartAlone,
     QueueMemory,
     QueueItems,
 }
 
 impl Key {
-    pub const ALL: [Key; 7] =
-        [Key::Mode, Key::Policy, Key::Hold, Key::WaitLimit, Key::Autosync, Key::QueueMemory, Key::QueueItems];
+    pub const ALL: [Key; 8] = [
+        Key::Mode,
+        Key::Policy,
+        Key::Hold,
+        Key::WaitLimit,
+        Key::Autosync,
+        Key::StartAlone,
+        Key::QueueMemory,
+        Key::QueueItems,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -112,6 +142,7 @@ impl Key {
             Key::Hold => "hold",
             Key::WaitLimit => "wait_limit",
             Key::Autosync => "autosync",
+            Key::StartAlone => "start_alone",
             Key::QueueMemory => "queue.memory",
             Key::QueueItems => "queue.items",
         }
@@ -120,7 +151,7 @@ impl Key {
     /// # Errors
     /// A sentence with the keys there are; keys that exist in the file but are read only at start say so.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if let "journal" | "window" | "primary" | "secondary" = text {
+        if let "journal" | "window" | "history" | "activity.extents" | "primary" | "secondary" = text {
             return Err(format!(
                 "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
             ));
@@ -150,6 +181,7 @@ impl Settings {
             Key::Hold => self.hold = bounded_duration(text, limits::HOLD)?,
             Key::WaitLimit => self.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?,
             Key::Autosync => self.autosync = parse_flag(text)?,
+            Key::StartAlone => self.start_alone = parse_start_alone(text)?,
             Key::QueueMemory => self.queue_memory_bytes = bounded_size(text, limits::QUEUE_MEMORY)?,
             Key::QueueItems => self.queue_items = parse_items(text)?,
         }
@@ -169,7 +201,7 @@ impl Settings {
             autosync: self.autosync,
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
-            start_alone: engine::Settings::default().start_alone,
+            start_alone: self.start_alone,
         }
     }
 
@@ -181,6 +213,7 @@ impl Settings {
             Key::Hold => duration_text(self.hold),
             Key::WaitLimit => duration_text(self.wait_limit),
             Key::Autosync => self.autosync.to_string(),
+            Key::StartAlone => start_alone_text(self.start_alone),
             Key::QueueMemory => size_text(self.queue_memory_bytes),
             Key::QueueItems => self.queue_items.to_string(),
         }
@@ -231,6 +264,10 @@ mod tests {
             (Key::WaitLimit, "2h", "the most is \"1h\""),
             (Key::WaitLimit, "10", "no unit"),
             (Key::Autosync, "yes", "neither true nor false"),
+            (Key::StartAlone, "never", "neither \"serve\" nor \"wait\""),
+            (Key::StartAlone, "wait", "such as \"wait 60s\""),
+            (Key::StartAlone, "wait 60", "no unit"),
+            (Key::StartAlone, "wait 25h", "the most is \"24h\""),
             (Key::QueueMemory, "64M", "64MiB"),
             (Key::QueueMemory, "4096", "the least is 1MiB"),
             (Key::QueueItems, "1", "out of bounds"),
@@ -240,6 +277,18 @@ mod tests {
             assert!(error.contains(hint), "{key}={text}: {error}");
         }
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn both_forms_of_starting_alone_read_back() {
+        for (text, value) in [
+            ("serve", StartAlone::Serve),
+            ("wait 1m 30s", StartAlone::Wait(Duration::from_secs(90))),
+            ("wait 24h", StartAlone::Wait(limits::START_ALONE.max)),
+        ] {
+            assert_eq!(parse_start_alone(text), Ok(value));
+            assert_eq!(start_alone_text(value), text);
+        }
     }
 
     #[test]

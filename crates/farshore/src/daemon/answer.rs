@@ -6,7 +6,7 @@ use engine::{Command, CommandResult, GroupId};
 use host::driver::{Control, Gone, entropy};
 use tokio::sync::Mutex;
 
-use super::{open, view};
+use super::view;
 use crate::api::{ErrorCode, Reply, Request};
 use crate::config::{Config, Group, NodeName};
 use crate::overrides::Overrides;
@@ -35,6 +35,7 @@ impl Desk {
             Request::Promote { group, force } => {
                 self.command(&group, Command::Promote { force, entropy: entropy() }).await
             }
+            Request::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             Request::Set { group, settings } => self.set(&group, settings).await,
         };
         done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
@@ -76,7 +77,7 @@ impl Desk {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
         let effective = wanted.effective(&group.name, &group.settings);
-        let command = Command::Set(open::engine_settings(&effective));
+        let command = Command::Set(effective.for_engine());
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],

@@ -1,17 +1,13 @@
 //! Opens everything a node needs, reports all problems at once, and describes it to the data thread.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
-use engine::{
-    ActivityConfig, GroupConfig, GroupId, NodeConfig, NodeId, StartAlone, VolumeConfig, activity_file_bytes,
-    bitmap_file_bytes, limits, superblock,
-};
-use host::disk::meta::{create_or_open_meta, create_or_open_sparse};
+use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use host::disk::meta::make_directory;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
@@ -19,8 +15,8 @@ use host::link::{Peer, SocketOptions};
 
 use super::difference::show_difference;
 use super::seals::{GroupSeals, Seals};
+use super::state_files::{self, StateFiles};
 use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
-use crate::config::{Mode, Policy};
 use crate::overrides::Overrides;
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
@@ -41,11 +37,7 @@ struct OpenGroup {
     id: GroupId,
     config: Group,
     volumes: Vec<OpenVolume>,
-    superblock: Arc<File>,
-    journal: Arc<File>,
-    bitmap: Arc<File>,
-    activity: Arc<File>,
-    undo: Arc<File>,
+    own: StateFiles,
 }
 
 struct OpenVolume {
@@ -72,7 +64,7 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
     for (number, group, files) in groups {
         let id = GroupId(u32::try_from(number)?);
-        match open_group(here, id, group, files, patience) {
+        match open_group(config.cluster.as_str(), here, id, group, files, patience) {
             Ok((group, seals)) => {
                 opened.groups.push(group);
                 opened.seals.add(seals);
@@ -162,6 +154,7 @@ fn open_one(
 }
 
 fn open_group(
+    cluster: &str,
     here: &Node,
     id: GroupId,
     group: &Group,
@@ -169,38 +162,22 @@ fn open_group(
     patience: Patience,
 ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
     let directory = group_directory(&here.state, group)?;
-    let bitmap_bytes = bitmap_file_bytes(files.iter().map(|file| file.size_bytes()));
-    let meta = |name, size_bytes| patience.free(|| create_or_open_meta(&directory.join(name), size_bytes));
-    let superblock = meta("superblock", superblock::FILE_BYTES)?.file;
-    let journal = meta("journal", journal_bytes(group))?.file;
-    let bitmap = meta("bitmap", bitmap_bytes)?.file;
-    let activity = meta("activity", activity_file_bytes(ActivityConfig::default()))?.file;
-    let undo = patience.free(|| create_or_open_sparse(&directory.join("undo"), limits::HISTORY_BYTES_DEFAULT))?.file;
+    let tag = group_tag(cluster, group.name.as_str());
+    let sizes = files.iter().map(|file| file.size_bytes());
+    let own = state_files::open(&directory, group, tag, sizes, patience)?;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
     let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
     let changed = seals.compare();
     let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
-    let open = OpenGroup {
-        id,
-        config: group.clone(),
-        volumes: volumes.collect(),
-        superblock: Arc::new(superblock),
-        journal: Arc::new(journal),
-        bitmap: Arc::new(bitmap),
-        activity: Arc::new(activity),
-        undo: Arc::new(undo),
-    };
+    let open = OpenGroup { id, config: group.clone(), volumes: volumes.collect(), own };
     Ok((open, seals))
 }
 
-/// A journal ends on a block.
-fn journal_bytes(group: &Group) -> u64 {
-    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
-}
-
 fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
-    let directory = state.join("groups").join(group.name.as_str());
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    let groups = state.join("groups");
+    let directory = groups.join(group.name.as_str());
+    // Each name durable: a node that lost them would take itself for a new one.
+    let made = make_directory(&groups).and_then(|()| make_directory(&directory));
     made.map_err(|error| {
         anyhow::anyhow!("the directory {} cannot be made: {error}; check the state directory", directory.display())
     })?;
@@ -263,11 +240,11 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
     GroupSetup {
         name: group.config.name.to_string(),
         volumes: named.map(|(volume, open)| VolumeSetup { name: volume.name.to_string(), device: open.file }).collect(),
-        superblock: group.superblock,
-        journal: group.journal,
-        bitmap: group.bitmap,
-        activity: group.activity,
-        undo: group.undo,
+        superblock: group.own.superblock,
+        journal: group.own.journal,
+        bitmap: group.own.bitmap,
+        activity: group.own.activity,
+        undo: group.own.undo,
     }
 }
 
@@ -284,34 +261,11 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &
         peer: node_id(config, peer),
         starts_as: if group.config.primary == *node { Role::Primary } else { Role::Secondary },
         volumes: group.volumes.iter().map(volume).collect(),
-        settings: engine_settings(settings),
-        journal_bytes: journal_bytes(&group.config),
+        settings: settings.for_engine(),
+        journal_bytes: state_files::journal_bytes(&group.config),
         window_bytes: group.config.window_bytes,
-        activity: ActivityConfig::default(),
-        history_bytes: limits::HISTORY_BYTES_DEFAULT,
-    }
-}
-
-/// The engine's half of the settings.
-pub(super) fn engine_settings(settings: &Settings) -> engine::Settings {
-    use engine::state;
-    engine::Settings {
-        mode: match settings.mode {
-            Mode::Sync => state::Mode::Sync,
-            Mode::Nearsync => state::Mode::Nearsync,
-            Mode::Async => state::Mode::Async,
-            Mode::Logging => state::Mode::Logging,
-        },
-        policy: match settings.policy {
-            Policy::Degrade => state::Policy::Degrade,
-            Policy::Hold => state::Policy::Hold(settings.hold),
-            Policy::Strict => state::Policy::Strict,
-        },
-        wait_limit: settings.wait_limit,
-        autosync: settings.autosync,
-        queue_bytes: settings.queue_memory_bytes,
-        queue_items: settings.queue_items,
-        start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
+        activity: state_files::activity(&group.config),
+        history_bytes: state_files::history_bytes(&group.config),
     }
 }
 

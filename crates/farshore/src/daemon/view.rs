@@ -76,14 +76,36 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
+        promotable: now
+            .promotable
+            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: api::time_text(wall.0) }),
+        marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncStatus {
             full: snapshot.sync.is_some_and(|pace| pace.full),
             done_bytes: sync.done_bytes,
             total_bytes: sync.total_bytes,
             rate_bytes_per_s: snapshot.sync.map_or(0.0, |pace| pace.bytes_per_s),
+            cut: sync.cut,
+            dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
+            missing_bytes_per_s: sync
+                .dirtied_bytes_per_s
+                .zip(sync.carried_bytes_per_s)
+                .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
         }),
         settings: overrides.describe(&group.name, &effective),
         warnings: warnings(group, snapshot),
+    }
+}
+
+fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
+    api::MarkStatus {
+        name: point.name.clone(),
+        sequence: point.position.seq.0,
+        time: api::time_text(point.wall.0),
+        used_bytes: point.used_bytes,
+        reserved_bytes: point.reserved_bytes,
+        limit_bytes: point.limit_bytes,
+        error: point.damaged.clone(),
     }
 }
 

@@ -110,15 +110,19 @@ fn watch_outage(pair: &Pair, stage: &Stage, tell: &Tell) -> Result<Vec<String>> 
 
 /// Watch the group find back to `replicating`; returns the bytes the resync had to bring over.
 fn watch_resync(pair: &Pair, tell: &Tell) -> Result<u64> {
-    let mut bytes = 0;
+    // A catch-up by cuts brings over one after the other.
+    let (mut before, mut cut, mut bytes) = (0, None, 0);
     pair.near.wait_for(GroupState::Replicating, SYNC_PATIENCE, |status| {
         if let Some(sync) = &status.sync {
+            if sync.cut != cut {
+                (before, cut, bytes) = (before + bytes, sync.cut, 0);
+            }
             bytes = bytes.max(sync.total_bytes).max(sync.done_bytes);
         }
         tell.progress(status);
     })?;
     tell.step_done();
-    Ok(bytes)
+    Ok(before + bytes)
 }
 
 fn weigh(samples: &[Sample], moments: &Moments, bytes_written: u64, bytes_resynced: u64) -> Cut {

@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub mod damage;
 pub mod load;
 pub mod wan;
 

@@ -85,6 +85,24 @@ impl Drop for StateDirectory {
     }
 }
 
+/// Creates a directory (mode 0700) unless it is there, durable with its name. Its parent must exist.
+///
+/// # Errors
+/// It cannot be created, or its parent cannot be flushed.
+pub fn make_directory(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(flush_names(parent)?),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            // Whoever made it may have been killed before it was durable. Or it was the administrator, in a place that
+            // we may not even list.
+            let _ = flush_names(parent);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a state file of exactly `size_bytes` (a multiple of 512), or creates it: allocated and written with zeroes, so
 /// that later durable overwrites change no metadata; complete under its name or not there at all; durable with its
 /// directory entry. Creation writes the whole file: seconds for a large journal, so not on a data thread.
@@ -202,11 +220,13 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errn
 
 /// Makes names in a directory durable.
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    flush_names(path).map_err(|errno| OpenError::at(path, "flushing the directory", errno))
+}
+
+fn flush_names(directory: &Path) -> Result<(), Errno> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty())
-        .and_then(rustix::fs::fsync)
-        .map_err(|errno| OpenError::at(path, "flushing the directory", errno))
+    rustix::fs::open(directory, flags, Mode::empty()).and_then(rustix::fs::fsync)
 }
 
 fn errno_of(error: &std::io::Error) -> Errno {

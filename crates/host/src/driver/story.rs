@@ -41,6 +41,9 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::SyncEnded { sent_bytes } => {
             tracing::info!("group {group}: the sync has sent its last region, {sent_bytes} bytes in all");
         }
+        Event::CutEnded { at, .. } => {
+            tracing::info!("group {group}: the secondary is consistent at sequence {}", at.seq.0);
+        }
         Event::QueueDropped { items, bytes, why } => {
             tracing::warn!("group {group}: {items} queued writes ({bytes} bytes) became dirty regions: {why}");
         }

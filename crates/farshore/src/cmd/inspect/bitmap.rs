@@ -1,69 +1,83 @@
-//! The dirty regions of a group's volumes, cell by cell.
+//! The dirty regions of a group's volumes, as they are stored: what the activity log covers comes on top.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use engine::bitmap::{BitmapCell, KIND};
-use engine::cell::{self, CELL_BYTES, Rejected};
 use engine::limits::REGION_BYTES;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Report, SHOWN, push_some, superblock_beside};
+use super::{Report, SHOWN, cell, push_some, superblock_beside};
 use crate::config::units::show_size;
+use crate::daemon::seals;
 
-pub(super) fn report(image: &[u8], path: &std::path::Path) -> Report {
+/// One volume's dirty regions, in order.
+#[derive(Default)]
+struct Volume {
+    size_bytes: u64,
+    dirty: Vec<u64>,
+}
+
+pub(super) fn report(image: &[u8], path: &Path) -> Report {
     let mut report = Report::default();
-    let mut volumes: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
-    let mut tag = None;
-    let mut lost = 0;
-    for (index, bytes) in image.chunks(CELL_BYTES as usize).enumerate() {
-        let place = index as u64 * CELL_BYTES;
-        let found = [0, 1, 2, 3].into_iter().find_map(|copy| {
-            let block = bytes.get(copy * cell::BYTES..(copy + 1) * cell::BYTES)?;
-            cell::decode(KIND, block).ok().map(|(head, _)| head.tag)
-        });
-        tag = tag.or(found);
-        let choice = cell::choose(KIND, found.unwrap_or_default(), place, bytes);
-        match choice.newest.and_then(|(_, body)| BitmapCell::decode(body)) {
-            Ok(cell) if !choice.in_doubt => {
-                let set = cell.words.iter().enumerate().flat_map(|(at, word)| {
-                    let base = cell.first_region + at as u64 * 64;
-                    (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| base + bit)
-                });
-                volumes.entry(cell.volume.0).or_default().extend(set);
-            }
-            Err(Rejected::Blank) => {}
-            _ => {
-                lost += 1;
-                report.warnings.push(format!(
-                    "cell {index} (bytes {place} to {}) is damaged: the daemon compares everything it stands for",
-                    place + CELL_BYTES - 1
-                ));
-            }
+    let mut volumes: BTreeMap<u16, Volume> = BTreeMap::new();
+    let costs = "the daemon compares everything it stands for";
+    let lost = cell::each(KIND, image, &mut report, costs, |_, body| {
+        let found = BitmapCell::decode(body)?;
+        let volume = volumes.entry(found.volume.0).or_default();
+        volume.size_bytes = found.volume_bytes;
+        for (at, word) in found.words.iter().enumerate() {
+            let base = found.first_region + at as u64 * 64;
+            volume.dirty.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| base + bit));
         }
-    }
-    let Some(tag) = tag else {
+        Ok(())
+    });
+    if volumes.is_empty() && report.warnings.is_empty() && report.failure.is_none() {
         report.line("holds", "nothing yet: it is written at the first start");
         return report;
-    };
-    report.line("group", format!("tag {tag:016x}"));
-    let mut maps = Vec::new();
-    for (volume, set) in &volumes {
-        let ranges = ranges(set.iter().copied());
-        let bytes = set.len() as u64 * REGION_BYTES;
-        let label = format!("volume {}", volume + 1);
-        report.line(&label, format!("{} regions dirty, at most {}", set.len(), show_size(bytes)));
-        let lines = ranges.iter().map(|(first, last)| format!("    regions {first} to {last}"));
-        push_some(&mut report, lines, ranges.len(), "ranges");
-        maps.push(json!({
-            "volume": volume, "dirty_regions": set.len(), "first_ranges": &ranges[..ranges.len().min(SHOWN)],
-        }));
     }
+    let tag = cell::tag(KIND, image);
+    report.line("group", format!("tag {tag:016x}"));
+    let names = names(path).filter(|names| names.len() == volumes.len()).unwrap_or_default();
+    let maps: Vec<Value> = volumes
+        .iter()
+        .map(|(number, volume)| describe(&mut report, *number, names.get(usize::from(*number)), volume))
+        .collect();
     if superblock_beside(path).is_some_and(|beside| !beside.clean) {
         report.line("besides", "what the activity log names: the daemon runs, or its last stop was not clean");
     }
     report.facts =
         json!({ "tag": format!("{tag:016x}"), "region_bytes": REGION_BYTES, "lost_cells": lost, "maps": maps });
     report
+}
+
+/// The volumes' names, from the fingerprints of the same stop, if there are any.
+fn names(path: &Path) -> Option<Vec<String>> {
+    let seals = seals::decode(&std::fs::read(path.with_file_name("fingerprints")).ok()?).ok()?;
+    Some(seals.into_keys().collect())
+}
+
+fn describe(report: &mut Report, number: u16, name: Option<&String>, volume: &Volume) -> Value {
+    let ranges = ranges(volume.dirty.iter().copied());
+    let regions = volume.size_bytes.div_ceil(REGION_BYTES);
+    let spare = if volume.dirty.last() == regions.checked_sub(1).as_ref() {
+        regions * REGION_BYTES - volume.size_bytes
+    } else {
+        0
+    };
+    let dirty_bytes = volume.dirty.len() as u64 * REGION_BYTES - spare;
+    let label = name.map_or_else(|| format!("volume {} (by name)", number + 1), |name| format!("volume {name}"));
+    report.line(&label, format!("{} of {regions} regions dirty, {}", volume.dirty.len(), show_size(dirty_bytes)));
+    let lines = ranges.iter().map(|(first, last)| {
+        let end = ((last + 1) * REGION_BYTES).min(volume.size_bytes);
+        format!("    regions {first} to {last}: bytes {} to {}", first * REGION_BYTES, end.saturating_sub(1))
+    });
+    push_some(report, lines, ranges.len(), "ranges");
+    json!({
+        "volume": number, "name": name, "size_bytes": volume.size_bytes, "regions": regions,
+        "dirty_regions": volume.dirty.len(), "dirty_bytes": dirty_bytes,
+        "first_ranges": &ranges[..ranges.len().min(SHOWN)],
+    })
 }
 
 /// Neighbours joined: first and last.
@@ -76,4 +90,54 @@ fn ranges(set: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
         }
     }
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::bitmap::REGIONS_PER_CELL;
+    use engine::cell::{BYTES, CELL_BYTES, Head, encode};
+    use engine::{Bitmap, VolumeId};
+
+    use super::*;
+    use crate::cmd::Exit;
+
+    /// Two cells of one volume, each in its first slot.
+    fn image() -> Vec<u8> {
+        let size = (REGIONS_PER_CELL + 100) * REGION_BYTES - 512;
+        let mut map = Bitmap::new(size);
+        for region in [3, 4, 5, 64, REGIONS_PER_CELL + 99] {
+            map.set(region);
+        }
+        let mut image = Vec::new();
+        for index in 0..2 {
+            let head = Head { update: 2, tag: 7, place: index * CELL_BYTES, ..Head::default() };
+            image.extend(encode(
+                KIND,
+                &head,
+                &BitmapCell::encode(VolumeId(0), size, index * REGIONS_PER_CELL, map.cell(index)),
+            ));
+            image.resize((index as usize + 1) * CELL_BYTES as usize, 0);
+        }
+        image
+    }
+
+    #[test]
+    fn regions_are_counted_and_damage_is_placed() {
+        let nowhere = Path::new("/nowhere/bitmap");
+        let mut image = image();
+        let seen = report(&image, nowhere);
+        assert_eq!(seen.exit(), Exit::Done, "{seen:?}");
+        let last = REGIONS_PER_CELL + 99;
+        assert_eq!(seen.facts["maps"][0]["first_ranges"], json!([[3, 5], [64, 64], [last, last]]));
+        assert_eq!(seen.facts["maps"][0]["dirty_bytes"], 5 * REGION_BYTES - 512);
+        let second = CELL_BYTES as usize;
+        image[second + 50] ^= 1;
+        let seen = report(&image, nowhere);
+        assert_eq!((seen.warnings.len(), seen.facts["lost_cells"].as_u64()), (1, Some(0)), "the twin counts: {seen:?}");
+        image[second + BYTES + 50] ^= 1;
+        let seen = report(&image, nowhere);
+        assert_eq!((seen.exit(), seen.facts["lost_cells"].as_u64()), (Exit::Warning, Some(1)));
+        assert!(seen.warnings.iter().any(|w| w.contains("cell 1 (bytes 16384 to 32767) is lost")), "{seen:?}");
+        assert_eq!(report(&[0; 2 * CELL_BYTES as usize], nowhere).exit(), Exit::Done);
+    }
 }

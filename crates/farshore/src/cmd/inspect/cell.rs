@@ -1,6 +1,6 @@
 //! A cell's four copies: which are whole, which one counts, and damage by its place in the file.
 
-use engine::cell::{self, BYTES, Choice, Copy, Head, Kind, Rejected};
+use engine::cell::{self, BYTES, CELL_BYTES, Choice, Copy, Head, Kind, Rejected};
 
 use super::Report;
 
@@ -48,42 +48,64 @@ impl Seen<'_> {
         }
     }
 
-    /// A warning for each copy that is damaged, and the same as a failure where the cell is of no use.
-    ///
-    /// `in_doubt` says what follows when a slot was lost for another reason than a torn write.
-    pub fn damage(&self, report: &mut Report, in_doubt: &str) {
+    /// A warning for each copy that is damaged.
+    pub fn damage(&self, report: &mut Report) {
+        let helps = match self.lost() {
+            None => "another copy counts, and updates write this one anew",
+            Some(_) => "no other copy makes up for it",
+        };
         for (index, copy) in self.copies.iter().enumerate() {
-            let (first, last) = (self.offset(index), self.offset(index + 1) - 1);
-            let slot = index / 2;
-            match copy {
-                Err(Rejected::Damaged) => report.warnings.push(format!(
-                    "bytes {first} to {last} (slot {slot}) are damaged: rotten, or torn by a crash during an update; {}",
-                    self.what_helps()
-                )),
-                Err(Rejected::Astray) => report.warnings.push(format!(
-                    "bytes {first} to {last} (slot {slot}) hold what belongs to another place: a write went astray; {}",
-                    self.what_helps()
-                )),
-                _ => {}
-            }
-        }
-        match self.choice.newest {
-            Ok(_) if self.choice.in_doubt => report.failure = Some(in_doubt.into()),
-            Err(Rejected::VersionUnknown(version)) => report.failure = Some(version_sentence(self.kind, version)),
-            Err(Rejected::Foreign) => {
-                report.failure = Some("its copies are of two clusters or groups: the daemon refuses it".into());
-            }
-            _ => {}
+            let (first, last, slot) = (self.offset(index), self.offset(index + 1) - 1, index / 2);
+            let what = match copy {
+                Err(Rejected::Damaged) => "are damaged: rotten, or torn by a crash during an update",
+                Err(Rejected::Astray) => "hold what belongs to another place: a write went astray",
+                _ => continue,
+            };
+            report.warnings.push(format!("bytes {first} to {last} (slot {slot}) {what}; {helps}"));
         }
     }
 
-    fn what_helps(&self) -> &'static str {
-        if self.choice.newest.is_ok() && !self.choice.in_doubt {
-            "another copy counts, and updates write this one anew"
-        } else {
-            "no other copy makes up for it"
+    /// Why nothing in the cell counts; [`Rejected::Astray`] when its newest update may be lost. Nothing for a blank one.
+    pub fn lost(&self) -> Option<Rejected> {
+        match self.choice.newest {
+            Ok(_) if self.choice.in_doubt => Some(Rejected::Astray),
+            Ok(_) | Err(Rejected::Blank) => None,
+            Err(rejected) => Some(rejected),
         }
     }
+}
+
+/// Every cell of a file that counts goes to `take`; of the others, damage is told with its place, and `costs` says what
+/// the daemon does without them. A file of another version is of no use.
+///
+/// How many cells are lost.
+pub(super) fn each(
+    kind: Kind,
+    image: &[u8],
+    report: &mut Report,
+    costs: &str,
+    mut take: impl FnMut(&Head, &[u8]) -> Result<(), Rejected>,
+) -> usize {
+    let tag = tag(kind, image);
+    let mut lost = 0;
+    for (index, bytes) in image.chunks(CELL_BYTES as usize).enumerate() {
+        let seen = see(kind, tag, index as u64 * CELL_BYTES, bytes);
+        seen.damage(report);
+        let why = match (seen.lost(), seen.choice.newest) {
+            (None, Ok((head, body))) => take(&head, body).err(),
+            (why, _) => why,
+        };
+        match why {
+            None => {}
+            Some(Rejected::VersionUnknown(version)) => report.failure = Some(version_sentence(kind, version)),
+            Some(_) => {
+                lost += 1;
+                let (first, last) = (seen.offset(0), seen.offset(4) - 1);
+                report.warnings.push(format!("cell {index} (bytes {first} to {last}) is lost: {costs}"));
+            }
+        }
+    }
+    lost
 }
 
 /// A version that this program does not know, and what to do.

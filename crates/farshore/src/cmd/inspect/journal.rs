@@ -247,15 +247,20 @@ fn refusal(index: &Index, beside: &Superblock, next: JournalHead, walk: &Walk) -
     if index.ordinal != next.ordinal {
         return Some(format!("batch {} stands there, a left-over", index.ordinal));
     }
-    // A start records the head together with its own run: what follows the head is of that run.
-    if index.boot != beside.identity.incarnation {
+    // A start records with its own run how far whole batches reach: what follows is of that run.
+    let kept = index.boot < beside.identity.incarnation && index.ordinal < beside.own_from_ordinal;
+    if index.boot != beside.identity.incarnation && !kept {
         return Some(format!("the batch there is of run {}, a left-over", index.boot.0));
     }
     if index.generation != position.generation || index.incarnation != position.incarnation {
         return Some("the batch there is of another history".into());
     }
+    if index.cut != 0 {
+        return Some(format!("the batch there is of cut {}, which is begun anew", index.cut));
+    }
+    // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
     let due = before.map_or(position.seq, Index::last).next();
-    let fits = if before.is_some() { first(index) == due } else { first(index) <= due && index.last() >= due };
+    let fits = if before.is_some() { first(index) == due } else { first(index) <= due };
     (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", first(index).0, due.0))
 }
 

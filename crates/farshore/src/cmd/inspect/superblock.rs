@@ -18,10 +18,7 @@ pub(super) fn report(bytes: &[u8]) -> Report {
     let seen = cell::see(KIND, cell::tag(KIND, bytes), 0, bytes);
     let mut report = Report::default();
     seen.lines(&mut report);
-    let doubt = "a slot was overwritten by a write that went astray, and may have held what was recorded last: the daemon \
-         refuses to start the group; restore the file, or remove the group's state directory and sync in full from the \
-         other node";
-    seen.damage(&mut report, doubt);
+    seen.damage(&mut report);
     let counts = (0..4).find(|index| seen.counts(*index));
     let copies = seen.copies.iter().enumerate().map(|(index, copy)| match copy {
         Ok(_) => {
@@ -32,14 +29,27 @@ pub(super) fn report(bytes: &[u8]) -> Report {
     report.facts = json!({ "copies": copies.collect::<Vec<_>>(), "counts": counts });
     match counting(bytes) {
         Some(found) => describe(&mut report, &found),
-        None if seen.choice.newest == Err(Rejected::Blank) || report.failure.is_some() => {}
-        None => report.failure = Some(
-            "no copy is whole, so the group's identity is lost: the daemon refuses to start the group; restore the file, \
-             or remove the group's state directory and sync in full from the other node"
-                .into(),
-        ),
+        None if seen.choice.newest == Err(Rejected::Blank) => {}
+        None => report.failure = Some(unusable(seen.lost())),
     }
     report
+}
+
+/// Why the daemon refuses to start the group.
+fn unusable(lost: Option<Rejected>) -> String {
+    match lost {
+        Some(Rejected::VersionUnknown(version)) => cell::version_sentence(KIND, version),
+        Some(Rejected::Foreign) => "its copies are of two clusters or groups: the daemon refuses to start the group".into(),
+        Some(Rejected::Astray) => {
+            "a slot was overwritten by a write that went astray, and may have held what was recorded last: the daemon \
+             refuses to start the group; restore the file, or remove the group's state directory and sync in full from the \
+             other node"
+                .into()
+        }
+        _ => "no copy is whole, so the group's identity is lost: the daemon refuses to start the group; restore the file, \
+              or remove the group's state directory and sync in full from the other node"
+            .into(),
+    }
 }
 
 fn facts(found: &Superblock) -> Value {

@@ -1,0 +1,156 @@
+//! A group's own files in the state directory: each has its size, and a rule for when it is found with another one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use engine::identity::Role;
+use engine::superblock::{self, Superblock};
+use engine::{ActivityConfig, activity_file_bytes, bitmap_file_bytes, limits};
+use host::disk::File;
+use host::disk::meta::{create_or_open_meta, create_or_open_sparse};
+use host::disk::volume::OpenError;
+
+use super::open::Patience;
+use crate::config::Group;
+use crate::config::units::size_text;
+
+/// All of them, open and locked.
+pub(super) struct StateFiles {
+    pub superblock: Arc<File>,
+    pub journal: Arc<File>,
+    pub bitmap: Arc<File>,
+    pub activity: Arc<File>,
+    pub undo: Arc<File>,
+}
+
+/// A journal ends on a block.
+pub(super) fn journal_bytes(group: &Group) -> u64 {
+    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+}
+
+/// The undo store ends on a block.
+pub(super) fn history_bytes(group: &Group) -> u64 {
+    group.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+}
+
+pub(super) fn activity(group: &Group) -> ActivityConfig {
+    ActivityConfig { extents: group.activity_extents, ..ActivityConfig::default() }
+}
+
+/// Opens the files in `directory`, makes those that are missing. `tag` names cluster and group, `volumes` have these sizes.
+///
+/// # Errors
+/// A sentence: a file is missing beside others, has a size that is not its own, or cannot be made or opened.
+pub(super) fn open(
+    directory: &Path,
+    group: &Group,
+    tag: u64,
+    volumes: impl Iterator<Item = u64>,
+    patience: Patience,
+) -> anyhow::Result<StateFiles> {
+    let files = Files { directory, patience };
+    files.nothing_without_superblock()?;
+    let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
+    let recorded = std::fs::read(files.path("superblock")).context("the superblock cannot be read")?;
+    let recorded = superblock::read(&recorded, tag).map(|read| read.found);
+    let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;
+    let bitmap = files.sized("bitmap", bitmap_file_bytes(volumes), BITMAP_ADVICE)?;
+    let activity_bytes = activity_file_bytes(activity(group));
+    // One that says nothing may be replaced. When the superblock does not count the engine refuses the group.
+    let says_something = |found: &Superblock| !found.clean && found.identity.role == Role::Primary;
+    if recorded.as_ref().is_ok_and(|found| !found.as_ref().is_some_and(says_something)) {
+        files.remove_if_other_size("activity", activity_bytes)?;
+    }
+    let activity = files.sized("activity", activity_bytes, ACTIVITY_ADVICE)?;
+    let holds_point = recorded.as_ref().map_or(true, |found| found.as_ref().is_some_and(|f| f.rollback_point.id != 0));
+    files.resize_undo(history_bytes(group), holds_point)?;
+    let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
+    Ok(StateFiles { superblock, journal, bitmap, activity, undo })
+}
+
+const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \
+     state directory here and sync in full from the other node";
+const JOURNAL_ADVICE: &str = "give 'journal' its old value in the configuration; if the file was cut short, restore it, or \
+     remove it and sync in full from the primary";
+const BITMAP_ADVICE: &str = "a volume was given another size, or the file was cut short: give the volume its old size back or \
+     restore the file; else remove the group's state directory here and sync in full";
+const ACTIVITY_ADVICE: &str = "the last stop was not clean, so what it says is needed: give 'activity.extents' its old value, \
+     start and stop once, then change it; if the file was cut short, remove it, and every region is compared";
+
+struct Files<'a> {
+    directory: &'a Path,
+    patience: Patience,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The superblock is made first. Alone, the others say nothing; and a new one would make the group new.
+    fn nothing_without_superblock(&self) -> anyhow::Result<()> {
+        let others = ["journal", "bitmap", "activity", "undo"];
+        match others.iter().find(|name| self.path(name).exists()) {
+            Some(other) if !self.path("superblock").exists() => bail!(
+                "{} is missing, though its {other} is there: restore it, or remove the whole directory and sync in full from \
+                 the other node",
+                self.path("superblock").display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn sized(&self, name: &str, size_bytes: u64, advice: &'static str) -> anyhow::Result<Arc<File>> {
+        self.opened(|| create_or_open_meta(&self.path(name), size_bytes), advice)
+    }
+
+    fn opened(
+        &self,
+        open: impl Fn() -> Result<host::disk::meta::MetaFile, OpenError>,
+        other_size: &'static str,
+    ) -> anyhow::Result<Arc<File>> {
+        let opened = self.patience.free(open).map_err(|error| match error {
+            OpenError::WrongSize { path, size_bytes, expected_bytes, .. } => {
+                OpenError::WrongSize { path, size_bytes, expected_bytes, advice: other_size }
+            }
+            other => other,
+        })?;
+        Ok(Arc::new(opened.file))
+    }
+
+    /// A crash in between leaves no file, and the next start makes it.
+    fn remove_if_other_size(&self, name: &str, size_bytes: u64) -> anyhow::Result<()> {
+        let path = self.path(name);
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_file() && found.len() != size_bytes => {
+                std::fs::remove_file(&path).with_context(|| format!("{} cannot be replaced", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// It may grow at any time, and shrink when it holds nothing.
+    fn resize_undo(&self, size_bytes: u64, holds_point: bool) -> anyhow::Result<()> {
+        let path = self.path("undo");
+        let Ok(found) = std::fs::metadata(&path) else { return Ok(()) };
+        if !found.is_file() || found.len() == size_bytes {
+            return Ok(());
+        }
+        if found.len() > size_bytes && holds_point {
+            bail!(
+                "{} has {} bytes and holds a rollback point, so it cannot become smaller: give 'history' its old value \
+                 ({}) until the sync is over",
+                path.display(),
+                found.len(),
+                size_text(found.len())
+            );
+        }
+        let resize = || {
+            let file = std::fs::OpenOptions::new().write(true).open(&path)?;
+            file.set_len(size_bytes)?;
+            file.sync_all()
+        };
+        resize().with_context(|| format!("{} cannot be given {size_bytes} bytes", path.display()))
+    }
+}

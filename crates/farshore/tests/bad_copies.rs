@@ -1,0 +1,122 @@
+//! State directories restored from an old copy, or copied and used twice: found out before anything is overwritten.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::damage::{at_rest, directory, fails_with, in_step, state};
+use common::{GROUP, Node, Pair};
+
+/// Everything in a directory, one level deep.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("listed") {
+        let path = entry.expect("listed").path();
+        fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("copied");
+    }
+}
+
+/// A pair at rest whose node has an old copy of its directory beside it, and has run, written and been killed since.
+fn with_old_copy(node: Node) -> (Pair, std::path::PathBuf) {
+    let mut pair = at_rest();
+    let old = pair.path("old");
+    copy(&directory(&pair, node), &old);
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    pair.qemu_io(Node::Near, "data", &["write -P 9 256k 256k", "flush"]);
+    pair.until("the write has arrived", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    Node::BOTH.into_iter().for_each(|node| pair.kill(node));
+    (pair, old)
+}
+
+#[test]
+fn an_old_superblock_beside_newer_files_is_refused() {
+    for (node, newer) in [(Node::Near, "activity log"), (Node::Far, "journal")] {
+        let (pair, old) = with_old_copy(node);
+        fs::copy(old.join("superblock"), state(&pair, node, "superblock")).expect("restored");
+        let words = format!("the superblock is older than the {newer} beside it");
+        fails_with(pair, node, &[&words, "an old copy was restored"]);
+    }
+}
+
+#[test]
+fn a_primary_with_an_old_directory_overwrites_nothing() {
+    let (mut pair, old) = with_old_copy(Node::Near);
+    copy(&old, &directory(&pair, Node::Near));
+    let far = pair.content(Node::Far, "data");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("the old copy is named", |pair| {
+        pair.status(Node::Near)["reason"].to_string().contains("state directory is older than its peer")
+    });
+    pair.stop_both();
+    assert!(pair.content(Node::Far, "data") == far, "the newer copy was overwritten");
+}
+
+#[test]
+fn a_secondary_with_an_old_directory_is_not_believed() {
+    let (mut pair, old) = with_old_copy(Node::Far);
+    copy(&old, &directory(&pair, Node::Far));
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("only a full sync will do", |pair| pair.status(Node::Near)["reason"].to_string().contains("--full"));
+    pair.sync_fully(Node::Near);
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
+
+/// The copy was taken while the daemon ran, so no fingerprint tells; the primary remembers what was confirmed to it.
+#[test]
+fn a_secondary_that_takes_its_word_back_is_made_whole() {
+    let mut pair = in_step();
+    pair.kill(Node::Far);
+    let old = pair.path("old");
+    copy(&directory(&pair, Node::Far), &old);
+    pair.serve(Node::Far);
+    pair.wait_for(Node::Near, "replicating");
+    pair.qemu_io(Node::Near, "data", &["write -P 9 256k 256k", "flush"]);
+    pair.until("the write is applied", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.kill(Node::Far);
+    copy(&old, &directory(&pair, Node::Far));
+    pair.serve(Node::Far);
+    pair.until("the contradiction is named", |pair| {
+        let reason = pair.status(Node::Near)["reason"].to_string();
+        reason.contains("had confirmed") && reason.contains("--full")
+    });
+    pair.sync_fully(Node::Near);
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
+
+#[test]
+fn the_peers_directory_is_refused() {
+    for node in Node::BOTH {
+        let pair = at_rest();
+        copy(&directory(&pair, node.other()), &directory(&pair, node));
+        fails_with(pair, node, &["written by the other node", "give each node its own back"]);
+    }
+}
+
+#[test]
+fn a_second_daemon_on_a_copy_of_the_directory_is_refused() {
+    let mut pair = at_rest();
+    copy(&directory(&pair, Node::Near), &pair.path("near/copy/groups").join(GROUP));
+    pair.serve(Node::Near);
+    let text = fs::read_to_string(pair.config()).expect("there");
+    let places = [("near/state", "near/copy")];
+    let text = places.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let config = pair.path("copy.toml");
+    fs::write(&config, text).expect("written");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["serve", "--node", "near", "--config"])
+        .arg(&config)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("near/data is locked by process"), "{said}");
+    pair.qemu_io(Node::Near, "data", &["write -P 3 0 4k", "flush"]);
+    pair.stop(Node::Near);
+}

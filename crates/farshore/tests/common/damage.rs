@@ -1,0 +1,124 @@
+//! State files with something wrong, and what must come of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engine::cell::{BYTES, CELL_BYTES};
+
+use super::{GROUP, Node, Pair, Plan};
+
+/// With an undo store that can be read whole and copied.
+pub const SMALL: Plan =
+    Plan { volumes: &["data"], volume_bytes: 2 << 20, group: "history = \"64MiB\"", ..Plan::DEFAULT };
+
+/// The group's own directory.
+pub fn directory(pair: &Pair, node: Node) -> PathBuf {
+    pair.path(node.name()).join("state/groups").join(GROUP)
+}
+
+pub fn state(pair: &Pair, node: Node, name: &str) -> PathBuf {
+    directory(pair, node).join(name)
+}
+
+/// A pair that is in step, with something on its volumes.
+pub fn in_step() -> Pair {
+    let mut pair = Pair::replicating(&SMALL);
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair
+}
+
+/// The same, stopped cleanly.
+pub fn at_rest() -> Pair {
+    let mut pair = in_step();
+    pair.stop_both();
+    pair
+}
+
+/// Changes a file in place.
+pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).expect("there");
+    change(&mut bytes);
+    fs::write(path, bytes).expect("written");
+}
+
+/// One bit at this byte.
+pub fn rot(path: &Path, at: usize) {
+    edit(path, |bytes| bytes[at] ^= 1);
+}
+
+/// Both copies of the newer slot of each cell of a file.
+pub fn edit_newer(path: &Path, mut change: impl FnMut(&mut [u8])) {
+    let update = |slot: &[u8]| u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes"));
+    edit(path, |bytes| {
+        for cell in bytes.chunks_mut(CELL_BYTES as usize) {
+            let (first, second) = cell.split_at_mut(2 * BYTES);
+            let newer = if update(second) > update(first) { second } else { first };
+            newer.chunks_mut(BYTES).for_each(&mut change);
+        }
+    });
+}
+
+/// All four copies of each cell of a file.
+pub fn rot_all(path: &Path) {
+    edit(path, |bytes| bytes.chunks_mut(BYTES).for_each(|copy| copy[100] ^= 1));
+}
+
+/// Gives a changed block a good checksum again.
+pub fn reseal(block: &mut [u8]) {
+    let (content, stored) = block.split_at_mut(BYTES - 4);
+    stored.copy_from_slice(&crc32c_of(content).to_le_bytes());
+}
+
+/// The engine's checksum, by way of a frame.
+fn crc32c_of(bytes: &[u8]) -> u32 {
+    use engine::wire::{Header, Kind};
+    Header::new(Kind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
+}
+
+/// The group must be refused with a sentence that has these parts, served to nobody, and its volume untouched.
+#[track_caller]
+pub fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
+    let volume = pair.content(node, "data");
+    pair.serve(node);
+    pair.until(&format!("the group has failed: {parts:?}"), |pair| {
+        let reason = pair.status(node)["reason"].to_string();
+        pair.status(node)["state"] == "failed" && parts.iter().all(|part| reason.contains(part))
+    });
+    let (served, _) = pair.try_qemu_io(node, "data", &["write 0 4k"]);
+    assert!(!served, "a failed group has no export");
+    let (code, said) = pair.told(node, &["promote", GROUP, "--force"]);
+    assert_eq!(code, 2, "{said}");
+    pair.stop(node);
+    assert!(pair.content(node, "data") == volume, "a volume was touched");
+}
+
+/// The daemon must end at once with a sentence that has these parts, and the group's files must be as they were.
+#[track_caller]
+pub fn is_refused(pair: &Pair, node: Node, parts: &[&str]) {
+    let read = || {
+        let names =
+            fs::read_dir(directory(pair, node)).expect("a directory").map(|entry| entry.expect("listed").path());
+        let mut files: Vec<_> = names.map(|path| (fs::read(&path).expect("readable"), path)).collect();
+        files.sort_by(|(_, a), (_, b)| a.cmp(b));
+        files
+    };
+    let (before, volume) = (read(), pair.content(node, "data"));
+    let (code, said) = pair.told(node, &["serve"]);
+    assert_eq!(code, 2, "{said}");
+    parts.iter().for_each(|part| assert!(said.contains(part), "no {part:?} in: {said}"));
+    assert!(pair.content(node, "data") == volume, "{said}");
+    assert!(read() == before, "a file was changed: {said}");
+}
+
+/// Both nodes must come to be in step again, the log of `node` must say these parts, and the volumes be equal.
+#[track_caller]
+pub fn heals_with(mut pair: Pair, node: Node, parts: &[&str]) {
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    let log = pair.log(node);
+    parts.iter().for_each(|part| assert!(log.contains(part), "no {part:?} in: {log}"));
+    pair.qemu_io(Node::Near, "data", &["write -P 9 512k 64k", "flush"]);
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}

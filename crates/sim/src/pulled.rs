@@ -1,0 +1,46 @@
+//! Judge of P1 after a power loss: what the secondary confirmed and the primary lost is back before the exports open, and
+//! nothing newer was undone for it.
+
+use std::collections::BTreeMap;
+
+use engine::{GroupId, Position, VolumeId};
+
+use crate::disk::SECTOR;
+use crate::judge::{Fill, Judge, sector_bytes};
+use crate::oracle::{Failure, Oracle};
+
+impl Judge {
+    /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
+    /// run that ended. No sector may hold less than the secondary has.
+    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Failure> {
+        let g = self.group(group);
+        let Some((_, key)) = g.current else { return Ok(()) };
+        if (g.history(at.generation.tag), at.incarnation.0) != key {
+            return Ok(());
+        }
+        let Some(run) = g.runs.get(&key) else { return Ok(()) };
+        let mut newest: BTreeMap<(VolumeId, u64), (Fill, bool)> = BTreeMap::new();
+        for write in run.log.iter().filter(|write| write.last <= at.seq) {
+            for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
+                newest.insert((write.volume, sector), (write.fill, write.streamed));
+            }
+        }
+        // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
+        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (_, streamed))| *streamed) {
+            let sector = &g.sectors[usize::from(volume.0)][index as usize];
+            let Some(theirs) = sector.versions.iter().position(|version| version.0 == fill) else { continue };
+            let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
+            let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
+            let ours = sector.versions.iter().rposition(|version| same(version.0));
+            if ours.is_none_or(|ours| ours < theirs) && !run.wild.contains(&(volume, index)) && !same(fill) {
+                let what = format!(
+                    "volume {} sector {index}: the secondary confirmed {fill:?} up to number {}, the primary lost it with its power \
+                     and opens without it",
+                    volume.0, at.seq.0
+                );
+                return Err(Failure::new(Oracle::Confirmation, what));
+            }
+        }
+        Ok(())
+    }
+}

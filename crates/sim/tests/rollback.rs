@@ -1,0 +1,318 @@
+//! The primary is lost while it overwrites its copy. What stood there before the sync must come back, whole, whatever
+//! happens on the way.
+
+use std::rc::Rc;
+
+use engine::limits::{KIB, MIB};
+use engine::marks::Mark;
+use engine::state::{Mode, Pause, Policy, State};
+use engine::{Command, CommandResult, Store};
+use sim::disk::Disk;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+fn slow() -> Options {
+    Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
+}
+
+/// A pair in step, then writes that the copy does not get; the images of the copy as it stays.
+fn behind(options: Options) -> (World, Vec<Vec<u8>>) {
+    let mut world = World::in_peace(options);
+    for n in 0..20 {
+        let id = world.write(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    let before = world.images_of(FAR);
+    assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
+    for n in 0..14 {
+        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let id = world.zero(0, 300 * KIB, 90 * KIB, false);
+    assert!(world.answer(id).0);
+    (world, before)
+}
+
+/// The same with a sync that has overwritten a part of the copy.
+fn mid_sync(options: Options) -> (World, Vec<Vec<u8>>) {
+    let (mut world, before) = behind(options);
+    assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);
+    assert!(world.glance(FAR, GROUP).expect("up").identity.inconsistent);
+    (world, before)
+}
+
+fn used(world: &World) -> u64 {
+    world.figures(FAR).rollback_point.map_or(0, |point| point.used_bytes)
+}
+
+fn point(world: &World) -> Option<String> {
+    world.figures(FAR).rollback_point.map(|point| point.name)
+}
+
+/// The old primary is back: it gives its own writes up and follows.
+fn follow(world: &mut World) {
+    if !world.nodes[NEAR].up() {
+        world.boot(NEAR);
+    }
+    world.restore_path();
+    world.pass(2 * SECOND);
+    let demoted = world.order(NEAR, Command::Demote);
+    assert!(!matches!(demoted, CommandResult::Refused(_)), "{demoted:?}");
+    world.pass(SECOND);
+    assert!(matches!(world.order(FAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
+
+#[test]
+fn a_promotion_in_mid_sync_gives_the_image_before_it() {
+    let (mut world, before) = mid_sync(slow());
+    let (place, _) = world.figures(FAR).promotable.expect("the point");
+    world.crash(NEAR, true, FOR_EVER);
+    world.pass(100 * MILLISECOND);
+    let refused = match world.promote(FAR, false) {
+        CommandResult::Refused(why) => why,
+        other => panic!("unforced: {other:?}"),
+    };
+    assert!(refused.contains(&format!("at sequence {}", place.seq.0)), "{refused}");
+    let CommandResult::Warning(text) = world.promote(FAR, true) else { panic!("not promoted") };
+    assert!(text.contains(&format!("sequence {} of", place.seq.0)) && text.contains("UTC"), "{text}");
+    assert_eq!(world.images_of(FAR), before);
+    assert_eq!(world.mark(FAR, Mark::RolledBack), 1);
+    follow(&mut world);
+}
+
+/// The power of the promoted node fails at every step of the way back, and again while it recovers from that.
+#[test]
+fn a_crash_at_any_step_of_the_rollback_is_recovered_from() {
+    let (mut resumed, mut promoted_first_time) = (0, 0);
+    for step in 0..60 {
+        let (mut world, before) = mid_sync(slow());
+        world.crash(NEAR, true, FOR_EVER);
+        world.pass(50 * MILLISECOND);
+        let entropy = world.rng.draw();
+        let id = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+        world.pass(step * 100_000);
+        world.crash(FAR, true, MILLISECOND);
+        if step % 2 == 1 {
+            world.pass(MILLISECOND + step * 70_000);
+            world.crash(FAR, true, MILLISECOND);
+        }
+        world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+        resumed += world.mark(FAR, Mark::RollbackResumed);
+        if world.operator.results.contains_key(&id) {
+            promoted_first_time += 1;
+        } else if world.glance(FAR, GROUP).is_some_and(|g| g.identity.role == engine::identity::Role::Secondary) {
+            let again = world.promote(FAR, true);
+            assert!(!matches!(again, CommandResult::Refused(_)), "step {step}: {again:?}");
+        }
+        assert_eq!(world.images_of(FAR), before, "step {step}");
+    }
+    assert!(resumed > 3 && promoted_first_time > 3, "{resumed} resumed, {promoted_first_time} done before");
+}
+
+/// It went back, and was not promoted after all: what it undid, the primary sends again.
+#[test]
+fn undone_ranges_converge_when_the_primary_is_back() {
+    let (mut world, before) = mid_sync(slow());
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    let writes_back = |world: &World| world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("WriteBack"));
+    while writes_back(&world) != Some(true) {
+        world.pass(50_000);
+    }
+    world.crash(FAR, true, MILLISECOND);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.mark(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.images_of(FAR), before);
+    assert!(world.figures(FAR).volumes.iter().any(|volume| volume.dirty_bytes > 0), "bits tell what was undone");
+    assert!(!world.glance(FAR, GROUP).expect("up").identity.inconsistent);
+    // Both lose power once more: the bits are durable.
+    world.crash(FAR, true, MILLISECOND);
+    world.crash(NEAR, true, MILLISECOND);
+    world.restore_path();
+    world.pass(SECOND);
+    assert!(!matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Refused(_)));
+    world.settle();
+    assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
+}
+
+#[test]
+fn an_interrupted_sync_keeps_the_first_point() {
+    let (mut world, before) = mid_sync(slow());
+    let first = point(&world);
+    for _ in 0..2 {
+        world.cut([false; 2]);
+        world.pass(SECOND);
+        world.crash(FAR, true, MILLISECOND);
+        world.pass(SECOND);
+        world.restore_path();
+        let seen = used(&world);
+        world.until("it goes on", |world| used(world) > seen + 40 * KIB);
+        assert_eq!(point(&world), first);
+    }
+    assert!(world.mark(FAR, Mark::RollbackPointKept) > 0);
+    world.crash(NEAR, false, FOR_EVER);
+    assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+    assert_eq!(world.images_of(FAR), before);
+    follow(&mut world);
+}
+
+#[test]
+fn the_point_is_gone_when_the_sync_has_ended() {
+    let (mut world, _) = mid_sync(slow());
+    world.settle();
+    assert_eq!(point(&world), None);
+    assert_eq!(world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("inconsistent: true")), Some(false));
+    // And the next sync has a point of its own.
+    world.order(NEAR, Command::Logging);
+    let id = world.write(1, 0, 600 * KIB);
+    assert!(world.answer(id).0);
+    world.order(NEAR, Command::Sync { full: false });
+    world.until("a point is taken", |world| point(world).is_some());
+    world.settle();
+}
+
+fn tight() -> Options {
+    Options { history_bytes: 160 * KIB, ..slow() }
+}
+
+/// A sync that the undo store has no room for; both nodes say so.
+fn history_full() -> (World, Vec<Vec<u8>>) {
+    let (mut world, before) = behind(tight());
+    assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("the primary says why", |world| {
+        world.glance(NEAR, GROUP).is_some_and(|g| g.state == State::Paused(Pause::HistoryFull))
+    });
+    assert_eq!(world.figures(FAR).state, State::Paused(Pause::HistoryFull));
+    assert!(world.figures(NEAR).reason.contains("mark drop"), "{}", world.figures(NEAR).reason);
+    assert_eq!(world.images_of(FAR), before, "nothing was overwritten before its space was reserved");
+    (world, before)
+}
+
+#[test]
+fn with_the_history_full_the_point_can_be_given_up_by_name() {
+    let (mut world, before) = history_full();
+    let name = point(&world).expect("taken");
+    let why = world.refused(FAR, Command::DropRollbackPoint { name: "before-sync-0".into() });
+    assert!(why.contains(&name), "{why}");
+    world.refused(NEAR, Command::DropRollbackPoint { name: name.clone() });
+    let dropped = world.order(FAR, Command::DropRollbackPoint { name });
+    assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
+    world.until("it is overwritten now", |world| world.images_of(FAR) != before);
+    let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
+    assert!(why.contains("given up"), "{why}");
+    world.settle();
+}
+
+fn give_space(world: &mut World) {
+    world.options = Rc::new(Options { history_bytes: 4 * MIB, ..(*world.options).clone() });
+    for node in &mut world.nodes {
+        let mut content = node.disks[&Store::Undo(GROUP)].view().to_vec();
+        content.resize(4 * MIB as usize, 0);
+        node.disks.insert(Store::Undo(GROUP), Disk::new(content));
+    }
+}
+
+#[test]
+fn with_the_history_full_more_space_lets_it_go_on() {
+    let (mut world, before) = history_full();
+    let name = point(&world);
+    world.crash(FAR, false, FOR_EVER);
+    give_space(&mut world);
+    world.boot(FAR);
+    world.until("it goes on", |world| world.nodes[FAR].up() && used(world) > 60 * KIB);
+    assert_eq!(point(&world), name);
+    world.crash(NEAR, false, FOR_EVER);
+    assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+    assert_eq!(world.images_of(FAR), before);
+    follow(&mut world);
+}
+
+#[test]
+fn with_the_history_full_a_promotion_gives_the_image() {
+    let (mut world, before) = history_full();
+    world.crash(NEAR, false, FOR_EVER);
+    assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+    assert_eq!(world.images_of(FAR), before);
+    give_space(&mut world);
+    follow(&mut world);
+}
+
+/// The journal holds more than the history has room for, and the node starts: it stands still, and both ways out are
+/// open.
+#[test]
+fn a_start_with_the_history_full_has_its_ways_out() {
+    for drop in [true, false] {
+        let (mut world, before) = history_full();
+        world.pass(SECOND);
+        world.crash(FAR, true, MILLISECOND);
+        world.cut([false; 2]);
+        world.until("it stands still", |world| {
+            world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull) && !g.running)
+        });
+        if drop {
+            let name = point(&world).expect("kept");
+            let dropped = world.order(FAR, Command::DropRollbackPoint { name });
+            assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
+            world.restore_path();
+            world.settle();
+        } else {
+            assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+            assert_eq!(world.images_of(FAR), before);
+            world.crash(NEAR, false, FOR_EVER);
+            give_space(&mut world);
+            follow(&mut world);
+        }
+    }
+}
+
+/// A batch that the superblock counts is rotten: that is no torn tail. It is named, and nothing is rolled back to it.
+#[test]
+fn a_rotten_undo_store_is_named_and_never_played_back() {
+    let (mut world, _) = mid_sync(slow());
+    world.pass(SECOND);
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    world.crash(FAR, false, FOR_EVER);
+    let mut content = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
+    content[40] ^= 1;
+    world.nodes[FAR].disks.insert(Store::Undo(GROUP), Disk::new(content));
+    world.boot(FAR);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    let error = world.figures(FAR).rollback_point.and_then(|point| point.damaged).expect("named");
+    assert!(error.contains("damaged at byte 0"), "{error}");
+    assert_eq!(world.figures(FAR).promotable, None);
+    let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
+    assert!(why.contains("damaged at byte 0"), "{why}");
+    world.restore_path();
+    world.settle();
+    assert_eq!(point(&world), None);
+}
+
+/// Content rotted after the start: found when it is read back, in the middle of the way.
+#[test]
+fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
+    let (mut world, _) = mid_sync(slow());
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    world.crash(FAR, false, FOR_EVER);
+    let mut rotten = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
+    // In the content of the first batch.
+    rotten[4096 + 100] ^= 1;
+    world.nodes[FAR].disks.insert(Store::Undo(GROUP), Disk::new(rotten));
+    world.boot(FAR);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
+    assert!(why.contains("damaged at byte"), "{why}");
+    let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
+    assert!(why.contains("no consistent image"), "{why}");
+    world.restore_path();
+    world.settle();
+}

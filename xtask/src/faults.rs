@@ -1,0 +1,142 @@
+//! `cargo xtask faults`: plants one fault after the other in the engine, whose own invariants are off, and counts the
+//! seeds until a judge outside of it objects. The same seeds pass without a fault.
+
+use crate::project::Project;
+use anyhow::{Context, Result, ensure};
+use std::collections::VecDeque;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+
+#[derive(clap::Args)]
+pub struct FaultsArgs {
+    /// Only these; without any, all
+    names: Vec<String>,
+    /// Seeds to try in each range
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Ranges of seeds to try; the median over them is what counts
+    #[arg(long, default_value_t = 3)]
+    ranges: u64,
+}
+
+/// Where the next range of seeds begins.
+const RANGE_STEP: u64 = 100_000;
+
+/// A fault as the simulator lists it.
+#[derive(Clone, Debug)]
+struct Fault {
+    name: String,
+    breaks: String,
+}
+
+/// What a range of seeds came to.
+#[derive(Clone, Debug)]
+struct Outcome {
+    /// One more than were tried if nobody objected.
+    seeds: u64,
+    oracle: String,
+}
+
+/// Builds the simulator with the faults in it, runs them all, and prints the table. Non-zero if one is not caught, or
+/// if a seed does not pass without a fault.
+pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
+    ensure!(arguments.seeds > 0 && arguments.ranges > 0, "there must be at least one seed and one range");
+    let project = Project::find()?;
+    let build = ["build", "--profile", "faults", "--locked", "--package", "sim", "--features", "planted"];
+    let status = project.command("cargo").args(build).status().context("starting `cargo build` failed")?;
+    ensure!(status.success(), "building the simulator failed; see above");
+    let sim = project.target.join("faults/sim").to_string_lossy().into_owned();
+    let faults = chosen(list(&sim)?, &arguments.names)?;
+    let outcomes = run_all(&sim, &faults, arguments)?;
+    println!("{:<28} {:<22} {:>6}  {:<14} by", "fault", "breaks", "median", "seeds");
+    let mut missed = 0;
+    let mut farthest = 1;
+    for (fault, mut of_fault) in faults.iter().zip(outcomes) {
+        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome.seeds, arguments.seeds)).collect();
+        let caught = of_fault.iter().map(|outcome| outcome.seeds).filter(|seeds| *seeds <= arguments.seeds);
+        farthest = farthest.max(caught.max().unwrap_or(arguments.seeds));
+        of_fault.sort_by_key(|outcome| outcome.seeds);
+        let median = &of_fault[of_fault.len() / 2];
+        missed += usize::from(median.seeds > arguments.seeds);
+        let median_told = told(median.seeds, arguments.seeds);
+        let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
+        println!("{name:<28} {breaks:<22} {median_told:>6}  {:<14} {oracle}", seeds.join(" "));
+    }
+    let clean = passes_without(&sim, farthest, arguments.ranges)?;
+    println!("{} faults, {} caught, {missed} missed", faults.len(), faults.len() - missed);
+    Ok(if missed == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn told(seeds: u64, most: u64) -> String {
+    if seeds > most { "-".to_owned() } else { seeds.to_string() }
+}
+
+fn list(sim: &str) -> Result<Vec<Fault>> {
+    let output = Command::new(sim).arg("--faults").output().context("starting the simulator failed")?;
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let fault = |line: &str| {
+        let mut fields = line.split('\t').map(str::to_owned);
+        Some(Fault { name: fields.next()?, breaks: fields.next()? })
+    };
+    Ok(lines.lines().filter_map(fault).collect())
+}
+
+fn chosen(all: Vec<Fault>, names: &[String]) -> Result<Vec<Fault>> {
+    for name in names {
+        let known: Vec<&str> = all.iter().map(|fault| fault.name.as_str()).collect();
+        ensure!(known.contains(&name.as_str()), "there is no fault `{name}`; there are: {}", known.join(", "));
+    }
+    Ok(all.into_iter().filter(|fault| names.is_empty() || names.contains(&fault.name)).collect())
+}
+
+/// Every fault over every range, as many at once as there are cores. Outcomes by fault, then by range.
+fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Vec<Outcome>>> {
+    let jobs: VecDeque<(usize, u64)> =
+        (0..faults.len()).flat_map(|fault| (0..arguments.ranges).map(move |range| (fault, range))).collect();
+    let jobs = Mutex::new(jobs);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let next = jobs.lock().ok().and_then(|mut jobs| jobs.pop_front());
+            let Some((fault, range)) = next else { return done };
+            let from = range * RANGE_STEP;
+            let outcome = run_one(sim, &faults[fault].name, from, from + arguments.seeds);
+            eprintln!("{}: seeds {from}..: {outcome:?}", faults[fault].name);
+            done.push((fault, range, outcome));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().filter_map(|worker| worker.join().ok()).for_each(|part| done.extend(part));
+    });
+    done.sort_by_key(|(fault, range, _)| (*fault, *range));
+    let mut outcomes = vec![Vec::new(); faults.len()];
+    for (fault, _, outcome) in done {
+        outcomes[fault].push(outcome?);
+    }
+    Ok(outcomes)
+}
+
+fn run_one(sim: &str, name: &str, from: u64, to: u64) -> Result<Outcome> {
+    let output = Command::new(sim).args(["--plant", name, &format!("{from}..{to}")]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
+    match words[..] {
+        ["caught", seeds, oracle, ..] => Ok(Outcome { seeds: seeds.parse()?, oracle: oracle.to_owned() }),
+        ["missed", ..] => Ok(Outcome { seeds: to - from + 1, oracle: "nobody".to_owned() }),
+        _ => anyhow::bail!("the simulator said `{text}` of the fault {name}, which is no verdict"),
+    }
+}
+
+/// The seeds that caught the faults, without a fault.
+fn passes_without(sim: &str, count: u64, ranges: u64) -> Result<bool> {
+    let mut clean = true;
+    for range in 0..ranges {
+        let seeds = format!("{}..{}", range * RANGE_STEP, range * RANGE_STEP + count);
+        println!("without a fault, seeds {seeds}:");
+        clean &= Command::new(sim).arg(seeds).status()?.success();
+    }
+    Ok(clean)
+}
