@@ -256,6 +256,9 @@ impl Plane {
             if self.core.borrow_mut().collect() {
                 self.turn();
             }
+            // Reads of holes are done as soon as they are asked for, so the next ones may be ready already: first the
+            // sockets get their turn, or a peer that speaks would pass for dead.
+            tokio::task::yield_now().await;
         }
     }
 
