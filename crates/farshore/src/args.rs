@@ -1,5 +1,7 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
 
+pub mod planner;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -73,6 +75,8 @@ pub enum Command {
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
+    /// The papers' formulas: buffers, queues, round trips, loss, modes
+    Calc(planner::CalcArgs),
     /// Run two daemons on this machine and show what they do
     #[command(after_help = "Example:\n  farshore demo --json")]
     Demo(ForwardedArgs),
@@ -237,8 +241,12 @@ mod tests {
     fn every_command_shows_an_example() {
         let root = Args::command();
         let config = root.find_subcommand("config").expect("config");
-        for command in
-            root.get_subcommands().filter(|command| command.get_name() != "config").chain(config.get_subcommands())
+        let calc = root.find_subcommand("calc").expect("calc");
+        for command in root
+            .get_subcommands()
+            .filter(|command| command.get_name() != "config")
+            .chain(config.get_subcommands())
+            .chain(calc.get_subcommands())
         {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("farshore "), "{} has no example", command.get_name());

@@ -1,6 +1,7 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
 mod bench;
+mod calc;
 mod config;
 mod demo;
 mod demote;
@@ -97,6 +98,7 @@ fn run(command: Command) -> Outcome {
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Calc(args) => calc::run(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),
     }

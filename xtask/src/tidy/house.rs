@@ -13,13 +13,14 @@ enum May<'a> {
 }
 
 /// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships; `witness` judges and
-/// therefore shares nothing.
+/// therefore shares nothing; `plan` calculates and needs no daemon.
 const ARROWS: &[(&str, May)] = &[
     ("engine", May::Only(&["crc32c"])),
     ("sim", May::Only(&["engine"])),
     ("host", May::OfOurs(&["engine"])),
     ("witness", May::Only(&[])),
-    ("farshore", May::OfOurs(&["engine", "host", "witness"])),
+    ("plan", May::OfOurs(&[])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "witness"])),
     ("xtask", May::OfOurs(&[])),
 ];
 
@@ -159,6 +160,7 @@ mod tests {
             ("host", "farshore"),
             ("xtask", "engine"),
             ("witness", "engine"),
+            ("plan", "host"),
         ] {
             assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
         }

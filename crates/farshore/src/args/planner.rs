@@ -1,0 +1,226 @@
+//! The planner's command lines: `calc`. Quantities are parsed here, with their units, so that nothing is guessed later.
+
+use clap::{Args, Subcommand, ValueEnum};
+use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  farshore calc bdp --rate 100Mbit --rtt 50ms\n  farshore calc queue --write-size 8kB --writes 50 --drain 160kB/s --queue 8MB\n  farshore calc modes --legacy hadr --link 10MiB/s,100ms --disk 200MiB/s,1ms --actual 1.469MiB/s --flush-pages 8.3 --transaction-pages 15.2 --open 2.9"
+)]
+pub struct CalcArgs {
+    #[command(subcommand)]
+    pub formula: CalcCommand,
+    /// One JSON object, schema farshore-calc/1 (docs/planner.md)
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CalcCommand {
+    /// Bandwidth-delay product, and the socket buffers it asks for
+    #[command(after_help = "Example:\n  farshore calc bdp --rate 100Mbit --rtt 50ms --flush 1MiB --pause 10s")]
+    Bdp(BdpArgs),
+    /// Table B-1: what socket buffers carry at which round trip
+    #[command(after_help = "Example:\n  farshore calc buffers --buffers 24KiB,256KiB --rtts 10ms,50ms --link 100Mibit")]
+    Buffers(BuffersArgs),
+    /// One request per round trip: what a protocol without a window carries
+    #[command(after_help = "Example:\n  farshore calc round-trip --write-size 8kB --rtt 50ms")]
+    RoundTrip(RoundTripArgs),
+    /// How long a queue lasts, and how long it takes to empty
+    #[command(after_help = "Example:\n  farshore calc queue --write-size 8kB --writes 50 --drain 160kB/s --queue 8MB")]
+    Queue(QueueArgs),
+    /// Retransmission timeout, and whether to lower its minimum
+    #[command(after_help = "Example:\n  farshore calc rto --rtt 3ms --rto-min 100ms")]
+    Rto(RtoArgs),
+    /// What loss leaves of a link
+    #[command(after_help = "Example:\n  farshore calc loss --link 100Mbit --rtt 50ms --loss 0.1%")]
+    Loss(LossArgs),
+    /// Activity log: its size against the resync after a crash
+    #[command(
+        after_help = "Examples:\n  farshore calc activity-log --rate 100Mbit --extents 1024\n  farshore calc activity-log --rate 100Mbit --target 5m"
+    )]
+    ActivityLog(ActivityLogArgs),
+    /// What one write waits for in each mode; the HADR calculator with --legacy hadr
+    #[command(after_help = "Example:\n  farshore calc modes --link 100Mbit,50ms --disk 200MB/s,1ms --write-size 8KiB")]
+    Modes(ModesArgs),
+    /// Table 2: which mode suits which work
+    #[command(after_help = "Example:\n  farshore calc table2")]
+    Table2,
+    /// Table 4: synchronous against asynchronous response of the old remote mirror
+    #[command(after_help = "Example:\n  farshore calc table4 --rtt 50ms")]
+    Table4(Table4Args),
+}
+
+#[derive(Debug, Args)]
+pub struct BdpArgs {
+    /// The highest rate to send at
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub rate: Rate,
+    /// The longest round trip
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub rtt: Seconds,
+    /// The largest write
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    pub flush: Bytes,
+    /// A pause of the receiver to ride out
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub pause: Option<Seconds>,
+}
+
+#[derive(Debug, Args)]
+pub struct BuffersArgs {
+    /// Socket buffers
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size, default_value = "24KiB,256KiB")]
+    pub buffers: Vec<Bytes>,
+    /// Round trips
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = parse_time, default_value = "10ms,20ms,50ms,100ms,200ms")]
+    pub rtts: Vec<Seconds>,
+    /// The link; the paper's is of 2^20 bits
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "100Mibit")]
+    pub link: Rate,
+}
+
+#[derive(Debug, Args)]
+pub struct RoundTripArgs {
+    /// Size of a write
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub write_size: Bytes,
+    /// Round trip
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub rtt: Seconds,
+    /// Requests in flight at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub depth: u64,
+    /// Most that one request carries
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "32KiB")]
+    pub call: Bytes,
+}
+
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// Size of a write
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub write_size: Bytes,
+    /// Writes per second
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    pub writes: f64,
+    /// What leaves the queue
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub drain: Rate,
+    /// The queue
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    pub queue: Bytes,
+}
+
+#[derive(Debug, Args)]
+pub struct RtoArgs {
+    /// Round trip
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub rtt: Seconds,
+    /// Its deviation
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
+    pub deviation: Seconds,
+    /// Minimum in force
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "200ms")]
+    pub rto_min: Seconds,
+}
+
+#[derive(Debug, Args)]
+pub struct LossArgs {
+    /// The link
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub link: Rate,
+    /// Round trip
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub rtt: Seconds,
+    /// Share of packets lost
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub loss: Share,
+    /// Size of a write
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB")]
+    pub write_size: Bytes,
+}
+
+#[derive(Debug, Args)]
+pub struct ActivityLogArgs {
+    /// What the link carries
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub rate: Rate,
+    /// Extents in the log
+    #[arg(long, default_value_t = 1024)]
+    pub extents: u64,
+    /// Size of an extent
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "4MiB")]
+    pub extent: Bytes,
+    /// The longest resync to accept
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub target: Option<Seconds>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Legacy {
+    /// The HADR calculator: one flush at a time, sync sends after the local write, MB of 2^20
+    Hadr,
+}
+
+#[derive(Debug, Args)]
+pub struct ModesArgs {
+    /// The link: RATE,RTT
+    #[arg(long, value_name = "RATE,RTT", value_parser = parse_pair)]
+    pub link: (Rate, Seconds),
+    /// The disks of both sides: RATE,OVERHEAD
+    #[arg(long, value_name = "RATE,TIME", value_parser = parse_pair)]
+    pub disk: (Rate, Seconds),
+    /// Size of a write
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "8KiB")]
+    pub write_size: Bytes,
+    /// An old calculator's answers instead
+    #[arg(long, value_name = "NAME", requires_all = ["actual", "flush_pages", "transaction_pages", "open"])]
+    pub legacy: Option<Legacy>,
+    /// With --legacy: the rate the workload has
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "legacy")]
+    pub actual: Option<Rate>,
+    /// With --legacy: pages of 4096 bytes per flush
+    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    pub flush_pages: Option<f64>,
+    /// With --legacy: pages per transaction
+    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    pub transaction_pages: Option<f64>,
+    /// With --legacy: open transactions
+    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    pub open: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Table4Args {
+    /// Round trip
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "50ms")]
+    pub rtt: Seconds,
+}
+
+/// `RATE,TIME`.
+pub fn parse_pair(text: &str) -> Result<(Rate, Seconds), String> {
+    let (rate, time) =
+        text.split_once(',').ok_or_else(|| format!("{text:?} wants a rate and a time, such as \"100Mbit,50ms\""))?;
+    Ok((parse_rate(rate)?, parse_time(time)?))
+}
+
+/// More than nothing, so that it can be divided by.
+pub fn positive_time(text: &str) -> Result<Seconds, String> {
+    parse_time(text)
+        .and_then(|time| if time.0 > 0.0 { Ok(time) } else { Err(format!("{text:?} must be more than zero")) })
+}
+
+/// More than nothing, so that it can be divided by.
+pub fn positive_size(text: &str) -> Result<Bytes, String> {
+    parse_size(text)
+        .and_then(|size| if size.0 > 0 { Ok(size) } else { Err(format!("{text:?} must be more than zero")) })
+}
+
+/// A plain number, more than zero.
+pub fn number(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(format!("{text:?} is not a number above zero")),
+    }
+}
