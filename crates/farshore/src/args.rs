@@ -75,6 +75,11 @@ pub enum Command {
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
+    /// Read write traces: how much, how bursty, how often the same place
+    #[command(
+        after_help = "Examples:\n  farshore scan db.iolog --out db.trace\n  blkparse -i sdb -o - | farshore scan -\n  farshore scan sdb.blktrace.* --json\n  farshore scan writes.csv.zst --columns time:ms,op,offset:sector,size:B\n\nExits with 1 when something was left out."
+    )]
+    Scan(planner::ScanArgs),
     /// The papers' formulas: buffers, queues, round trips, loss, modes
     Calc(planner::CalcArgs),
     /// Run two daemons on this machine and show what they do

@@ -5,11 +5,13 @@ mod calc;
 mod config;
 mod demo;
 mod demote;
+mod feed;
 mod init;
 mod inspect;
 mod logging;
 mod promote;
 mod reach;
+mod scan;
 mod serve;
 mod set;
 mod status;
@@ -99,6 +101,7 @@ fn run(command: Command) -> Outcome {
         Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Calc(args) => calc::run(&args),
+        Command::Scan(args) => scan::run(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),
     }

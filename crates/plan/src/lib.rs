@@ -12,5 +12,10 @@
 pub mod answer;
 pub mod formulas;
 pub mod hadr;
+pub mod overlap;
+pub mod scan;
+pub mod series;
+pub mod show;
 pub mod table2;
+pub mod trace;
 pub mod units;

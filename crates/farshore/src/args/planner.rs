@@ -1,7 +1,42 @@
 //! The planner's command lines: `calc`. Quantities are parsed here, with their units, so that nothing is guessed later.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
+use plan::trace::csv::Columns;
 use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+
+/// Which traces, and what they are.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Traces of the same time, merged by it; - is standard input. Packed with gzip or zstd or not
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// What the files are, when detection is wrong: iolog, blkparse, blktrace, msr, snia, samples, farshore
+    #[arg(long, value_name = "NAME", conflicts_with = "columns")]
+    pub format: Option<String>,
+    /// What the columns of a table hold, such as time:ms,op,offset:sector,size:B,-
+    #[arg(long, value_name = "LIST", value_parser = Columns::parse)]
+    pub columns: Option<Columns>,
+    /// Go on although more than 1 % of a file cannot be used
+    #[arg(long)]
+    pub skip_bad: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Also write the records to a new file that later steps read fast
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Length of an interval; long traces get longer ones
+    #[arg(long, value_name = "TIME", value_parser = positive_time, default_value = "60s")]
+    pub interval: Seconds,
+    /// One JSON object, schema farshore-scan/1 (docs/planner.md)
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Debug, Args)]
 #[command(
