@@ -80,6 +80,11 @@ pub enum Command {
         after_help = "Examples:\n  farshore scan db.iolog --out db.trace\n  blkparse -i sdb -o - | farshore scan -\n  farshore scan sdb.blktrace.* --json\n  farshore scan writes.csv.zst --columns time:ms,op,offset:sector,size:B\n\nExits with 1 when something was left out."
     )]
     Scan(planner::ScanArgs),
+    /// Predict every mode for a trace and a link: latency, queue, lag, outage, and what to set
+    #[command(
+        after_help = "Examples:\n  farshore plan db.trace --link 100Mbit,50ms\n  farshore plan db.trace --link link.json --disk disk.json --rpo 5s --report plan.html\n  farshore plan db.trace --link 100Mbit,50ms,loss=0.1% --disk 200MB/s,1ms --what-if bandwidth=2x --plots plots"
+    )]
+    Plan(planner::PlanArgs),
     /// The papers' formulas: buffers, queues, round trips, loss, modes
     Calc(planner::CalcArgs),
     /// Run two daemons on this machine and show what they do

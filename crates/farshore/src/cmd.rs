@@ -9,6 +9,7 @@ mod feed;
 mod init;
 mod inspect;
 mod logging;
+mod plan;
 mod promote;
 mod reach;
 mod scan;
@@ -102,6 +103,7 @@ fn run(command: Command) -> Outcome {
         Command::Inspect(args) => inspect::run(&args),
         Command::Calc(args) => calc::run(&args),
         Command::Scan(args) => scan::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),
     }

@@ -9,10 +9,15 @@
 //! This room is pure: bytes come in through `Read`, numbers and text go out. It opens no file, knows no daemon, has no clock
 //! and no randomness but what a seed gives.
 
+pub mod advice;
 pub mod answer;
 pub mod formulas;
 pub mod hadr;
+pub mod inputs;
+pub mod model;
 pub mod overlap;
+pub mod plan;
+pub mod plan_text;
 pub mod scan;
 pub mod series;
 pub mod show;

@@ -380,13 +380,15 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
             _ => buckets.push((upper, value.count_at_value())),
         }
     }
-    let at = |quantile: f64| histogram.value_at_quantile(quantile).min(histogram.max()) as f64;
+    // Sizes are round numbers; the lower end of a step shows them as they are.
+    let round = |value: u64| histogram.lowest_equivalent(value) as f64;
+    let at = |quantile: f64| round(histogram.value_at_quantile(quantile));
     Distribution {
         mean: histogram.mean(),
         p50: at(0.5),
         p95: at(0.95),
         p99: at(0.99),
-        max: histogram.max() as f64,
+        max: round(histogram.max()),
         buckets,
     }
 }

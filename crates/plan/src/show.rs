@@ -1,7 +1,7 @@
 //! A scanned workload in words and columns, for a terminal.
 
 use crate::answer::table;
-use crate::scan::{Distribution, Workload};
+use crate::scan::{Distribution, Interval, Workload};
 use crate::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 /// Rows of the interval table at most; the busiest are kept.
@@ -107,17 +107,19 @@ fn intervals_text(work: &Workload) -> String {
     shown.truncate(INTERVAL_ROWS);
     shown.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
     let header = ["from", "writes/s", "rate", "busiest second", "size", "flushes/s"].map(str::to_owned);
-    let per_s = |count: u64| format!("{:.1}", count as f64 / work.interval_s);
+    // The last interval is as long as the trace was.
+    let length_s = |i: &Interval| work.interval_s.min(work.duration_s - i.start_s).max(1.0);
+    let per_s = |i: &Interval, count: u64| format!("{:.1}", count as f64 / length_s(i));
     let rows: Vec<Vec<String>> = shown
         .iter()
         .map(|i| {
             vec![
                 show_time(Seconds(i.start_s)),
-                per_s(i.writes),
-                rate(i.bytes as f64 / work.interval_s),
+                per_s(i, i.writes),
+                rate(i.bytes as f64 / length_s(i)),
                 rate(i.peak_second_bytes as f64),
                 size(i.mean_bytes()),
-                per_s(i.flushes),
+                per_s(i, i.flushes),
             ]
         })
         .collect();

@@ -369,10 +369,14 @@ pub fn show_time(time: Seconds) -> String {
         s if s < 1e-3 => format!("{} µs", digits(s * 1e6)),
         s if s < 1.0 => format!("{} ms", digits(s * 1e3)),
         s if s < 120.0 => format!("{} s", digits(s)),
-        s if s < 7200.0 => format!("{} min {} s", whole / 60, whole % 60),
-        s if s < 172_800.0 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
-        _ => format!("{} d {} h", whole / 86400, whole % 86400 / 3600),
+        s if s < 7200.0 => pair(whole / 60, "min", whole % 60, "s"),
+        s if s < 172_800.0 => pair(whole / 3600, "h", whole % 3600 / 60, "min"),
+        _ => pair(whole / 86400, "d", whole % 86400 / 3600, "h"),
     }
+}
+
+fn pair(big: u64, big_unit: &str, small: u64, small_unit: &str) -> String {
+    if small == 0 { format!("{big} {big_unit}") } else { format!("{big} {big_unit} {small} {small_unit}") }
 }
 
 /// For eyes: `31 %`, `0.1 %`.

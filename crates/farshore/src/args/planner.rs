@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use plan::model::{Disk, Link, Mode};
+use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
 use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
@@ -36,6 +38,126 @@ pub struct ScanArgs {
     /// One JSON object, schema farshore-scan/1 (docs/planner.md)
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// The link: RATE,RTT[,loss=SHARE][,goodput], or the JSON of a link test
+    #[arg(long, value_name = "LINK", value_parser = LinkSource::parse)]
+    pub link: LinkSource,
+    /// Disks of both sides: RATE,OVERHEAD, or the JSON of a disk test [default: infinitely fast]
+    #[arg(long, value_name = "DISK", value_parser = DiskSource::parse)]
+    pub disk: Option<DiskSource>,
+    /// The far side's disk, if it is another
+    #[arg(long, value_name = "DISK", value_parser = DiskSource::parse)]
+    pub remote_disk: Option<DiskSource>,
+    /// Modes to plan: all, or some of sync,nearsync,async,superasync,periodic,logging
+    #[arg(long, value_name = "MODES", value_parser = parse_modes, default_value = "all")]
+    pub mode: Modes,
+    /// Memory queue
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "64MiB")]
+    pub queue: Bytes,
+    /// Memory queue, in writes
+    #[arg(long, value_name = "NUMBER", default_value_t = plan::model::QUEUE_ITEMS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
+    pub queue_items: u64,
+    /// Time between marks in periodic mode
+    #[arg(long, value_name = "TIME", value_parser = positive_time, default_value = "5m")]
+    pub period: Seconds,
+    /// How far the data compress, such as 2.5; shown as a possibility when not given
+    #[arg(long, value_name = "RATIO", value_parser = number)]
+    pub compression: Option<f64>,
+    /// Congestion control in force, for links that lose packets
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub congestion: CongestionName,
+    /// Oldest the far copy may be; also says which bandwidth that needs
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub rpo: Option<Seconds>,
+    /// Most that 99 of 100 writes may take longer
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10ms")]
+    pub max_latency: Seconds,
+    /// Length of the outage to plan for
+    #[arg(long, value_name = "TIME", value_parser = positive_time, default_value = "10m")]
+    pub outage: Seconds,
+    /// When it begins [default: where it hurts most]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub outage_at: Option<Seconds>,
+    /// A changed world beside the given one, such as bandwidth=2x,rtt=0.5x,queue=4x
+    #[arg(long, value_name = "CHANGES", value_parser = WhatIf::parse)]
+    pub what_if: Option<WhatIf>,
+    /// Write the plots as SVG and PNG into this directory
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+    /// Write one HTML page with plots, tables and reasons
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// One JSON object, schema farshore-plan/1 (docs/planner.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Modes in the order of their strength.
+pub type Modes = Vec<Mode>;
+
+fn parse_modes(text: &str) -> Result<Modes, String> {
+    if text == "all" {
+        return Ok(Mode::ALL.to_vec());
+    }
+    let mut modes = text.split(',').map(|word| Mode::parse(word.trim())).collect::<Result<Modes, _>>()?;
+    modes.sort_unstable();
+    modes.dedup();
+    Ok(modes)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CongestionName {
+    Reno,
+    Cubic,
+    Bbr,
+}
+
+/// Numbers by hand, or what the toolkit measured.
+#[derive(Clone, Debug)]
+pub enum LinkSource {
+    Given(Link),
+    Measured(PathBuf),
+}
+
+impl LinkSource {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.ends_with(".json") {
+            return Ok(Self::Measured(text.into()));
+        }
+        let mut parts = text.split(',');
+        let rate = parse_rate(parts.next().unwrap_or_default())?;
+        let rtt =
+            parts.next().ok_or_else(|| format!("{text:?} wants a rate and a round trip, such as \"100Mbit,50ms\""))?;
+        let mut link = Link::of_line(rate, parse_time(rtt)?);
+        for part in parts {
+            match part.trim().split_once('=') {
+                Some(("loss", share)) => link.loss = parse_share(share)?,
+                None if part.trim() == "goodput" => link.payload_share = 1.0,
+                _ => return Err(format!("{part:?} is unknown; after rate and round trip come loss=0.1% and goodput")),
+            }
+        }
+        Ok(Self::Given(link))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum DiskSource {
+    Given(Disk),
+    Measured(PathBuf),
+}
+
+impl DiskSource {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.ends_with(".json") {
+            return Ok(Self::Measured(text.into()));
+        }
+        parse_pair(text).map(|(rate, overhead)| Self::Given(Disk { rate: Some(rate), overhead }))
+    }
 }
 
 #[derive(Debug, Args)]
