@@ -73,12 +73,7 @@ fn choose_mode(plan: &Plan) -> (Mode, String) {
     for mode in plan.modes.iter().filter(|mode| mode.kind.is_ordered()) {
         match objection(plan, mode) {
             None => {
-                let mut reason = format!(
-                    "99 of 100 writes take at most {} longer (asked: {}), nobody is blocked with the queue below, the far copy is at most {} old",
-                    show_time(Seconds(mode.added_s.p99)),
-                    show_time(plan.questions.max_latency),
-                    show_time(Seconds(mode.lag_s.max))
-                );
+                let mut reason = fitting(plan, mode);
                 for refusal in refused {
                     reason += &format!("; {refusal}");
                 }
@@ -99,6 +94,30 @@ fn choose_mode(plan: &Plan) -> (Mode, String) {
     (
         Mode::SuperAsync,
         format!("writers never wait, and the far copy keeps moving from one consistent point to the next; {refused}"),
+    )
+}
+
+/// Why a mode does.
+fn fitting(plan: &Plan, mode: &ModePlan) -> String {
+    let age = show_time(Seconds(mode.lag_s.max));
+    if mode.kind == Mode::Async {
+        let blocked = if mode.blocked.writes > 0 {
+            format!(
+                " (with the {} given they would wait {})",
+                show_bytes(Bytes(plan.setup.queue_bytes)),
+                show_time(Seconds(mode.blocked.clock_s))
+            )
+        } else {
+            String::new()
+        };
+        return format!(
+            "writers wait for their own disk only, given the queue below{blocked}; the far copy is at most {age} old"
+        );
+    }
+    format!(
+        "99 of 100 writes take at most {} longer, and {} are allowed; the far copy misses nothing that was answered",
+        show_time(Seconds(mode.added_s.p99)),
+        show_time(plan.questions.max_latency)
     )
 }
 
@@ -154,6 +173,13 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
         };
         items.push(Item { key: "queue.memory", value: binary(wanted.max(have).min(MEMORY_QUEUE_MAX)), reason });
     }
+    if let (Some(peak), Mode::SuperAsync) = (peak, kind) {
+        let reason = format!(
+            "past it the group ships sets of regions until it has caught up; {} would keep every write in order",
+            show_bytes(Bytes(peak))
+        );
+        items.push(Item { key: "queue.memory", value: binary(plan.setup.queue_bytes), reason });
+    }
     let outage = &plan.outage;
     let spill = outage.queue_bytes.max(peak.unwrap_or(0)).saturating_sub(plan.setup.queue_bytes);
     let length = show_time(Seconds(outage.length_s));
@@ -174,11 +200,14 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
 fn link_items(plan: &Plan) -> Vec<Item> {
     let link = &plan.setup.link;
     let product = bandwidth_delay(link.rate, link.rtt);
-    let buffer = socket_buffer(link.rate, link.rtt, Bytes(plan.work.largest_write_bytes)).min(BUFFER_BYTES_MAX);
+    let buffer = socket_buffer(link.rate, link.rtt, Bytes(plan.work.largest_write_bytes))
+        .0
+        .next_multiple_of(4096)
+        .min(BUFFER_BYTES_MAX.0);
     let mut items = vec![
         Item {
             key: "socket buffers",
-            value: format!("auto, or {} on both ends", binary(buffer.0)),
+            value: format!("auto, or {} on both ends", binary(buffer)),
             reason: format!(
                 "{} x {} is {}; the largest write is {}; never below 64 KiB. The kernel's own tuning is better where it may grow",
                 show_bit_rate(link.rate),

@@ -181,6 +181,8 @@ pub struct Plan {
     pub questions: Questions,
     pub work: Workload,
     pub modes: Vec<ModePlan>,
+    /// The queue of the ordered modes if it had no limit.
+    pub free_queue: Series,
     pub variants: Vec<Variant>,
     pub changes: Vec<Variant>,
     pub outage: Outage,
@@ -276,7 +278,18 @@ impl Planner {
         let changes = self.changes.iter().map(|(name, stream)| variant(name.clone(), stream)).collect();
         let needed = self.questions.rpo.map(|rpo| self.needed(rpo, refined));
         let outage = self.outage_plan();
-        Plan { setup: self.setup, questions: self.questions, work: self.work, modes, variants, changes, outage, needed }
+        let free_queue = self.free.fill.curve.clone();
+        Plan {
+            free_queue,
+            setup: self.setup,
+            questions: self.questions,
+            work: self.work,
+            modes,
+            variants,
+            changes,
+            outage,
+            needed,
+        }
     }
 
     fn mode_plans(&mut self) -> Vec<ModePlan> {

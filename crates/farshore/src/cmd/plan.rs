@@ -4,11 +4,12 @@ use std::path::Path;
 
 use plan::advice::{Advice, advise};
 use plan::formulas::Congestion;
-use plan::model::{Disk, Link, Setup};
+use plan::model::{Disk, Setup};
+use plan::picture::{Painter, svg};
 use plan::plan::{Plan, Planner, Questions};
 use plan::scan::Scan;
 use plan::units::Seconds;
-use plan::{inputs, plan_text};
+use plan::{inputs, plan_text, report};
 
 use super::feed::feed;
 use super::{Exit, Failure, Outcome, print, warn};
@@ -110,11 +111,28 @@ fn measured<T>(file: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, Fa
     read(&text).map_err(|why| format!("{} cannot be used: {why}", file.display()).into())
 }
 
-fn write_pictures(_args: &PlanArgs, _plan: &Plan, _advice: &Advice) -> Result<(), Failure> {
+fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), Failure> {
+    if let Some(folder) = &args.plots {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+        let painter = Painter::new();
+        if let Err(why) = &painter {
+            warn(why);
+        }
+        for chart in report::charts(plan) {
+            let text = svg(&chart);
+            if let Ok(painter) = &painter {
+                write(&folder.join(format!("{}.png", chart.id)), &painter.png(&text)?)?;
+            }
+            write(&folder.join(format!("{}.svg", chart.id)), text.as_bytes())?;
+        }
+    }
+    if let Some(file) = &args.report {
+        let names: Vec<String> = args.trace.files.iter().map(|file| file.display().to_string()).collect();
+        write(file, report::html(plan, advice, &names.join(", ")).as_bytes())?;
+    }
     Ok(())
 }
 
-#[allow(dead_code)]
-fn link_of(link: Link) -> Link {
-    link
+fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(file, bytes).map_err(|error| format!("{} cannot be written: {error}", file.display()).into())
 }
