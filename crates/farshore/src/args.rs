@@ -75,6 +75,11 @@ pub enum Command {
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
+    /// Sample a live disk's writes, for scan and plan
+    #[command(
+        after_help = "Example:\n  farshore record --device /dev/sdb --for 24h --out sdb.samples\n  farshore plan sdb.samples --link 100Mbit,50ms\n\nOnly counts are sampled: sizes are means and moments are made up. A trace of fio, blktrace or bpf knows more."
+    )]
+    Record(planner::RecordArgs),
     /// Read write traces: how much, how bursty, how often the same place
     #[command(
         after_help = "Examples:\n  farshore scan db.iolog --out db.trace\n  blkparse -i sdb -o - | farshore scan -\n  farshore scan sdb.blktrace.* --json\n  farshore scan writes.csv.zst --columns time:ms,op,offset:sector,size:B\n\nExits with 1 when something was left out."

@@ -12,6 +12,7 @@ mod logging;
 mod plan;
 mod promote;
 mod reach;
+mod record;
 mod scan;
 mod serve;
 mod set;
@@ -102,6 +103,7 @@ fn run(command: Command) -> Outcome {
         Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Calc(args) => calc::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args.rest),

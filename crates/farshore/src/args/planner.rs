@@ -41,6 +41,33 @@ pub struct ScanArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The disk to sample, such as /dev/sdb
+    #[arg(long, value_name = "DEV")]
+    pub device: PathBuf,
+    /// How long; Ctrl-C ends it earlier, and what was recorded stays good
+    #[arg(long = "for", value_name = "TIME", value_parser = positive_time, default_value = "24h")]
+    pub length: Seconds,
+    /// Time between samples
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    pub interval: Seconds,
+    /// The new file to write
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// A shorter one would measure the sampling.
+fn parse_interval(text: &str) -> Result<Seconds, String> {
+    parse_time(text).and_then(|time| {
+        if (0.1..=3600.0).contains(&time.0) {
+            Ok(time)
+        } else {
+            Err(format!("{text:?} is out of range; intervals are 100ms to 1h"))
+        }
+    })
+}
+
+#[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub trace: TraceArgs,

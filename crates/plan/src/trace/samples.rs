@@ -86,9 +86,72 @@ impl Samples {
     }
 }
 
+/// A disk's counters since the machine started, from `/proc/diskstats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    pub writes: u64,
+    pub bytes: u64,
+    /// Zero on kernels that do not count them (before 5.5).
+    pub flushes: u64,
+}
+
+impl DiskCounters {
+    /// The line of one disk; sectors are of 512 bytes whatever the disk's are.
+    ///
+    /// # Errors
+    /// A sentence, when the disk has no line or the line is not as the kernel writes it.
+    pub fn parse(diskstats: &str, disk: &str) -> Result<Self, String> {
+        let line = diskstats.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(disk));
+        let line = line.ok_or_else(|| {
+            let known: Vec<&str> = diskstats.lines().filter_map(|line| line.split_ascii_whitespace().nth(2)).collect();
+            format!("the kernel counts nothing for {disk:?}; it has {}", known.join(", "))
+        })?;
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let field = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        let bad = || format!("/proc/diskstats has a line this program cannot read: {line:?}");
+        Ok(Self {
+            writes: field(7).ok_or_else(bad)?,
+            bytes: field(9).ok_or_else(bad)?.wrapping_mul(512),
+            flushes: field(18).unwrap_or(0),
+        })
+    }
+
+    /// What was added since; a counter that went back has begun again at zero.
+    pub fn since(&self, before: &Self) -> Self {
+        let added = |now: u64, before: u64| if now >= before { now - before } else { now };
+        Self {
+            writes: added(self.writes, before.writes),
+            bytes: added(self.bytes, before.bytes),
+            flushes: added(self.flushes, before.flushes),
+        }
+    }
+
+    /// The line of a sample file for an interval that ended at this time since the start.
+    pub fn sample_line(&self, end_s: f64) -> String {
+        format!("{end_s:.6} {} {} {}\n", self.writes, self.bytes, self.flushes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_of_a_disk_become_sample_lines() {
+        let text =
+            "   8       0 sda 100 0 800 10 200 5 1600 20 0 30 40 0 0 0 0 7 3\n 253 0 dm-0 1 0 8 0 2 0 16 0 0 0 0\n";
+        let before = DiskCounters::parse(text, "sda").unwrap();
+        assert_eq!(before, DiskCounters { writes: 200, bytes: 1600 * 512, flushes: 7 });
+        assert_eq!(DiskCounters::parse(text, "dm-0").unwrap().flushes, 0);
+        let after = DiskCounters { writes: 210, bytes: before.bytes + 81_920, flushes: 1 };
+        let line = after.since(&before).sample_line(1.0);
+        assert_eq!(line, "1.000000 10 81920 1\n");
+        let mut out = Vec::new();
+        Samples::default().line(line.trim_end().as_bytes(), &mut out).unwrap();
+        assert_eq!(out.len(), 11);
+        assert!(DiskCounters::parse(text, "sdz").expect_err("no such disk").contains("sda, dm-0"));
+        assert!(DiskCounters::parse("8 0 sda x\n", "sda").expect_err("cut").contains("cannot read"));
+    }
 
     #[test]
     fn counts_become_the_same_writes_every_time() {
