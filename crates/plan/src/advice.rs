@@ -23,6 +23,8 @@ const LOADING_SIZE_BYTES: f64 = 65_536.0;
 /// A burst: this share of the bytes within that share of the intervals.
 const BURST_BYTES_SHARE: f64 = 0.9;
 const BURST_TIME_SHARE: f64 = 0.1;
+/// How long one write may wait when nothing else is set.
+const WAIT_LIMIT_S: f64 = 10.0;
 const EXTENTS_MIN: u64 = 128;
 const EXTENTS_DEFAULT: u64 = 1024;
 const EXTENTS_MAX: u64 = 65_536;
@@ -99,7 +101,7 @@ fn choose_mode(plan: &Plan) -> (Mode, String) {
 
 /// Why a mode does.
 fn fitting(plan: &Plan, mode: &ModePlan) -> String {
-    let age = show_time(Seconds(mode.lag_s.max));
+    let age = show_time(Seconds(plan.free_lag_s.max));
     if mode.kind == Mode::Async {
         let blocked = if mode.blocked.writes > 0 {
             format!(
@@ -140,13 +142,14 @@ fn objection(plan: &Plan, mode: &ModePlan) -> Option<String> {
         return Some(format!(
             "its queue would need {}, which is {} of writes behind",
             show_bytes(Bytes(needed)),
-            show_time(Seconds(mode.lag_s.max))
+            show_time(Seconds(plan.free_lag_s.max))
         ));
     }
     match plan.questions.rpo {
-        Some(rpo) if mode.lag_s.max > rpo.0 => Some(format!(
+        // With the queue that blocks nobody, not with the one given.
+        Some(rpo) if plan.free_lag_s.max > rpo.0 => Some(format!(
             "the far copy is up to {} old, and {} are allowed",
-            show_time(Seconds(mode.lag_s.max)),
+            show_time(Seconds(plan.free_lag_s.max)),
             show_time(rpo)
         )),
         _ => None,
@@ -256,6 +259,16 @@ fn warnings(plan: &Plan, kind: Mode, row: &Row) -> Vec<String> {
             "the busiest second writes {}, more than the link's {}: the queue carries the difference",
             show_rate(Rate::from_bytes_per_s(plan.work.second_bytes.max)),
             show_rate(plan.setup.link.goodput())
+        ));
+    }
+    let longest =
+        plan.modes.iter().filter(|mode| mode.kind == kind && mode.blocked.writes > 0).map(|mode| mode.added_s.max);
+    if let Some(longest) =
+        longest.fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b)))).filter(|s| *s > WAIT_LIMIT_S)
+    {
+        found.push(format!(
+            "with the queue given a write would wait up to {}; past wait_limit (10 s unless set) the group stops waiting and only marks what changes",
+            show_time(Seconds(longest))
         ));
     }
     if plan.work.duration_s < 86_400.0 {

@@ -64,7 +64,7 @@ pub fn facts(work: &Workload) -> Vec<(&'static str, String)> {
                 rate(work.peak_60s_bytes_per_s)
             ),
         ),
-        ("seconds", five(&work.second_bytes, |bytes| rate(bytes))),
+        ("seconds", five(&work.second_bytes, rate)),
         ("peak to mean", format!("{:.1}", work.peak_to_mean)),
         ("write size", five(&work.size_bytes, size)),
         ("gap", five(&work.gap_ns, gap)),

@@ -365,7 +365,7 @@ pub fn show_time(time: Seconds) -> String {
     }
     let whole = s.round() as u64;
     match s {
-        s if s == 0.0 => "0 s".to_owned(),
+        0.0 => "0 s".to_owned(),
         s if s < 1e-3 => format!("{} µs", digits(s * 1e6)),
         s if s < 1.0 => format!("{} ms", digits(s * 1e3)),
         s if s < 120.0 => format!("{} s", digits(s)),

@@ -101,15 +101,15 @@ impl Folding {
         self.waiting.add(at_s, now_s);
         self.admitted_s = now_s;
         self.fill.enter(now_s, cost, items);
-        let waiter = Waiter { at_s, volume: record.volume, offset: record.offset, length: payload };
+        let waiter = Waiter { at_s: now_s, volume: record.volume, offset: record.offset, length: payload };
         let is_open =
             self.waiting_epochs.back().is_some_and(|epoch| epoch.folded.is_none() && epoch.closes_s() > now_s);
         if !is_open {
-            self.waiting_epochs.push_back(Epoch { opened_s: now_s, first_at_s: at_s, ..Epoch::default() });
+            self.waiting_epochs.push_back(Epoch { opened_s: now_s, first_at_s: now_s, ..Epoch::default() });
         }
         let epoch = self.waiting_epochs.back_mut().expect("just made if there was none");
         epoch.bytes += payload;
-        epoch.last_at_s = at_s;
+        epoch.last_at_s = now_s;
         epoch.writes.push_back(waiter);
         self.advance(now_s);
     }

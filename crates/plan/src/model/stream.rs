@@ -78,7 +78,8 @@ impl Stream {
         self.receipts.push_back((receipt_s, cost, items));
         self.fill.enter(admitted_s, cost, items);
         self.drain.add((left_s * 1e9) as u64, self.setup.wire_bytes(payload));
-        self.lag.confirmed(at_s, durable_s);
+        // A write that waits for room is on neither side yet: it makes the far copy no older.
+        self.lag.confirmed(admitted_s, durable_s);
         let local_s = self.local.write(&self.setup.local, admitted_s, payload);
         let alone_s = self.local_alone.write(&self.setup.local, at_s, payload);
         let answered_s = match self.mode {
