@@ -75,9 +75,9 @@ pub enum Command {
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
-    /// Sample a live disk's writes, for scan and plan
+    /// Record what is written, for scan and plan: a live disk's counters, or a group's requests
     #[command(
-        after_help = "Example:\n  farshore record --device /dev/sdb --for 24h --out sdb.samples\n  farshore plan sdb.samples --link 100Mbit,50ms\n\nOnly counts are sampled: sizes are means and moments are made up. A trace of fio, blktrace or bpf knows more."
+        after_help = "Example:\n  farshore record --group db --for 24h --out db.trace\n  farshore record --device /dev/sdb --for 24h --out sdb.samples\n  farshore plan db.trace --link 100Mbit,50ms\n\nA group's requests are recorded exactly. Of a disk only counts are sampled: sizes are means and moments are made up."
     )]
     Record(planner::RecordArgs),
     /// Read write traces: how much, how bursty, how often the same place

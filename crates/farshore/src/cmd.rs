@@ -144,6 +144,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Error { .. } => "an error",
         Reply::Status(_) => "a status",
         Reply::Counters(_) => "counters",
+        Reply::Recorded(_) => "a recording",
     };
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

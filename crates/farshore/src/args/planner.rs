@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use plan::model::{Disk, Link, Mode};
 use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
@@ -41,19 +41,25 @@ pub struct ScanArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["device", "group"]))]
 pub struct RecordArgs {
-    /// The disk to sample, such as /dev/sdb
+    /// A disk to sample, such as /dev/sdb: counts only
     #[arg(long, value_name = "DEV")]
-    pub device: PathBuf,
+    pub device: Option<PathBuf>,
+    /// A group of the running daemon: each request's moment, place and length, never its bytes
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
     /// How long; Ctrl-C ends it earlier, and what was recorded stays good
     #[arg(long = "for", value_name = "TIME", value_parser = positive_time, default_value = "24h")]
     pub length: Seconds,
-    /// Time between samples
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    /// With --device: time between samples
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s", conflicts_with = "group")]
     pub interval: Seconds,
     /// The new file to write
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    #[command(flatten)]
+    pub reach: super::Reach,
 }
 
 /// A shorter one would measure the sampling.
