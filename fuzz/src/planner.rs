@@ -10,6 +10,7 @@ use plan::trace::csv::Columns;
 use plan::trace::detect::Wish;
 use plan::trace::own::TraceWriter;
 use plan::trace::reader::{TraceReader, unpack};
+use plan::trace::samples::DiskCounters;
 use plan::trace::{Fault, Kind, OFFSET_BYTES_MAX, Record};
 use plan::units::{Seconds, parse_rate, parse_share, parse_size, parse_time};
 
@@ -104,6 +105,9 @@ pub fn measurements(bytes: &[u8]) {
     if let Ok(disk) = inputs::disk(&text) {
         assert!(disk.overhead.0 >= 0.0);
     }
+    if let Ok(counters) = DiskCounters::parse(&text, "sda") {
+        assert!(counters.since(&counters) == DiskCounters::default());
+    }
 }
 
 const IOLOG: &str = "fio version 3 iolog\n0 /dev/sdb add\n1 /dev/sdb open\n250 /dev/sdb write 4096 8192\n300 /dev/sdb read 0 512\n\
@@ -162,6 +166,7 @@ pub fn quantities_seeds() -> Vec<Seed> {
 pub fn measurements_seeds() -> Vec<Seed> {
     vec![
         ("link", r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#.into()),
+        ("diskstats", b"   8       0 sda 100 0 800 10 200 5 1600 20 0 30 40 0 0 0 0 7 3\n".to_vec()),
         ("disk", r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#.into()),
     ]
 }

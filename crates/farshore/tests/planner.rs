@@ -1,9 +1,13 @@
 //! The planner's commands as an operator meets them, bad traces above all: a plan made from half a trace must say so.
 
+mod common;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use common::{GROUP, Node, Pair, Plan};
 
 fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farshore"))
@@ -242,6 +246,44 @@ fn a_disk_that_is_not_there_is_named() {
         &["the kernel counts nothing for \"null\""],
     );
     assert!(!bench.dir.path().join("x").exists());
+}
+
+#[test]
+fn a_group_is_recorded_exactly_and_an_end_at_any_moment_keeps_it() {
+    let mut pair = Pair::replicating(&Plan::default());
+    let path = |name: &str| pair.path(name).to_str().expect("text").to_owned();
+    let (kept, whole) = (path("kept.trace"), path("whole.trace"));
+    let (code, said) = pair.told(Node::Near, &["record", "--group", "other", "--out", &whole]);
+    assert!(code == 2 && said.contains("no group \"other\"") && !Path::new(&whole).exists(), "{said}");
+    let (code, said) = pair.told(Node::Near, &["record", "--group", GROUP, "--for", "1s", "--out", &whole]);
+    assert!(code == 0 && said.contains("0 requests of g"), "{said}");
+
+    let config = pair.config();
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_farshore"))
+        .args(["record", "--group", GROUP, "--out", &kept, "--node", "near", "--config"])
+        .arg(config)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command runs");
+    pair.until("the recording began", |_| Path::new(&kept).exists());
+    pair.qemu_io(Node::Near, "log", &["write -P 1 0 64k", "write -f -P 2 1M 128k", "flush", "discard 4M 64k"]);
+    let here = pair.path("near");
+    let scanned = || {
+        let output = farshore(&here, &["scan", &kept, "--json"], None);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default()
+    };
+    pair.until("the last request is in the file", |_| scanned()["workload"]["trims"] == 1);
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let found = scanned();
+    let of = |key: &str| found["workload"][key].as_u64();
+    // A client may ask for FUA and flush more often than it was told to.
+    assert_eq!((of("writes"), of("bytes"), of("fua_writes") >= Some(1)), (Some(2), Some(196_608), true), "{found}");
+    assert!(
+        of("flushes") >= Some(1)
+            && found["warnings"][0].as_str().is_some_and(|text| text.contains("ends in the middle"))
+    );
+    pair.stop_both();
 }
 
 /// The model is of this product: its constants are the engine's.

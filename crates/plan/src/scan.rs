@@ -351,7 +351,8 @@ impl Scan {
             peak_1s_bytes_per_s: peak_1 as f64,
             peak_10s_bytes_per_s: over(peak_10, 10.0),
             peak_60s_bytes_per_s: over(peak_60, 60.0),
-            peak_to_mean: if bytes_per_s > 0.0 { peak_1 as f64 / bytes_per_s } else { 0.0 },
+            // A trace of less than a second is one peak.
+            peak_to_mean: if bytes_per_s > 0.0 { (peak_1 as f64 / bytes_per_s).max(1.0) } else { 0.0 },
             size_bytes: distribution(&self.sizes),
             gap_ns: distribution(&self.gaps),
             working_set_bytes: known.then(|| self.overlap.working_set_bytes()),

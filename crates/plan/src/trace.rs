@@ -134,7 +134,9 @@ impl Troubles {
     /// # Errors
     /// A sentence, when more than [`LEFT_OUT_SHARE_MAX`] of `items` were left out and nobody allowed it.
     pub fn verdict(&self, items: u64, allowed: bool) -> Result<(), String> {
-        let count = self.count();
+        // Behind a place where the file breaks off nobody knows how much there was: told, not weighed.
+        let weighed = self.kinds().filter(|(fault, ..)| !matches!(fault, Fault::Truncated | Fault::Damaged));
+        let count: u64 = weighed.map(|(_, count, _)| count).sum();
         if allowed || count as f64 <= items as f64 * LEFT_OUT_SHARE_MAX {
             return Ok(());
         }
