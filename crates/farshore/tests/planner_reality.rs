@@ -54,7 +54,10 @@ struct Seen {
     response: Times,
     answered_s: Vec<f64>,
     queue: Vec<(f64, f64)>,
+    /// As the daemon tells it: until the far side has applied.
     lag: Vec<(f64, f64)>,
+    /// Writes in the queue.
+    items: Vec<(f64, u64)>,
     peak_bytes: u64,
     waited_s: f64,
 }
@@ -67,12 +70,13 @@ fn replay(pair: &Pair, records: &[Record]) -> Seen {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(write_all(&Address::Unix(socket), &owned, start))
     });
-    let (mut queue, mut lag) = (Vec::new(), Vec::new());
+    let (mut queue, mut lag, mut items) = (Vec::new(), Vec::new(), Vec::new());
     let mut last = pair.status(Node::Near);
     while !writer.is_finished() || last["queue"]["bytes"].as_u64() != Some(0) {
         last = pair.status(Node::Near);
         let now_s = Instant::now().saturating_duration_since(start).as_secs_f64();
         queue.push((now_s, last["queue"]["bytes"].as_f64().unwrap_or(0.0)));
+        items.push((now_s, last["queue"]["items"].as_u64().unwrap_or(0)));
         lag.push((now_s, last["peers"][0]["lag_seconds"].as_f64().unwrap_or(0.0)));
         std::thread::sleep(LOOK_EVERY);
     }
@@ -81,7 +85,7 @@ fn replay(pair: &Pair, records: &[Record]) -> Seen {
     records.iter().zip(&answered_s).for_each(|(record, answered)| response.add(answered - moment_s(record)));
     let peak_bytes = last["queue"]["bytes_hwm"].as_u64().unwrap_or(0);
     let waited_s = last["queue"]["blocked_ms"].as_f64().unwrap_or(0.0) / 1e3;
-    Seen { response, answered_s, queue, lag, peak_bytes, waited_s }
+    Seen { response, answered_s, queue, lag, items, peak_bytes, waited_s }
 }
 
 /// Issues each write at its moment, whatever became of the earlier ones; when each was answered.
@@ -109,6 +113,21 @@ async fn write_all(address: &Address, records: &[Record], start: Instant) -> Vec
     answered_s
 }
 
+impl Seen {
+    /// Age of the oldest write that is not yet durable far away. In async a write is answered as soon as it is admitted, and
+    /// the queue keeps it until it is durable: so many writes back from the last one answered.
+    fn lag_until_durable(&self) -> Vec<(f64, f64)> {
+        let mut answered_s = self.answered_s.clone();
+        answered_s.sort_by(f64::total_cmp);
+        let at = |&(now_s, items): &(f64, u64)| {
+            let admitted = answered_s.partition_point(|at_s| *at_s <= now_s);
+            let oldest_s = answered_s.get(admitted.saturating_sub(items as usize)).copied().unwrap_or(now_s);
+            (now_s, (now_s - oldest_s).max(0.0))
+        };
+        self.items.iter().map(at).collect()
+    }
+}
+
 fn model(mode: Mode, queue_bytes: u64, records: &[Record]) -> Stream {
     // The emulator counts IP packets of 1500 bytes.
     let link = Link {
@@ -125,7 +144,7 @@ fn row(name: &str, planned: String, seen: String, off: f64) {
     println!("| {name} | {planned} | {seen} | {:+.1} % |", off * 100.0);
 }
 
-fn compare(name: &str, stream: &Stream, seen: &Seen) {
+fn compare(name: &str, mode: Mode, stream: &Stream, seen: &Seen) {
     println!("\n| {name} | planned | measured | off |\n|---|---|---|---|");
     let off = |planned: f64, seen: f64| if planned > 0.0 { seen / planned - 1.0 } else { 0.0 };
     let bytes = |bytes: u64| show_bytes(plan::units::Bytes(bytes));
@@ -142,20 +161,26 @@ fn compare(name: &str, stream: &Stream, seen: &Seen) {
     ] {
         row(name, time(get(planned)), time(get(measured)), off(get(planned), get(measured)));
     }
-    // The daemon's figure counts until the far side has applied, which the model leaves out.
-    let planned = stream.lag.times.quantiles();
-    let mut lags: Vec<f64> = seen.lag.iter().map(|point| point.1).collect();
+    lag_rows("lag until durable", stream, if mode == Mode::Async { seen.lag_until_durable() } else { Vec::new() });
+    // Which the model leaves out.
+    lag_rows("lag until applied", stream, seen.lag.clone());
+}
+
+fn lag_rows(name: &str, stream: &Stream, points: Vec<(f64, f64)>) {
+    let mut lags: Vec<f64> = points.iter().map(|point| point.1).collect();
     lags.sort_by(f64::total_cmp);
-    let at = |share: f64| lags[((lags.len() - 1) as f64 * share) as usize];
-    for (name, planned, measured) in
-        [("lag p50", planned.p50, at(0.5)), ("lag p95", planned.p95, at(0.95)), ("lag max", planned.max, at(1.0))]
-    {
+    // What the primary knows is half a round trip older than what is true.
+    let planned = stream.lag.times.quantiles();
+    for (what, planned, share) in [("p50", planned.p50, 0.5), ("p95", planned.p95, 0.95), ("max", planned.max, 1.0)] {
         let planned = planned + RTT_MS / 2e3;
-        row(name, time(planned), time(measured), off(planned, measured));
+        if let Some(&measured) = lags.get((lags.len().saturating_sub(1) as f64 * share) as usize) {
+            let text = |seconds: f64| show_time(Seconds(seconds));
+            row(&format!("{name}, {what}"), text(planned), text(measured), measured / planned - 1.0);
+        }
     }
 }
 
-fn draw(folder: &Path, name: &str, queue_bytes: u64, stream: &Stream, seen: &Seen) {
+fn draw(folder: &Path, name: &str, mode: Mode, queue_bytes: u64, stream: &Stream, seen: &Seen) {
     let chart = |id, title: &str, y, planned: Vec<(f64, f64)>, measured: Vec<(f64, f64)>, limits| Chart {
         id,
         title: format!("{title}, {name}"),
@@ -164,6 +189,7 @@ fn draw(folder: &Path, name: &str, queue_bytes: u64, stream: &Stream, seen: &See
         lines: vec![Line::new("measured", COLOURS[1], measured), Line::new("planned", COLOURS[0], planned).dashed()],
         limits,
     };
+    let measured_lag = if mode == Mode::Async { seen.lag_until_durable() } else { seen.lag.clone() };
     let limit = vec![("limit".to_owned(), queue_bytes as f64)];
     let queue = chart(
         "queue",
@@ -175,10 +201,10 @@ fn draw(folder: &Path, name: &str, queue_bytes: u64, stream: &Stream, seen: &See
     );
     let lag = chart(
         "lag",
-        "Age of the far copy",
+        "Age of the far copy (durable)",
         (Scale::Time, "age"),
         stream.lag.curve.points().collect(),
-        seen.lag.clone(),
+        measured_lag,
         Vec::new(),
     );
     std::fs::create_dir_all(folder).expect("a directory");
@@ -212,9 +238,9 @@ fn the_plan_and_what_happened() {
         let seen = replay(&pair, &records);
         assert_eq!(seen.answered_s.len(), records.len());
         let stream = model(mode, queue_bytes, &records);
-        compare(&name, &stream, &seen);
+        compare(&name, mode, &stream, &seen);
         if let Some(folder) = std::env::var_os("FARSHORE_PLOTS") {
-            draw(Path::new(&folder), &name, queue_bytes, &stream, &seen);
+            draw(Path::new(&folder), &name, mode, queue_bytes, &stream, &seen);
         }
         pair.stop_both();
     }

@@ -10,6 +10,9 @@ use crate::plan_text::{inputs, mode_rows, outage_sentence, variant_rows};
 use crate::show::facts;
 use crate::units::{Bytes, Seconds, show_bytes, show_bytes_decimal, show_rate, show_time};
 
+/// Points of a distribution's curve.
+const CURVE_POINTS: usize = 400;
+
 fn colour(mode: Mode) -> &'static str {
     COLOURS[mode as usize % COLOURS.len()]
 }
@@ -38,7 +41,9 @@ pub fn charts(plan: &Plan) -> Vec<Chart> {
     let added = with_curves().filter(|(mode, _)| mode.kind.is_ordered()).map(|(mode, curves)| {
         let first_s = curves.added.first().map_or(0.0, |point| point.0);
         let mut points = vec![(0.0, 0.0), (first_s, 0.0)];
-        points.extend(curves.added.iter().copied());
+        // The last of neighbours: what rises keeps its shape.
+        let group = curves.added.len().div_ceil(CURVE_POINTS);
+        points.extend(curves.added.chunks(group.max(1)).filter_map(|chunk| chunk.last()).copied());
         Line::new(mode.mode, colour(mode.kind), points)
     });
     vec![
