@@ -89,7 +89,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  farshore plan db.trace --link 100Mbit,50ms\n  farshore plan db.trace --link link.json --disk disk.json --rpo 5s --report plan.html\n  farshore plan db.trace --link 100Mbit,50ms,loss=0.1% --disk 200MB/s,1ms --what-if bandwidth=2x --plots plots"
     )]
-    Plan(planner::PlanArgs),
+    Plan(Box<planner::PlanArgs>),
     /// The papers' formulas: buffers, queues, round trips, loss, modes
     Calc(planner::CalcArgs),
     /// Run two daemons on this machine and show what they do
