@@ -25,8 +25,10 @@ impl Judge {
                 newest.insert((write.volume, sector), (write.fill, write.streamed));
             }
         }
-        // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
-        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (_, streamed))| *streamed) {
+        // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here. Zeroes look all
+        // alike: a newer one that is lost would be taken for an older one that the secondary has.
+        let told_apart = |(_, (fill, streamed)): &(_, (Fill, bool))| *streamed && *fill != Fill::Zero;
+        for ((volume, index), (fill, _)) in newest.into_iter().filter(told_apart) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.0 == fill) else { continue };
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
