@@ -21,13 +21,14 @@ use core::time::Duration;
 
 use crate::bitmap::Bitmap;
 use crate::cut_saves::Spilled;
-use crate::group::{Cx, Group, GroupTimer, Op, Phase, TimerKey};
+use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::primary::frame_cost;
 use crate::replica::Replica;
+use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::time::{Mono, Wall};
 use crate::volume::Volume;

@@ -19,18 +19,16 @@ impl Judge {
             return Ok(());
         }
         let Some(run) = g.runs.get(&key) else { return Ok(()) };
-        let mut newest: BTreeMap<(VolumeId, u64), (Fill, bool)> = BTreeMap::new();
+        let mut newest: BTreeMap<(VolumeId, u64), (Fill, bool, u64)> = BTreeMap::new();
         for write in run.log.iter().filter(|write| write.last <= at.seq) {
             for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
-                newest.insert((write.volume, sector), (write.fill, write.streamed));
+                newest.insert((write.volume, sector), (write.fill, write.streamed, write.id));
             }
         }
         // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
-        // Zeroes of two writes look the same: which of them the secondary has, the content does not tell.
-        let told_apart = |fill: Fill, streamed: bool| streamed && fill != Fill::Zero;
-        for ((volume, index), (fill, _)) in newest.into_iter().filter(|(_, (f, s))| told_apart(*f, *s)) {
+        for ((volume, index), (fill, _, write)) in newest.into_iter().filter(|(_, (_, streamed, _))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
-            let Some(theirs) = sector.versions.iter().position(|version| version.0 == fill) else { continue };
+            let Some(theirs) = sector.versions.iter().position(|version| version.1 == write) else { continue };
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
             let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
             let ours = sector.versions.iter().rposition(|version| same(version.0));
