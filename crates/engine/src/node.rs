@@ -13,7 +13,6 @@ use crate::limits;
 use crate::link::Link;
 use crate::marks::{Mark, Marks};
 use crate::memory::Memory;
-use crate::planted::{Fault, planted};
 use crate::primary::frame_bytes;
 use crate::time::{Mono, Now, Timers};
 use crate::wire::{Header, Kind};
@@ -212,9 +211,6 @@ impl Node {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else {
             // A frame of a session that is over.
-            if planted(Fault::StaleFrameTaken) && self.groups.contains_key(&header.group) {
-                self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
-            }
             return self.marks.hit(Mark::StaleFrameFenced);
         };
         l.heard(now);

@@ -116,8 +116,6 @@ faults! {
         "A demotion claims that the peer has everything without waiting for it.";
     TrimDiffers, "trim-differs", "rule 16, P2",
         "The secondary drops the unaligned ends of a trim, the primary zeroes them.";
-    StaleFrameTaken, "stale-frame-taken", "rule 18",
-        "A frame of a session that is over is taken for one of the present.";
     ClockGoesBack, "clock-goes-back", "rule 19",
         "The order is stamped with the wall clock as it is, also when it jumped back.";
     WindowIgnored, "window-ignored", "P8, rule 22",

@@ -76,6 +76,7 @@ struct Pending {
 /// One write in the order of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
+    pub id: RequestId,
     first: Seq,
     pub last: Seq,
     part_bytes: u64,
@@ -83,8 +84,6 @@ pub(crate) struct Logged {
     pub offset: u64,
     pub length: u64,
     pub fill: Fill,
-    /// The request it came from.
-    pub id: u64,
     /// It had its place in the stream; otherwise the secondary knows it by a region only.
     pub streamed: bool,
 }
@@ -320,7 +319,7 @@ impl Judge {
         }
         run.last = last;
         let streamed = !matches!(g.state, State::Logging | State::Failed(_));
-        run.log.push(Logged { first, last, part_bytes, volume, offset, length, fill, id: id.0, streamed });
+        run.log.push(Logged { id, first, last, part_bytes, volume, offset, length, fill, streamed });
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
         }

@@ -19,24 +19,25 @@ impl Judge {
             return Ok(());
         }
         let Some(run) = g.runs.get(&key) else { return Ok(()) };
-        let mut newest: BTreeMap<(VolumeId, u64), (Fill, bool, u64)> = BTreeMap::new();
+        let mut newest: BTreeMap<(VolumeId, u64), (u64, Fill, bool)> = BTreeMap::new();
         for write in run.log.iter().filter(|write| write.last <= at.seq) {
             for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
-                newest.insert((write.volume, sector), (write.fill, write.streamed, write.id));
+                newest.insert((write.volume, sector), (write.id.0, write.fill, write.streamed));
             }
         }
         // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
-        for ((volume, index), (fill, _, write)) in newest.into_iter().filter(|(_, (_, streamed, _))| *streamed) {
+        for ((volume, index), (id, fill, _)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
-            let Some(theirs) = sector.versions.iter().position(|version| version.1 == write) else { continue };
+            let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
             let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
             let ours = sector.versions.iter().rposition(|version| same(version.0));
             if ours.is_none_or(|ours| ours < theirs) && !run.wild.contains(&(volume, index)) && !same(fill) {
+                let holds = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
                 let what = format!(
                     "volume {} sector {index}: the secondary confirmed {fill:?} up to number {}, the primary lost it with its power \
-                     and opens without it",
-                    volume.0, at.seq.0
+                     and opens without it: it holds write {holds}, of {:?}",
+                    volume.0, at.seq.0, sector.versions
                 );
                 return Err(Failure::new(Oracle::Confirmation, what));
             }
