@@ -557,6 +557,7 @@ impl Group {
         };
         self.catch_up.read_failures = 0;
         self.counters.resynced_bytes += read.length;
+        self.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
         if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
             return self.spill(cx, slot, read, buf, crc);
         }
