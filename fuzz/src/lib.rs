@@ -11,6 +11,7 @@ mod frames;
 mod mutate;
 mod nbd;
 mod operator;
+mod planner;
 mod wire;
 mod witnesses;
 
@@ -50,6 +51,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
     Target { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
     Target { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },
+    Target { name: "trace", run: planner::trace, seeds: planner::trace_seeds },
+    Target { name: "trace_columns", run: planner::trace_columns, seeds: planner::trace_columns_seeds },
+    Target { name: "trace_scan", run: planner::trace_scan, seeds: planner::trace_scan_seeds },
+    Target { name: "quantities", run: planner::quantities, seeds: planner::quantities_seeds },
+    Target { name: "measurements", run: planner::measurements, seeds: planner::measurements_seeds },
 ];
 
 /// Runs the target of this name.

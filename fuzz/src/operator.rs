@@ -79,6 +79,7 @@ pub fn api_request_seeds() -> Vec<Seed> {
         ("promote", br#"{"request":"promote","group":"db","force":true}"#.to_vec()),
         ("sync", br#"{"request":"sync","group":"db","full":false}"#.to_vec()),
         ("counters", br#"{"request":"counters"}"#.to_vec()),
+        ("record", br#"{"request":"record","group":"db"}"#.to_vec()),
     ]
 }
 

@@ -9,7 +9,7 @@ mod suite;
 mod tidy;
 mod wan;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,6 +38,12 @@ enum Task {
     },
     /// The export's speed beside other NBD servers on the same file (about 20 minutes; see docs/bench.md)
     Bench(bench::BenchArgs),
+    /// How fast the planner reads traces of each format
+    BenchScan {
+        /// Records of each made file
+        #[arg(default_value_t = 3_000_000)]
+        records: u64,
+    },
     /// A WAN in a box: two network namespaces and a long cable between them
     #[command(subcommand)]
     Wan(wan::cli::WanCommand),
@@ -51,12 +57,21 @@ fn main() -> ExitCode {
         Task::Tidy => check_tidiness(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),
+        Task::BenchScan { records } => bench_scan(records),
         Task::Wan(command) => wan::cli::main(command),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn bench_scan(records: u64) -> Result<ExitCode> {
+    let project = project::Project::find()?;
+    let arguments =
+        ["run", "--quiet", "--release", "--package", "plan", "--example", "speed", "--", &records.to_string()];
+    let status = project.command("cargo").args(arguments).status().context("starting `cargo` failed")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn check_tidiness() -> Result<ExitCode> {

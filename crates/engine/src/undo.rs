@@ -152,8 +152,9 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
     let payload_fits = payload_at == 0 && payload_crc == 0
         || (payload_at as usize >= INDEX_BYTES
             && u64::from(payload_at).is_multiple_of(BLOCK_BYTES)
-            && payload_at
-                .checked_add(length.next_multiple_of(BLOCK_BYTES as u32))
+            && length
+                .checked_next_multiple_of(BLOCK_BYTES as u32)
+                .and_then(|content| payload_at.checked_add(content))
                 .is_some_and(|end| end <= batch_bytes));
     (spare == 0 && range_fits && payload_fits).then_some(entry)
 }

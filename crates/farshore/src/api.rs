@@ -59,6 +59,10 @@ pub enum Request {
     },
     /// What was counted since the daemon started.
     Counters,
+    /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
+    Record {
+        group: String,
+    },
 }
 
 /// What the daemon answers.
@@ -77,6 +81,18 @@ pub enum Reply {
     },
     Status(Box<Status>),
     Counters(Box<Counters>),
+    Recorded(Box<Recorded>),
+}
+
+/// Requests of clients, without their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// This request began it: nothing before was kept.
+    pub began: bool,
+    /// Requests that were not kept, because they were too many since the last time.
+    pub lost: u64,
+    /// `[time_ns, volume, kind, offset, length]`; kind 0 a write, 1 one with FUA, 2 a flush, 3 zeroes or a trim.
+    pub requests: Vec<[u64; 5]>,
 }
 
 impl Reply {

@@ -1,5 +1,7 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
 
+pub mod planner;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -76,6 +78,23 @@ pub enum Command {
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
+    /// Record what is written, for scan and plan: a live disk's counters, or a group's requests
+    #[command(
+        after_help = "Example:\n  farshore record --group db --for 24h --out db.trace\n  farshore record --device /dev/sdb --for 24h --out sdb.samples\n  farshore plan db.trace --link 100Mbit,50ms\n\nA group's requests are recorded exactly. Of a disk only counts are sampled: sizes are means and moments are made up."
+    )]
+    Record(planner::RecordArgs),
+    /// Read write traces: how much, how bursty, how often the same place
+    #[command(
+        after_help = "Examples:\n  farshore scan db.iolog --out db.trace\n  blkparse -i sdb -o - | farshore scan -\n  farshore scan sdb.blktrace.* --json\n  farshore scan writes.csv.zst --columns time:ms,op,offset:sector,size:B\n\nExits with 1 when something was left out."
+    )]
+    Scan(planner::ScanArgs),
+    /// Predict every mode for a trace and a link: latency, queue, lag, outage, and what to set
+    #[command(
+        after_help = "Examples:\n  farshore plan db.trace --link 100Mbit,50ms\n  farshore plan db.trace --link link.json --disk disk.json --rpo 5s --report plan.html\n  farshore plan db.trace --link 100Mbit,50ms,loss=0.1% --disk 200MB/s,1ms --what-if bandwidth=2x --plots plots"
+    )]
+    Plan(Box<planner::PlanArgs>),
+    /// The papers' formulas: buffers, queues, round trips, loss, modes
+    Calc(planner::CalcArgs),
     /// Run two daemons on this machine and show what they do
     #[command(after_help = "Example:\n  farshore demo --json")]
     Demo(ForwardedArgs),
@@ -273,7 +292,7 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let families = ["config", "mark"];
+        let families = ["config", "mark", "calc"];
         let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
         let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
         for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {

@@ -1,15 +1,20 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
 mod bench;
+mod calc;
 mod config;
 mod demo;
 mod demote;
+mod feed;
 mod init;
 mod inspect;
 mod logging;
 mod mark;
+mod plan;
 mod promote;
 mod reach;
+mod record;
+mod scan;
 mod serve;
 mod set;
 mod status;
@@ -100,6 +105,10 @@ fn run(command: Command) -> Outcome {
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Calc(args) => calc::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Scan(args) => scan::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),
     }
@@ -138,6 +147,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Error { .. } => "an error",
         Reply::Status(_) => "a status",
         Reply::Counters(_) => "counters",
+        Reply::Recorded(_) => "a recording",
     };
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

@@ -63,6 +63,9 @@ fn every_command_and_every_option_is_described() {
         }
     }
     tells_of("cli.md", ["config check", "config example"]);
+    let calc = root.find_subcommand("calc").expect("calc");
+    let formulas: Vec<String> = calc.get_subcommands().map(|formula| format!("calc {}", formula.get_name())).collect();
+    tells_of("cli.md", formulas.iter().map(String::as_str));
     tells_of("cli.md", GroupState::WORDS.iter().copied());
     tells_of("cli.md", ErrorCode::WORDS.iter().copied());
 }

@@ -19,6 +19,7 @@ mod links;
 mod plane;
 mod slab;
 mod story;
+mod tap;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 pub use clock::entropy;
 pub use control::{Control, Gone, GroupSnapshot, Snapshot, SyncPace, VolumeSnapshot};
+pub use tap::{Note, NoteKind, Notes};
 
 use crate::buffers::Pool;
 use crate::disk::{EngineKind, File, FileEngine};

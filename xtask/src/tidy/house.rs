@@ -13,13 +13,14 @@ enum May<'a> {
 }
 
 /// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships; `witness` judges and
-/// therefore shares nothing.
+/// therefore shares nothing; `plan` calculates and needs no daemon.
 const ARROWS: &[(&str, May)] = &[
     ("engine", May::Only(&["crc32c"])),
     ("sim", May::Only(&["engine"])),
     ("host", May::OfOurs(&["engine"])),
     ("witness", May::Only(&[])),
-    ("farshore", May::OfOurs(&["engine", "host", "witness"])),
+    ("plan", May::OfOurs(&[])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
     ("xtask", May::OfOurs(&[])),
@@ -163,6 +164,7 @@ mod tests {
             ("witness", "engine"),
             ("farshore", "forgetful"),
             ("forgetful", "host"),
+            ("plan", "host"),
         ] {
             assert_eq!(check_arrows(&[known(name, &[dependency])]).len(), 1, "{name} -> {dependency}");
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, entropy};
+use host::driver::{Control, Gone, NoteKind, Notes, entropy};
 use tokio::sync::Mutex;
 
 use super::view;
-use crate::api::{ErrorCode, Reply, Request};
+use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
 use crate::overrides::Overrides;
 
@@ -29,6 +29,7 @@ impl Desk {
         let done = match request {
             Request::Status { group } => self.status(group.as_deref()).await,
             Request::Counters => self.counters().await,
+            Request::Record { group } => self.record(&group).await,
             Request::Logging { group } => self.command(&group, Command::Logging).await,
             Request::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
             Request::Demote { group } => self.command(&group, Command::Demote).await,
@@ -54,6 +55,23 @@ impl Desk {
     async fn counters(&self) -> Result<Reply, Gone> {
         let snapshot = self.control.snapshot().await?;
         Ok(Reply::Counters(Box::new(view::counters(&self.config, &self.node, &snapshot))))
+    }
+
+    async fn record(&self, name: &str) -> Result<Reply, Gone> {
+        let (id, _) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let Notes { notes, lost, opened } = self.control.notes(id).await?;
+        let requests = notes.iter().map(|note| {
+            let kind = match note.kind {
+                NoteKind::Write { fua } => u64::from(fua),
+                NoteKind::Flush => 2,
+                NoteKind::Zero => 3,
+            };
+            [note.time_ns, u64::from(note.volume), kind, note.offset, note.length]
+        });
+        Ok(Reply::Recorded(Box::new(Recorded { began: opened, lost, requests: requests.collect() })))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {

@@ -95,6 +95,8 @@ pub struct Pair {
     relay: Option<Relay>,
     /// By node, if the plan says so.
     stores: Vec<Store>,
+    /// By node, how often its power came on.
+    boots: [u32; 2],
     directory: tempfile::TempDir,
 }
 
@@ -118,7 +120,7 @@ impl Drop for Daemon {
 impl Pair {
     pub fn new(plan: &Plan) -> Pair {
         let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
-        let mut pair = Pair { daemons: [None, None], relay: None, stores: Vec::new(), directory };
+        let mut pair = Pair { daemons: [None, None], relay: None, stores: Vec::new(), boots: [1; 2], directory };
         let mut secret = fs::OpenOptions::new();
         let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
         std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
@@ -299,6 +301,10 @@ impl Pair {
 
     fn start(&mut self, node: Node, mut command: Command) -> bool {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
+        if !self.stores.is_empty() {
+            // The machine goes on when a store loses its power; the node is to see another boot of it.
+            command.env("FARSHORE_BOOT_ID", self.boots[node as usize].to_string());
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
         self.daemons[node as usize] = Some(Daemon(child));
         let mut question = None;
@@ -344,7 +350,7 @@ impl Pair {
         for node in nodes {
             self.stores[*node as usize].fail_requests();
             self.daemons[*node as usize].take();
-            self.stores[*node as usize].restore_power();
+            self.restore_power(*node);
         }
         nodes.iter().map(|node| self.stores[*node as usize].loss()).collect()
     }
@@ -377,8 +383,13 @@ impl Pair {
     pub fn lose_power_at_rest(&mut self) -> Vec<Loss> {
         assert!(self.daemons.iter().all(Option::is_none), "both nodes rest");
         let losses = self.stores.iter().map(|store| store.cut_power(Fate::AllLost)).collect();
-        self.stores.iter().for_each(Store::restore_power);
+        Node::BOTH.into_iter().for_each(|node| self.restore_power(node));
         losses
+    }
+
+    fn restore_power(&mut self, node: Node) {
+        self.stores[node as usize].restore_power();
+        self.boots[node as usize] += 1;
     }
 
     /// Stops the node's daemon cleanly.

@@ -7,6 +7,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::{mpsc, oneshot};
 
 use super::plane::{Core, GroupHere, Plane};
+use super::tap::Notes;
 use crate::disk::EngineKind;
 use crate::nbd;
 
@@ -70,6 +71,7 @@ pub struct Control(mpsc::Sender<Question>);
 pub(super) enum Question {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
+    Notes { group: GroupId, answer: oneshot::Sender<Notes> },
     Stop,
 }
 
@@ -105,6 +107,16 @@ impl Control {
         wait.await.map_err(|_| Gone)
     }
 
+    /// What clients asked of a group since the last such question; the first one opens the tap.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn notes(&self, group: GroupId) -> Result<Notes, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(Question::Notes { group, answer }).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
     /// Begins the clean stop; the thread ends when it is done or time is up.
     ///
     /// # Errors
@@ -126,6 +138,11 @@ impl Plane {
                 let core = &mut *self.core.borrow_mut();
                 let id = CommandId(u64::from(core.commands.put(answer)));
                 core.input(Input::Command { group, id, command });
+            }
+            Question::Notes { group, answer } => {
+                let notes = self.core.borrow_mut().take_notes(group);
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(notes);
             }
             Question::Stop => self.stop(),
         }

@@ -150,6 +150,7 @@ impl Core {
         };
         let id = RequestId(u64::from(self.requests.put(Due { client, cookie })));
         let volume = self.volumes[volume].id;
+        self.note(group, volume.0, &request);
         self.input(Input::Request { group, volume, id, request });
     }
 

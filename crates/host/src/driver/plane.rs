@@ -11,6 +11,7 @@ use super::disks::Pending;
 use super::gateway::{Client, Due};
 use super::links::{LinkHere, Meeting};
 use super::slab::Slab;
+use super::tap::Tap;
 use super::{GroupSetup, VolumeSetup, story};
 use crate::buffers::Pool;
 use crate::disk::{Completion, File, FileEngine};
@@ -63,6 +64,8 @@ pub(super) struct GroupHere {
     /// Its exports are open.
     pub open: bool,
     pub sync: Option<SyncHere>,
+    /// Somebody records what is asked of it.
+    pub tap: Option<Tap>,
 }
 
 /// A sync under way, for people.
@@ -131,6 +134,7 @@ impl Plane {
                 undo: setup.undo,
                 open: false,
                 sync: None,
+                tap: None,
             });
         }
         let clock = Clock::new();
@@ -256,6 +260,9 @@ impl Plane {
             if self.core.borrow_mut().collect() {
                 self.turn();
             }
+            // Reads of holes are done as soon as they are asked for, so the next ones may be ready already: first the
+            // sockets get their turn, or a peer that speaks would pass for dead.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask bench recovery`: a primary is killed while it writes, and what its return costs.
 //!
 //! Two daemons hold one group of sparse files. Writers are at work, the primary is killed and started again at once: how
-//! long until it serves a read, how long until both nodes are equal, and what went between them for that.
+//! long until it serves a read, how long until the group replicates, and what went between them for that.
 //!
 //! Reading order: `load` (what is written), `pair` (who is killed), `nbd` (the read), `report` (what it comes to).
 
@@ -97,11 +97,11 @@ impl Scenario {
         drop(load);
         let started = Instant::now();
         let served = pair.serve_again(places[0].offset)?;
-        pair.wait_until_in_step(PATIENCE)?;
-        let in_step = started.elapsed();
+        pair.wait_until_replicating(PATIENCE)?;
+        let replicating = started.elapsed();
         Ok(Run {
             served_s: served.as_secs_f64(),
-            in_step_s: in_step.as_secs_f64(),
+            replicating_s: replicating.as_secs_f64(),
             writes,
             compared_bytes: pair.counter("compared_bytes")?,
             shipped_bytes: pair.counter("shipped_bytes")?,

@@ -61,7 +61,7 @@ impl Pair {
         pair.near = Some(pair.serve("near")?);
         let started = Instant::now();
         pair.near().tell(&pair.program, &["sync", GROUP, "--full"], &pair.home.join("near.state/control.sock"))?;
-        pair.wait_until_in_step(SYNC_PATIENCE)?;
+        pair.wait_until_replicating(SYNC_PATIENCE)?;
         let took = started.elapsed();
         pair.wait_for_rest()?;
         Ok((pair, took))
@@ -134,16 +134,20 @@ impl Pair {
         check_signals(&self.signals)
     }
 
-    /// Waits until both are equal as far as the primary knows.
+    /// Waits until the mode's promise holds again: what a sync had to send is on the peer's volumes.
     ///
     /// # Errors
-    /// They do not become so.
-    pub fn wait_until_in_step(&self, patience: Duration) -> Result<()> {
+    /// It does not come to that.
+    pub fn wait_until_replicating(&self, patience: Duration) -> Result<()> {
+        self.wait_until(patience, |group| group["state"] == "replicating")
+    }
+
+    fn wait_until(&self, patience: Duration, holds: impl Fn(&Value) -> bool) -> Result<()> {
         let started = Instant::now();
         loop {
             let status = self.ask(&json!({ "request": "status" }));
             let group = status.map(|status| status["groups"][0].clone()).unwrap_or_default();
-            if group["state"] == "replicating" && group["peers"][0]["dirty_bytes"] == 0 {
+            if holds(&group) {
                 return Ok(());
             }
             let words = self.near().last_words();
@@ -152,14 +156,15 @@ impl Pair {
         }
     }
 
-    /// Waits until nothing is marked on disk either: what earlier runs left there is not the next one's doing.
+    /// Waits until nothing is marked, on disk either: what earlier runs left there is not the next one's doing.
     ///
     /// # Errors
     /// Marks stay.
     pub fn wait_for_rest(&self) -> Result<()> {
         let started = Instant::now();
         loop {
-            self.wait_until_in_step(PATIENCE)?;
+            let clean = |group: &Value| group["state"] == "replicating" && group["peers"][0]["dirty_bytes"] == 0;
+            self.wait_until(PATIENCE, clean)?;
             let stored = self.stored_regions()?;
             if stored == 0 {
                 return Ok(());

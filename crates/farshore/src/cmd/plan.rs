@@ -1,0 +1,138 @@
+//! `plan`: a trace replayed, in thought, over the link one has.
+
+use std::path::Path;
+
+use plan::advice::{Advice, advise};
+use plan::formulas::Congestion;
+use plan::model::{Disk, Setup};
+use plan::picture::{Painter, svg};
+use plan::plan::{Plan, Planner, Questions};
+use plan::scan::Scan;
+use plan::units::Seconds;
+use plan::{inputs, plan_text, report};
+
+use super::feed::feed;
+use super::{Exit, Failure, Outcome, print, warn};
+use crate::args::planner::{CongestionName, DiskSource, LinkSource, PlanArgs};
+
+/// Marks are judged by intervals of this length.
+const INTERVAL: Seconds = Seconds(60.0);
+
+/// # Errors
+/// When the trace cannot be used, or a measurement or an output file cannot be read or written.
+pub fn run(args: &PlanArgs) -> Outcome {
+    if args.trace.files.iter().any(|file| file.as_os_str() == "-") {
+        return Err(Failure::usage(
+            "a plan reads its trace more than once, which standard input cannot give; keep it first: farshore scan - --out FILE",
+        ));
+    }
+    let setup = setup(args)?;
+    let (plan, warnings) = replay(args, setup)?;
+    let advice = advise(&plan);
+    warnings.iter().for_each(warn);
+    write_pictures(args, &plan, &advice)?;
+    if args.json {
+        print(&format!("{}\n", plan_text::json(&plan, &advice)))?;
+    } else {
+        print(&plan_text::text(&plan, &advice))?;
+    }
+    Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
+}
+
+/// Two passes, or three when a bandwidth is asked for.
+fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure> {
+    let mut scan = Scan::new(INTERVAL);
+    let fed = feed(&args.trace, "look", |records| {
+        scan.add(records);
+        Ok(())
+    })?;
+    scan.verdict(fed.reads)?;
+    let work = scan.finish();
+    if work.duration_s == 0.0 {
+        return Err("all records have the same time: without times there is no queue to plan. Record with times, such as fio's \
+                    write_iolog of version 3 or blktrace"
+            .into());
+    }
+    let questions = Questions {
+        modes: args.mode.clone(),
+        rpo: args.rpo,
+        max_latency: args.max_latency,
+        outage: args.outage,
+        outage_at: args.outage_at,
+        compression: args.compression,
+        what_if: args.what_if,
+    };
+    let mut planner = Planner::new(setup, questions, work);
+    feed(&args.trace, "replay", |records| {
+        planner.add(records);
+        Ok(())
+    })?;
+    let mut refined = planner.refinement();
+    if let Some(bandwidths) = &mut refined {
+        feed(&args.trace, "refine", |records| {
+            bandwidths.add(records);
+            Ok(())
+        })?;
+    }
+    Ok((planner.finish(refined.as_ref()), fed.warnings))
+}
+
+fn setup(args: &PlanArgs) -> Result<Setup, Failure> {
+    let mut link = match &args.link {
+        LinkSource::Given(link) => *link,
+        LinkSource::Measured(file) => measured(file, inputs::link)?,
+    };
+    link.congestion = match args.congestion {
+        CongestionName::Reno => Congestion::Reno,
+        CongestionName::Cubic => Congestion::Cubic,
+        CongestionName::Bbr => Congestion::Bbr,
+    };
+    let local = args.disk.as_ref().map(disk).transpose()?.unwrap_or_default();
+    let remote = args.remote_disk.as_ref().map(disk).transpose()?.unwrap_or(local);
+    Ok(Setup {
+        local,
+        remote,
+        queue_bytes: args.queue.0,
+        queue_items: args.queue_items,
+        period: args.period,
+        ..Setup::new(link)
+    })
+}
+
+fn disk(source: &DiskSource) -> Result<Disk, Failure> {
+    match source {
+        DiskSource::Given(disk) => Ok(*disk),
+        DiskSource::Measured(file) => measured(file, inputs::disk),
+    }
+}
+
+fn measured<T>(file: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    read(&text).map_err(|why| format!("{} cannot be used: {why}", file.display()).into())
+}
+
+fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), Failure> {
+    if let Some(folder) = &args.plots {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+        let painter = Painter::new();
+        if let Err(why) = &painter {
+            warn(why);
+        }
+        for chart in report::charts(plan) {
+            let text = svg(&chart);
+            if let Ok(painter) = &painter {
+                write(&folder.join(format!("{}.png", chart.id)), &painter.png(&text)?)?;
+            }
+            write(&folder.join(format!("{}.svg", chart.id)), text.as_bytes())?;
+        }
+    }
+    if let Some(file) = &args.report {
+        let names: Vec<String> = args.trace.files.iter().map(|file| file.display().to_string()).collect();
+        write(file, report::html(plan, advice, &names.join(", ")).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(file, bytes).map_err(|error| format!("{} cannot be written: {error}", file.display()).into())
+}

@@ -1,0 +1,91 @@
+//! What the toolkit measured, as the planner reads it: `link test --json` and `disk test --json`.
+//!
+//! ```text
+//! {"schema":"farshore-link-test/1","start":{"rtt_s":0.0503},"end":{"received":{"bytes_per_s":11700000},"loss_share":0.0}}
+//! {"schema":"farshore-disk-test/1","end":{"bytes_per_s":180000000,"overhead_s":0.0004}}
+//! ```
+//!
+//! Other keys are passed over: the toolkit reports far more than a plan needs. `end.received.bytes_per_s` is what the far end
+//! counted, which is the true rate; `start.rtt_s` is the round trip of the idle link.
+
+use serde_json::Value as Json;
+
+use crate::model::{Disk, Link};
+use crate::units::{Rate, Seconds, Share};
+
+pub const LINK_TEST_SCHEMA: &str = "farshore-link-test/1";
+pub const DISK_TEST_SCHEMA: &str = "farshore-disk-test/1";
+
+/// # Errors
+/// A sentence: not JSON, of another schema, a number missing or out of range.
+pub fn link(text: &str) -> Result<Link, String> {
+    let json = parse(text, LINK_TEST_SCHEMA)?;
+    let rate = positive(&json, "/end/received/bytes_per_s")?;
+    let rtt = number(&json, "/start/rtt_s")?;
+    let loss = if json.pointer("/end/loss_share").is_some() { number(&json, "/end/loss_share")? } else { 0.0 };
+    if loss > 1.0 {
+        return Err("end.loss_share is more than the whole".to_owned());
+    }
+    Ok(Link { loss: Share(loss), ..Link::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
+}
+
+/// # Errors
+/// A sentence: not JSON, of another schema, a number missing or out of range.
+pub fn disk(text: &str) -> Result<Disk, String> {
+    let json = parse(text, DISK_TEST_SCHEMA)?;
+    let rate = Rate::from_bytes_per_s(positive(&json, "/end/bytes_per_s")?);
+    Ok(Disk { rate: Some(rate), overhead: Seconds(number(&json, "/end/overhead_s")?) })
+}
+
+fn parse(text: &str, schema: &str) -> Result<Json, String> {
+    let json: Json = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    match json.get("schema").and_then(Json::as_str) {
+        Some(found) if found == schema => Ok(json),
+        Some(found) => Err(format!("its schema is {found:?}, and {schema:?} is wanted")),
+        None => Err(format!("it has no \"schema\"; {schema:?} is wanted")),
+    }
+}
+
+fn number(json: &Json, pointer: &str) -> Result<f64, String> {
+    let name = pointer.trim_start_matches('/').replace('/', ".");
+    let value =
+        json.pointer(pointer).and_then(Json::as_f64).ok_or_else(|| format!("{name} is missing or no number"))?;
+    if (0.0..1e15).contains(&value) { Ok(value) } else { Err(format!("{name} is {value}, which is out of range")) }
+}
+
+fn positive(json: &Json, pointer: &str) -> Result<f64, String> {
+    match number(json, pointer)? {
+        value if value > 0.0 => Ok(value),
+        _ => Err(format!("{} is zero", pointer.trim_start_matches('/').replace('/', "."))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_toolkit_measured() {
+        let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"peer":"x"},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#;
+        let found = link(text).unwrap();
+        assert_eq!((found.goodput() < Rate::from_mb(10.0), found.rtt, found.payload_share), (true, Seconds(0.05), 1.0));
+        let text = r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#;
+        assert_eq!(disk(text), Ok(Disk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) }));
+        for (text, hint) in [
+            ("{", "not JSON"),
+            ("{}", "no \"schema\""),
+            (r#"{"schema":"farshore-disk-test/1"}"#, "is wanted"),
+            (
+                r#"{"schema":"farshore-link-test/1","start":{"rtt_s":-1},"end":{"received":{"bytes_per_s":1}}}"#,
+                "start.rtt_s is -1",
+            ),
+            (
+                r#"{"schema":"farshore-link-test/1","end":{"received":{"bytes_per_s":0}}}"#,
+                "end.received.bytes_per_s is zero",
+            ),
+        ] {
+            let error = link(text).expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Curves as SVG, and the same SVG as PNG.
+//!
+//! One drawing, two forms: the PNG is the SVG painted, so the two never tell different stories.
+
+use std::fmt::Write as _;
+
+use resvg::{tiny_skia, usvg};
+
+use crate::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 74.0;
+/// Told apart by most eyes, in print too.
+pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+const INK: &str = "#263238";
+const PALE: &str = "#dde3e6";
+/// The shortest time on a logarithmic axis; shorter ones stand at its left end.
+const LOG_MIN_S: f64 = 1e-6;
+/// The same for a logarithmic height.
+const LOG_Y_MIN_S: f64 = 1e-3;
+/// Points of a curve that a picture of this width can show.
+const POINTS_MAX: usize = 900;
+/// PNG pixels for each SVG unit.
+const PNG_SCALE: f32 = 2.0;
+
+/// What an axis measures; it decides ticks and their words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    Time,
+    /// Seconds, each decade as wide as the next.
+    LogTime,
+    Bytes,
+    Rate,
+    Share,
+}
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub name: String,
+    pub colour: &'static str,
+    pub points: Vec<(f64, f64)>,
+    pub filled: bool,
+    pub dashed: bool,
+}
+
+impl Line {
+    pub fn new(name: impl Into<String>, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), colour, points, filled: false, dashed: false }
+    }
+    #[must_use]
+    pub fn filled(self) -> Self {
+        Self { filled: true, ..self }
+    }
+    #[must_use]
+    pub fn dashed(self) -> Self {
+        Self { dashed: true, ..self }
+    }
+}
+
+/// One picture.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Also the name of its file.
+    pub id: &'static str,
+    pub title: String,
+    pub x: (Scale, &'static str),
+    pub y: (Scale, &'static str),
+    pub lines: Vec<Line>,
+    /// Level lines across the picture.
+    pub limits: Vec<(String, f64)>,
+}
+
+impl Scale {
+    fn word(self, value: f64) -> String {
+        match self {
+            Self::Time | Self::LogTime => show_time(Seconds(value)),
+            Self::Bytes => show_bytes(Bytes(value.round() as u64)),
+            Self::Rate => show_rate(Rate::from_bytes_per_s(value.max(0.0))),
+            Self::Share => show_share(value),
+        }
+    }
+
+    /// Ticks from zero, about five of them, at values people say.
+    fn ticks(self, max: f64) -> Vec<f64> {
+        let step = match self {
+            Self::Time => time_step(max / 5.0),
+            Self::Bytes => {
+                let unit = 1024f64.powf((max.max(1.0).ln() / 1024f64.ln()).floor());
+                round_step(max / unit / 5.0) * unit
+            }
+            Self::Share => 0.2,
+            Self::Rate | Self::LogTime => round_step(max / 5.0),
+        };
+        (0..=(max / step + 1e-9).floor() as usize).map(|n| n as f64 * step).collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least this.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.max(1e-12).log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(10.0 * power)
+}
+
+fn time_step(least: f64) -> f64 {
+    const STEPS: [f64; 14] = [
+        60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0,
+        604_800.0,
+    ];
+    if least <= 30.0 {
+        return round_step(least);
+    }
+    STEPS.into_iter().find(|step| *step >= least).unwrap_or_else(|| round_step(least / 86_400.0) * 86_400.0)
+}
+
+fn decades(min: f64, max: f64) -> Vec<f64> {
+    (min.log10().round() as i32..=max.log10().round() as i32).map(|decade| 10f64.powi(decade)).collect()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Where values stand on the page.
+struct Frame {
+    x_max: f64,
+    y_max: f64,
+    log: bool,
+    /// Lowest value of a logarithmic height.
+    y_log_min: Option<f64>,
+}
+
+impl Frame {
+    fn of(chart: &Chart) -> Self {
+        let points = || chart.lines.iter().flat_map(|line| line.points.iter());
+        let log = chart.x.0 == Scale::LogTime;
+        let x_max = points().map(|point| point.0).fold(0.0, f64::max).max(if log { 1e-3 } else { 1e-9 });
+        let y_max = points().map(|point| point.1).fold(0.0, f64::max);
+        // A limit far above all curves would flatten them.
+        let limit = chart
+            .limits
+            .iter()
+            .map(|limit| limit.1)
+            .filter(|limit| *limit <= y_max * 3.0 || y_max == 0.0)
+            .fold(0.0, f64::max);
+        let y_max = match chart.y.0 {
+            Scale::Share => 1.0,
+            Scale::LogTime => 10f64.powf(y_max.max(limit).max(LOG_Y_MIN_S * 10.0).log10().ceil()),
+            _ => y_max.max(limit).max(1e-9) * 1.06,
+        };
+        let y_log_min = (chart.y.0 == Scale::LogTime).then_some(LOG_Y_MIN_S);
+        Self { x_max: if log { 10f64.powf(x_max.log10().ceil()) } else { x_max }, y_max, log, y_log_min }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        let share = if self.log {
+            let low = LOG_MIN_S.log10();
+            (value.max(LOG_MIN_S).log10() - low) / (self.x_max.log10() - low)
+        } else {
+            value / self.x_max
+        };
+        LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = match self.y_log_min {
+            Some(min) => (value.max(min) / min).log10() / (self.y_max / min).log10(),
+            None => value / self.y_max,
+        };
+        HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - BOTTOM - TOP)
+    }
+
+    fn x_ticks(&self, scale: Scale) -> Vec<f64> {
+        if self.log { decades(LOG_MIN_S, self.x_max) } else { scale.ticks(self.x_max) }
+    }
+
+    fn y_ticks(&self, scale: Scale) -> Vec<f64> {
+        self.y_log_min.map_or_else(|| scale.ticks(self.y_max), |min| decades(min, self.y_max))
+    }
+}
+
+/// The picture as a whole SVG document.
+pub fn svg(chart: &Chart) -> String {
+    let frame = Frame::of(chart);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
+         aria-label=\"{title}\" font-family=\"DejaVu Sans, Liberation Sans, Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
+         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n",
+        title = escaped(&chart.title)
+    );
+    draw_grid(&mut out, chart, &frame);
+    for line in &chart.lines {
+        draw_line(&mut out, line, &frame);
+    }
+    for (name, value) in &chart.limits {
+        draw_limit(&mut out, name, *value, &frame);
+    }
+    draw_legend(&mut out, chart);
+    out + "</svg>\n"
+}
+
+/// Writing into a `String` cannot fail.
+macro_rules! put {
+    ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("a string takes everything") };
+}
+
+fn draw_grid(out: &mut String, chart: &Chart, frame: &Frame) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for tick in frame.y_ticks(chart.y.0) {
+        let y = frame.y(tick);
+        put!(out, "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"{PALE}\"/>");
+        put!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            y + 4.0,
+            escaped(&chart.y.0.word(tick))
+        );
+    }
+    for tick in frame.x_ticks(chart.x.0) {
+        let x = frame.x(tick);
+        put!(out, "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"{PALE}\"/>");
+        put!(
+            out,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            escaped(&chart.x.0.word(tick))
+        );
+    }
+    put!(out, "<line x1=\"{LEFT}\" y1=\"{bottom}\" x2=\"{right}\" y2=\"{bottom}\" stroke=\"{INK}\"/>");
+    put!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#546e7a\">{}</text>",
+        (LEFT + right) / 2.0,
+        bottom + 36.0,
+        escaped(chart.x.1)
+    );
+    put!(out, "<text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#546e7a\">{}</text>", TOP - 6.0, escaped(chart.y.1));
+}
+
+/// The largest of neighbours stays: a peak must not vanish because the page is narrow. So do both ends.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let [first, inner @ .., last] = points else {
+        return points.to_vec();
+    };
+    let group = inner.len().div_ceil(POINTS_MAX).max(1);
+    let largest = |group: &[(f64, f64)]| group.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+    std::iter::once(*first).chain(inner.chunks(group).filter_map(largest)).chain([*last]).collect()
+}
+
+fn draw_line(out: &mut String, line: &Line, frame: &Frame) {
+    let points = thinned(&line.points);
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return;
+    };
+    let steps: Vec<String> = points.iter().map(|(x, y)| format!("{:.1},{:.1}", frame.x(*x), frame.y(*y))).collect();
+    let path = steps.join(" L");
+    if line.filled {
+        let bottom = HEIGHT - BOTTOM;
+        let (from, until) = (frame.x(first.0), frame.x(last.0));
+        put!(
+            out,
+            "<path d=\"M{from:.1},{bottom} L{path} L{until:.1},{bottom} Z\" fill=\"{}\" fill-opacity=\"0.18\"/>",
+            line.colour
+        );
+    }
+    let dash = if line.dashed { " stroke-dasharray=\"6 4\"" } else { "" };
+    put!(
+        out,
+        "<path d=\"M{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"{dash}/>",
+        line.colour
+    );
+}
+
+fn draw_limit(out: &mut String, name: &str, value: f64, frame: &Frame) {
+    if value > frame.y_max {
+        return;
+    }
+    let (y, right) = (frame.y(value), WIDTH - RIGHT);
+    put!(
+        out,
+        "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#b71c1c\" stroke-width=\"1.4\" stroke-dasharray=\"2 3\"/>"
+    );
+    put!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#b71c1c\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">{}</text>",
+        right - 4.0,
+        y - 5.0,
+        escaped(name)
+    );
+}
+
+fn draw_legend(out: &mut String, chart: &Chart) {
+    let y = HEIGHT - 14.0;
+    let mut x = LEFT;
+    for line in &chart.lines {
+        let dash = if line.dashed { " stroke-dasharray=\"6 4\"" } else { "" };
+        put!(
+            out,
+            "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{}\" stroke-width=\"3\"{dash}/>",
+            y - 4.0,
+            x + 22.0,
+            y - 4.0,
+            line.colour
+        );
+        put!(out, "<text x=\"{:.1}\" y=\"{y:.1}\">{}</text>", x + 28.0, escaped(&line.name));
+        x += 28.0 + 7.4 * line.name.chars().count() as f64 + 22.0;
+    }
+}
+
+/// Paints SVG documents; finding the machine's fonts takes a moment, so one painter paints all.
+pub struct Painter {
+    options: usvg::Options<'static>,
+}
+
+impl Painter {
+    /// # Errors
+    /// A sentence, when the machine has no font to write with.
+    pub fn new() -> Result<Self, String> {
+        let mut options = usvg::Options::default();
+        options.fontdb_mut().load_system_fonts();
+        let Some(face) = options.fontdb.faces().next() else {
+            return Err("this machine has no fonts, so a PNG would have no words; install one, such as fonts-dejavu-core, or use the SVG".to_owned());
+        };
+        // Whatever font there is, is better than none.
+        let family = face.families.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let known = options.fontdb.faces().any(|face| face.families.iter().any(|(name, _)| name == "DejaVu Sans"));
+        let family = if known { "DejaVu Sans".to_owned() } else { family };
+        options.fontdb_mut().set_sans_serif_family(family.clone());
+        options.font_family = family;
+        Ok(Self { options })
+    }
+
+    /// # Errors
+    /// A sentence, when the SVG cannot be read or painted.
+    pub fn png(&self, svg: &str) -> Result<Vec<u8>, String> {
+        let tree = usvg::Tree::from_str(svg, &self.options)
+            .map_err(|error| format!("the picture cannot be read back: {error}"))?;
+        let size = tree.size().to_int_size().scale_by(PNG_SCALE).ok_or("the picture has no size")?;
+        let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height()).ok_or("the picture is too large")?;
+        resvg::render(&tree, tiny_skia::Transform::from_scale(PNG_SCALE, PNG_SCALE), &mut pixels.as_mut());
+        pixels.encode_png().map_err(|error| format!("the picture cannot be packed: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        Chart {
+            id: "queue",
+            title: "Queue & <limit>".to_owned(),
+            x: (Scale::Time, "time"),
+            y: (Scale::Bytes, "bytes"),
+            lines: vec![
+                Line::new(
+                    "async",
+                    COLOURS[0],
+                    (0..5000).map(|n| (f64::from(n), if n == 4321 { 9e6 } else { 1e6 })).collect(),
+                )
+                .filled(),
+            ],
+            limits: vec![("limit 8 MiB".to_owned(), 8388608.0)],
+        }
+    }
+
+    #[test]
+    fn a_picture_is_sound_and_keeps_its_peak() {
+        let text = svg(&chart());
+        let document = usvg::Tree::from_str(&text, &usvg::Options::default());
+        assert!(document.is_ok() && text.contains("Queue &amp; &lt;limit&gt;"));
+        // The peak stands at the height of 1 / 1.06 of the frame.
+        let height = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) / 1.06;
+        assert!(text.contains(&format!(",{height:.1}")), "{height:.1}");
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(Scale::Time.ticks(7200.0), [0.0, 1800.0, 3600.0, 5400.0, 7200.0]);
+        assert_eq!(Scale::Rate.ticks(42.0), [0.0, 10.0, 20.0, 30.0, 40.0]);
+        assert_eq!(Scale::Bytes.ticks(9.0 * 1048576.0).len(), 5);
+        assert_eq!(Scale::Share.ticks(1.0).len(), 6);
+        assert_eq!(Scale::LogTime.word(1e-3), "1 ms");
+    }
+
+    #[test]
+    fn a_png_has_its_size_where_there_are_fonts() {
+        let Ok(painter) = Painter::new() else {
+            eprintln!("skipped: no fonts here");
+            return;
+        };
+        let png = painter.png(&svg(&chart())).unwrap();
+        assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+        assert_eq!(u32::from_be_bytes(png[16..20].try_into().unwrap()), 1720);
+    }
+}

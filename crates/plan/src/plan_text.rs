@@ -1,0 +1,183 @@
+//! The plan for a terminal, and as JSON.
+
+use serde_json::{Value as Json, json};
+
+use crate::advice::Advice;
+use crate::answer::table;
+use crate::model::tally::Quantiles;
+use crate::model::{Disk, Mode};
+use crate::plan::{ModePlan, Plan, Variant};
+use crate::units::{
+    Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_bytes_decimal, show_rate, show_share, show_time,
+};
+
+pub const PLAN_SCHEMA: &str = "farshore-plan/1";
+
+fn time(seconds: f64) -> String {
+    show_time(Seconds(seconds))
+}
+
+/// What was assumed, in one paragraph of facts.
+pub fn inputs(plan: &Plan) -> Vec<(&'static str, String)> {
+    let (setup, work) = (&plan.setup, &plan.work);
+    let link = &setup.link;
+    let disk = |disk: &Disk| match disk.rate {
+        Some(rate) => format!("{} after {}", show_rate(rate), show_time(disk.overhead)),
+        None => "infinitely fast".to_owned(),
+    };
+    let loss = if link.loss.0 > 0.0 { format!(", {} lost", show_share(link.loss.0)) } else { String::new() };
+    vec![
+        (
+            "workload",
+            format!(
+                "{}, {} writes, {} mean, {} in the busiest second, {} mean size",
+                time(work.duration_s),
+                work.writes,
+                show_rate(Rate::from_bytes_per_s(work.bytes_per_s)),
+                show_rate(Rate::from_bytes_per_s(work.peak_1s_bytes_per_s)),
+                show_bytes(Bytes(work.size_bytes.mean as u64))
+            ),
+        ),
+        (
+            "link",
+            format!(
+                "{}, {}{loss}: carries {}",
+                show_bit_rate(link.rate),
+                show_time(link.rtt),
+                show_rate(link.goodput())
+            ),
+        ),
+        ("disks", format!("local {}, far {}", disk(&setup.local), disk(&setup.remote))),
+        ("queue", format!("{}, {} writes", show_bytes(Bytes(setup.queue_bytes)), setup.queue_items)),
+    ]
+}
+
+/// Heading and rows of the table of modes.
+pub fn mode_rows(plan: &Plan) -> (Vec<String>, Vec<Vec<String>>) {
+    let header = [
+        "mode",
+        "mark",
+        "added p50",
+        "p95",
+        "p99",
+        "max",
+        "blocked",
+        "queue peak",
+        "no blocking",
+        "lag p50",
+        "p99",
+        "max",
+        "drain",
+        "link use",
+        "per day",
+    ];
+    let row = |mode: &ModePlan| {
+        let ships = mode.kind != Mode::Logging;
+        let or_dash = |text: String, shown: bool| if shown { text } else { "-".to_owned() };
+        let q = |q: &Quantiles| [time(q.p50), time(q.p95), time(q.p99), time(q.max)];
+        let [a50, a95, a99, amax] = q(&mode.added_s);
+        vec![
+            mode.mode.to_owned(),
+            mode.mark.to_owned(),
+            a50,
+            a95,
+            a99,
+            amax,
+            time(mode.blocked.clock_s),
+            or_dash(show_bytes(Bytes(mode.queue.peak_bytes)), mode.queue.peak_bytes > 0),
+            mode.queue.zero_blocking_bytes.map_or("-".to_owned(), |bytes| show_bytes(Bytes(bytes))),
+            or_dash(time(mode.lag_s.p50), ships),
+            or_dash(time(mode.lag_s.p99), ships),
+            or_dash(time(mode.lag_s.max), ships),
+            or_dash(time(mode.drain_s), mode.kind.is_ordered()),
+            or_dash(show_share(mode.link_use_share), ships),
+            or_dash(show_bytes_decimal(mode.wire_bytes_per_day), ships),
+        ]
+    };
+    (header.map(str::to_owned).to_vec(), plan.modes.iter().map(row).collect())
+}
+
+/// Heading and rows of changed worlds.
+pub fn variant_rows(variants: &[Variant]) -> (Vec<String>, Vec<Vec<String>>) {
+    let header = ["async", "on the link", "queue peak", "blocked", "lag p99", "lag max"];
+    let row = |v: &Variant| {
+        vec![
+            v.name.clone(),
+            show_bytes(Bytes(v.wire_bytes as u64)),
+            show_bytes(Bytes(v.queue_peak_bytes)),
+            time(v.blocked_clock_s),
+            time(v.lag_p99_s),
+            time(v.lag_max_s),
+        ]
+    };
+    (header.map(str::to_owned).to_vec(), variants.iter().map(row).collect())
+}
+
+/// The outage in one sentence.
+pub fn outage_sentence(plan: &Plan) -> String {
+    let outage = &plan.outage;
+    format!(
+        "link away for {} from {} on: {} written, {} to send in order ({} beyond the queue), up to date {} after its return; or {} of regions resynced in {}",
+        time(outage.length_s),
+        time(outage.start_s),
+        show_bytes(Bytes(outage.written_bytes)),
+        show_bytes(Bytes(outage.queue_bytes)),
+        show_bytes(Bytes(outage.spill_bytes)),
+        time(outage.catch_up_s),
+        show_bytes(Bytes(outage.region_bytes)),
+        time(outage.resync_s)
+    )
+}
+
+/// All of it, for a terminal.
+pub fn text(plan: &Plan, advice: &Advice) -> String {
+    let mut out = String::new();
+    for (name, value) in inputs(plan) {
+        out += &format!("{name:<9} {value}\n");
+    }
+    let (header, rows) = mode_rows(plan);
+    out += &format!("\n{}", table(&header, &rows));
+    let (header, rows) = variant_rows(&plan.variants);
+    out += &format!("\n{}", table(&header, &rows));
+    let (header, rows) = variant_rows(&plan.changes);
+    out += &format!("\n{}", table(&header, &rows));
+    out += &format!("\noutage: {}\n\nadvice\n", outage_sentence(plan));
+    for item in &advice.items {
+        out += &format!("  {} = {}\n      {}\n", item.key, item.value, item.reason);
+    }
+    let [workload, load, latency, mode] = advice.table2;
+    out += &format!("  table 2 (AVS): {workload}, {load}, {latency} latency: {mode}\n");
+    for warning in &advice.warnings {
+        out += &format!("note: {warning}\n");
+    }
+    out
+}
+
+/// The contract for programs; docs/planner.md lists the keys.
+pub fn json(plan: &Plan, advice: &Advice) -> Json {
+    let setup = &plan.setup;
+    let disk = |disk: &Disk| json!({ "rate_bytes_per_s": disk.rate, "overhead_s": disk.overhead });
+    json!({
+        "schema": PLAN_SCHEMA,
+        "inputs": {
+            "link": {
+                "rate_bytes_per_s": setup.link.rate,
+                "rtt_s": setup.link.rtt,
+                "loss_share": setup.link.loss,
+                "goodput_bytes_per_s": setup.link.goodput(),
+            },
+            "local_disk": disk(&setup.local),
+            "remote_disk": disk(&setup.remote),
+            "queue_bytes": setup.queue_bytes,
+            "queue_items": setup.queue_items,
+            "period_s": setup.period,
+        },
+        "workload": plan.work,
+        "modes": plan.modes,
+        "variants": plan.variants,
+        "changes": plan.changes,
+        "outage": plan.outage,
+        "needed": plan.needed,
+        "advice": advice,
+    })
+}

@@ -1,0 +1,444 @@
+//! One file as batches of records in the order of time.
+
+use std::io::{self, Read};
+
+use super::blkparse::Blkparse;
+use super::blktrace::{Blktrace, Event};
+use super::csv::Csv;
+use super::detect::{Format, HEAD_BYTES, Wish, detect};
+use super::iolog::Iolog;
+use super::own;
+use super::samples::Samples;
+use super::{Fault, LINE_BYTES_MAX, Line, Record, Troubles};
+
+/// Read at once; larger gains nothing.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Records kept back so that a late one can still find its place.
+const REORDER_RECORDS: usize = 4096;
+
+enum Parser {
+    Iolog(Iolog),
+    Blkparse(Blkparse),
+    Csv(Csv),
+    Samples(Samples),
+    Blktrace(Blktrace),
+    Own { block: u32, ended: bool },
+}
+
+/// Reads one trace.
+pub struct TraceReader<R> {
+    name: String,
+    input: R,
+    format: Format,
+    parser: Parser,
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that are filled and not yet parsed.
+    start: usize,
+    end: usize,
+    /// Before `start`, in the unpacked file.
+    offset: u64,
+    line: u64,
+    at_end: bool,
+    reads: u64,
+    items: u64,
+    troubles: Troubles,
+    order: Order,
+}
+
+/// Undoes a gzip or zstd packing, told by the first bytes.
+///
+/// # Errors
+/// When the input cannot be read or its packing cannot be set up.
+pub fn unpack<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut head = [0; 4];
+    let got = fill(&mut input, &mut head)?;
+    let whole = io::Cursor::new(head[..got].to_vec()).chain(input);
+    Ok(match &head[..got] {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::new(whole)?),
+        _ => Box::new(whole),
+    })
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match input.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(bytes) => got += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Detects the format of an input that is already unpacked; `name` is for messages.
+    ///
+    /// # Errors
+    /// A sentence with the name: unreadable, empty, unknown.
+    pub fn open(name: &str, mut input: R, wish: &Wish) -> Result<Self, String> {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let (end, is_cut) = match fill(&mut input, &mut buffer[..HEAD_BYTES]) {
+            Ok(end) => (end, false),
+            // A packed file that breaks off at once still has a beginning.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (0, true),
+            Err(error) => return Err(format!("{name} cannot be read: {error}")),
+        };
+        if is_cut {
+            return Err(format!("{name} is packed and breaks off at its beginning: copy it again"));
+        }
+        let format = detect(&buffer[..end], wish).map_err(|why| format!("{name} {why}"))?;
+        let parser = match &format {
+            Format::Iolog(version) => Parser::Iolog(Iolog::new(*version)),
+            Format::Blkparse(event) => Parser::Blkparse(Blkparse::new(*event)),
+            Format::Blktrace(swapped, event) => Parser::Blktrace(Blktrace::new(*swapped, *event)),
+            Format::Csv(columns, separator) => Parser::Csv(Csv::new(columns.clone(), *separator)),
+            Format::Samples => Parser::Samples(Samples::default()),
+            Format::Own => Parser::Own { block: 0, ended: false },
+        };
+        let mut start = 0;
+        if format == Format::Own {
+            own::check_head(&buffer[..end]).map_err(|why| format!("{name} cannot be used: {why}"))?;
+            start = own::HEAD_BYTES;
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            input,
+            format,
+            parser,
+            buffer,
+            start,
+            end,
+            offset: 0,
+            line: 0,
+            at_end: false,
+            reads: 0,
+            items: 0,
+            troubles: Troubles::default(),
+            order: Order::default(),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+    /// Reads seen so far; they are not replayed.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+    /// Lines or records looked at so far.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+    pub fn troubles(&self) -> &Troubles {
+        &self.troubles
+    }
+
+    /// The next records, in order of time, in place of what `out` held. `false`: there are no more.
+    ///
+    /// # Errors
+    /// A sentence, when the input cannot be read further for a reason that lies outside of the file.
+    pub fn next_batch(&mut self, out: &mut Vec<Record>) -> Result<bool, String> {
+        out.clear();
+        while out.is_empty() {
+            if self.at_end {
+                self.order.finish(out);
+                return Ok(!out.is_empty());
+            }
+            let mut fresh = std::mem::take(&mut self.order.fresh);
+            self.parse_chunk(&mut fresh);
+            self.order.fresh = fresh;
+            let place = || format!("{}, before line or record {}", self.name, self.items);
+            self.order.sort_into(out, &mut self.troubles, place);
+            self.refill()?;
+        }
+        Ok(true)
+    }
+
+    fn refill(&mut self) -> Result<(), String> {
+        if self.at_end {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        match fill(&mut self.input, &mut self.buffer[self.end..]) {
+            Ok(0) => self.end_of_input(),
+            Ok(bytes) => self.end += bytes,
+            // The packing's own errors: what came before it stays good.
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof) => self.cut_off(Fault::Truncated),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other
+                ) =>
+            {
+                self.cut_off(Fault::Damaged);
+            }
+            Err(error) => return Err(format!("{} cannot be read further: {error}", self.name)),
+        }
+        Ok(())
+    }
+
+    /// A last line needs no end; a last record does.
+    fn end_of_input(&mut self) {
+        self.at_end = true;
+        let is_text = !matches!(self.parser, Parser::Blktrace(_) | Parser::Own { .. });
+        if is_text && self.start < self.end {
+            let (start, end) = (self.start, self.end);
+            let mut fresh = std::mem::take(&mut self.order.fresh);
+            self.parse_line(start, end, &mut fresh);
+            self.order.fresh = fresh;
+            self.start = end;
+        }
+        let is_whole = match self.parser {
+            Parser::Own { ended, .. } => ended,
+            _ => self.start == self.end,
+        };
+        if !is_whole {
+            self.cut_off(Fault::Truncated);
+        }
+    }
+
+    fn cut_off(&mut self, fault: Fault) {
+        self.at_end = true;
+        let place = format!("{}, byte {}", self.name, self.offset + self.start as u64);
+        self.troubles.note(fault, || place);
+    }
+
+    fn parse_chunk(&mut self, out: &mut Vec<Record>) {
+        let before = self.start;
+        match self.parser {
+            Parser::Blktrace(_) => self.parse_events(out),
+            Parser::Own { .. } => self.parse_blocks(out),
+            _ => self.parse_lines(out),
+        }
+        self.offset += (self.start - before) as u64;
+    }
+
+    fn parse_lines(&mut self, out: &mut Vec<Record>) {
+        while let Some(length) = memchr::memchr(b'\n', &self.buffer[self.start..self.end]) {
+            let (start, end) = (self.start, self.start + length);
+            self.parse_line(start, end, out);
+            self.start = end + 1;
+        }
+        if self.end - self.start > LINE_BYTES_MAX {
+            let line = self.line + 1;
+            self.troubles.note(Fault::LineTooLong, || format!("{}, line {line}", self.name));
+            self.items += 1;
+            self.start = self.end;
+        }
+    }
+
+    fn parse_line(&mut self, start: usize, end: usize, out: &mut Vec<Record>) {
+        self.line += 1;
+        let mut line = &self.buffer[start..end];
+        if let Some(short) = line.strip_suffix(b"\r") {
+            line = short;
+        }
+        let known = out.len();
+        let result = match &mut self.parser {
+            Parser::Iolog(parser) => parser.line(line, out),
+            Parser::Blkparse(parser) => parser.line(line, out),
+            Parser::Csv(parser) => parser.line(line, out),
+            Parser::Samples(parser) => parser.line(line, out),
+            Parser::Blktrace(_) | Parser::Own { .. } => unreachable!("binary formats have no lines"),
+        };
+        match result {
+            Ok(Line::Used) => self.items += 1,
+            Ok(Line::Read) => (self.items, self.reads) = (self.items + 1, self.reads + 1),
+            Ok(Line::Passed) => {}
+            Err(fault) => {
+                out.truncate(known);
+                self.items += 1;
+                let (name, line) = (&self.name, self.line);
+                self.troubles.note(fault, || format!("{name}, line {line}"));
+            }
+        }
+    }
+
+    fn parse_events(&mut self, out: &mut Vec<Record>) {
+        let Parser::Blktrace(parser) = &mut self.parser else {
+            return;
+        };
+        loop {
+            match parser.event(&self.buffer[self.start..self.end], out) {
+                Ok(Event::Short) => return,
+                Ok(Event::Used(bytes)) => (self.start, self.items) = (self.start + bytes, self.items + 1),
+                Ok(Event::Read(bytes)) => {
+                    (self.start, self.items, self.reads) = (self.start + bytes, self.items + 1, self.reads + 1);
+                }
+                Ok(Event::Passed(bytes)) => self.start += bytes,
+                // Without its magic number nothing says where the next event begins.
+                Err(Fault::Damaged) => return self.cut_off(Fault::Damaged),
+                Err(fault) => {
+                    let place = format!("{}, byte {}", self.name, self.offset + self.start as u64);
+                    self.troubles.note(fault, || place);
+                    (self.start, self.items) = (self.start + super::blktrace::EVENT_BYTES, self.items + 1);
+                }
+            }
+        }
+    }
+
+    fn parse_blocks(&mut self, out: &mut Vec<Record>) {
+        let Parser::Own { block, ended } = &mut self.parser else {
+            return;
+        };
+        let known = out.len();
+        let mut fault = None;
+        while !*ended && fault.is_none() {
+            match own::read_block(&self.buffer[self.start..self.end], *block, out) {
+                Ok(own::Block::Short) => break,
+                Ok(own::Block::Used(bytes)) => (self.start, *block) = (self.start + bytes, block.wrapping_add(1)),
+                Ok(own::Block::End(bytes)) => (self.start, *ended) = (self.start + bytes, true),
+                Err(why) => fault = Some(why),
+            }
+        }
+        let is_followed = *ended && self.start < self.end;
+        self.items += (out.len() - known) as u64;
+        if let Some(fault) = fault.or(is_followed.then_some(Fault::NotThisFormat)) {
+            self.cut_off(fault);
+        }
+    }
+}
+
+/// Repairs small disorder: records are kept back until later ones can no longer come before them.
+#[derive(Default)]
+struct Order {
+    fresh: Vec<Record>,
+    kept: Vec<Record>,
+    emitted_ns: u64,
+}
+
+impl Order {
+    /// Moves what is ripe from `fresh` and `kept` to `out`.
+    fn sort_into(&mut self, out: &mut Vec<Record>, troubles: &mut Troubles, place: impl Fn() -> String) {
+        self.kept.append(&mut self.fresh);
+        if !self.kept.is_sorted_by_key(|record| record.time_ns) {
+            self.kept.sort_by_key(|record| record.time_ns);
+        }
+        let late = self.kept.partition_point(|record| record.time_ns < self.emitted_ns);
+        if late > 0 {
+            troubles.note_many(Fault::OutOfOrder, late as u64, place);
+            self.kept.drain(..late);
+        }
+        let ripe = self.kept.len().saturating_sub(REORDER_RECORDS);
+        out.extend(self.kept.drain(..ripe));
+        if let Some(last) = out.last() {
+            self.emitted_ns = last.time_ns;
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<Record>) {
+        self.kept.append(&mut self.fresh);
+        self.kept.sort_by_key(|record| record.time_ns);
+        out.append(&mut self.kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> (Vec<Record>, Troubles, u64) {
+        let mut reader = TraceReader::open("t", unpack(bytes).unwrap(), &Wish::default()).unwrap();
+        let (mut all, mut batch) = (Vec::new(), Vec::new());
+        while reader.next_batch(&mut batch).unwrap() {
+            all.extend_from_slice(&batch);
+        }
+        let (troubles, reads) = (reader.troubles().clone(), reader.reads());
+        assert!(all.is_sorted_by_key(|record| record.time_ns));
+        (all, troubles, reads)
+    }
+
+    fn iolog(lines: usize) -> String {
+        let line = |n: usize| format!("{} f {} {} 4096\n", n * 10, if n % 4 == 3 { "read" } else { "write" }, n * 4096);
+        "fio version 3 iolog\n".to_owned() + &(0..lines).map(line).collect::<String>()
+    }
+
+    #[test]
+    fn packed_and_plain_read_alike() {
+        let text = iolog(50_000);
+        let (plain, troubles, reads) = read(text.as_bytes());
+        assert_eq!((plain.len(), reads, troubles.is_empty()), (37_500, 12_500, true));
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
+        assert_eq!(read(&gz.finish().unwrap()).0, plain);
+        assert_eq!(read(&zstd::encode_all(text.as_bytes(), 1).unwrap()).0, plain);
+        // Without the last line's end, and with the line ends of other systems.
+        assert_eq!(read(text.trim_end().as_bytes()).0, plain);
+        assert_eq!(read(text.replace('\n', "\r\n").as_bytes()).0, plain);
+    }
+
+    #[test]
+    fn a_packed_file_that_breaks_off_says_so_and_keeps_its_beginning() {
+        let packed = zstd::encode_all(iolog(200_000).as_bytes(), 1).unwrap();
+        let (records, troubles, _) = read(&packed[..packed.len() / 2]);
+        assert!(records.len() > 1000 && troubles.has(Fault::Truncated), "{troubles}");
+    }
+
+    #[test]
+    fn own_files_read_back_and_say_when_they_are_cut() {
+        let records: Vec<Record> =
+            (0..100_000).map(|n| Record { time_ns: n, offset: n * 512, length: 512, ..Record::default() }).collect();
+        let mut writer = own::TraceWriter::new(Vec::new(), 0).unwrap();
+        records.iter().for_each(|record| writer.push(record).unwrap());
+        let file = writer.finish().unwrap();
+        let (whole, troubles, _) = read(&file);
+        assert!(whole == records && troubles.is_empty());
+        let (part, troubles, _) = read(&file[..file.len() - 1000]);
+        assert!(part.len() == 98_304 && troubles.has(Fault::Truncated), "{} {troubles}", part.len());
+        let mut bad = file.clone();
+        bad[200_000] ^= 1;
+        let (part, troubles, _) = read(&bad);
+        assert!(part.len() == 8192 && troubles.has(Fault::Damaged), "{} {troubles}", part.len());
+        bad = file;
+        bad.extend_from_slice(b"more");
+        assert!(read(&bad).1.has(Fault::NotThisFormat));
+    }
+
+    #[test]
+    fn small_disorder_is_repaired_and_large_is_left_out() {
+        let mut lines: Vec<String> = (0..40_000).map(|n| format!("{} f write 0 512", n * 10)).collect();
+        lines.swap(100, 900);
+        let text = |lines: &[String]| format!("fio version 3 iolog\n{}\n", lines.join("\n"));
+        let (records, troubles, _) = read(text(&lines).as_bytes());
+        assert!(records.len() == 40_000 && troubles.is_empty(), "{troubles}");
+        // Two runs in one file: the second begins at zero again.
+        let twice = [lines.clone(), lines].concat();
+        let (records, troubles, _) = read(text(&twice).as_bytes());
+        assert!(troubles.has(Fault::OutOfOrder) && records.len() as u64 + troubles.count() == 80_000, "{troubles}");
+    }
+
+    #[test]
+    fn bad_lines_are_counted_with_the_first_place() {
+        let text =
+            "fio version 3 iolog\n1 f write 0 512\nrubbish\n-3 f write 0 512\n2 f write 0 512\nmore rubbish here\n";
+        let (records, troubles, _) = read(text.as_bytes());
+        assert_eq!(records.len(), 2);
+        let told = troubles.to_string();
+        for part in ["line 3", "line 4", "negative"] {
+            assert!(told.contains(part), "{told}");
+        }
+        let long = format!("fio version 3 iolog\n1 f write 0 512\n{}", "x".repeat(3 << 20));
+        assert!(read(long.as_bytes()).1.has(Fault::LineTooLong));
+    }
+
+    #[test]
+    fn blktrace_that_loses_its_thread_stops() {
+        let mut file: Vec<u8> =
+            (0..10).flat_map(|n| super::super::blktrace::sample_event(n * 1000, n * 8, 4096, n % 2 == 0)).collect();
+        let (records, troubles, reads) = read(&file);
+        assert_eq!((records.len(), reads, troubles.is_empty()), (5, 5, true));
+        file[48 * 6] ^= 0xff;
+        let (records, troubles, _) = read(&file);
+        assert!(records.len() == 3 && troubles.to_string().contains("byte 288"), "{troubles}");
+        assert!(read(&file[..48 * 3 + 7]).1.has(Fault::Truncated));
+    }
+}
