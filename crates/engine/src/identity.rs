@@ -98,19 +98,10 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The rows of the table that a primary can come to, by name.
-    pub const ROWS: [&'static str; 10] = [
-        "continue",
-        "update-sync",
-        "never-synced",
-        "fork",
-        "unrelated",
-        "peer-saw-our-future",
-        "two-primaries",
-        "peer-is-newer",
-        "peer-went-further",
-        "peer-went-back",
-    ];
+    /// The rows of the table that a primary comes to by itself, by name. Beside them stand those that an old copy of a state
+    /// directory brings about.
+    pub const ROWS: [&'static str; 6] =
+        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer"];
 
     /// The row it came from; `None` where nobody sends.
     pub fn row(&self) -> Option<&'static str> {

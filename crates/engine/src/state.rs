@@ -180,9 +180,8 @@ impl fmt::Display for State {
 /// | syncing | logging | link lost, operator, stalled |
 /// | catching-up | replicating | the mode's promise holds |
 /// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |
-/// | catching-up | syncing | dirty regions are shipped again |
 /// | replicating | catching-up | the mode changed |
-/// | replicating | queuing, holding, logging, syncing | as from catching-up |
+/// | replicating | queuing, holding, logging | as from catching-up |
 /// | holding | catching-up | the link is back in time |
 /// | holding | logging | the peer window ended |
 /// | holding | queuing | the mode became async |
@@ -191,10 +190,10 @@ impl fmt::Display for State {
 /// | any | failed | a store broke |
 const EDGES: [&[usize]; State::KINDS] = [
     &[2, 7],
-    &[0, 3, 5, 7],
+    &[0, 3, 7],
     &[0, 3, 6, 7],
-    &[0, 1, 2, 4, 5, 6, 7],
-    &[0, 1, 2, 3, 5, 6, 7],
+    &[0, 1, 4, 5, 6, 7],
+    &[0, 1, 3, 5, 6, 7],
     &[0, 1, 3, 7],
     &[0, 1, 2, 3, 5, 7],
     &[],

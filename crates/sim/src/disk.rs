@@ -187,6 +187,14 @@ impl Disk {
         }
     }
 
+    /// Nothing that it holds is whole any more.
+    pub fn rot_all(&mut self) {
+        for sector in self.durable.chunks_mut(SECTOR).filter(|sector| sector.iter().any(|byte| *byte != 0)) {
+            sector[7] ^= 1;
+        }
+        self.view.clone_from(&self.durable);
+    }
+
     /// Rot: one bit of a sector that holds something turns over while nobody looks. False: there is nothing.
     pub fn rot(&mut self, rng: &mut Rng) -> bool {
         let full = |sector: &usize| self.durable[sector * SECTOR..][..SECTOR].iter().any(|byte| *byte != 0);

@@ -55,6 +55,8 @@ pub enum Fault {
     StalledSecondary,
     /// While a node has no power, a bit of one of its records turns over.
     Rot,
+    /// The same, and nothing of its bitmap or its activity log is left whole.
+    RotAll,
     /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
     SlowThenPower,
     ModeChange,
@@ -69,7 +71,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 32] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -93,6 +95,7 @@ impl Fault {
         Fault::SlowPrimary,
         Fault::StalledSecondary,
         Fault::Rot,
+        Fault::RotAll,
         Fault::SlowThenPower,
         Fault::ModeChange,
         Fault::Switchover,
@@ -198,6 +201,13 @@ impl World {
             Fault::Rot => {
                 let node = *self.rng.pick(&[primary, secondary]);
                 self.rot(node, group);
+            }
+            Fault::RotAll => {
+                let node = *self.rng.pick(&[primary, secondary]);
+                let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
+                let down = self.rng.between(SECOND / 10, 3 * SECOND);
+                self.crash(node, true, down);
+                self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
             }
             Fault::SlowThenPower => {
                 self.nodes[secondary].trouble.slow_until = self.now + SECOND;
