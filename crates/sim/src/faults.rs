@@ -202,13 +202,7 @@ impl World {
                 let node = *self.rng.pick(&[primary, secondary]);
                 self.rot(node, group);
             }
-            Fault::RotAll => {
-                let node = *self.rng.pick(&[primary, secondary]);
-                let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
-                let down = self.rng.between(SECOND / 10, 3 * SECOND);
-                self.crash(node, true, down);
-                self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
-            }
+            Fault::RotAll => self.rot_all(group, [primary, secondary]),
             Fault::SlowThenPower => {
                 self.nodes[secondary].trouble.slow_until = self.now + SECOND;
                 let after = self.rng.between(SECOND / 100, SECOND / 2);
@@ -232,6 +226,15 @@ impl World {
                 self.whim(group, secondary);
             }
         }
+    }
+
+    /// The power fails, and of one store's records nothing whole is left.
+    fn rot_all(&mut self, group: GroupId, pair: [usize; 2]) {
+        let node = *self.rng.pick(&pair);
+        let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
+        let down = self.rng.between(SECOND / 10, 3 * SECOND);
+        self.crash(node, true, down);
+        self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
     }
 
     fn take_down(&mut self, fault: Fault, primary: usize, secondary: usize) {
