@@ -27,7 +27,7 @@ fn power_is_lost_while_nodes_recover() {
         let run = Run::on_content(number as u64, &pair, Node::Near, VOLUMES);
         Node::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
-        let mut load = start_load(&pair, &run);
+        let mut load = start_load(&mut pair, &run);
         for _ in 0..STRIKES {
             load.wait_for_more(&mut pair, random.below(200));
             load = strike(&mut pair, load, &run, &mut random);
@@ -45,7 +45,9 @@ fn power_is_lost_while_nodes_recover() {
     }
 }
 
-fn start_load(pair: &Pair, run: &Run) -> Load {
+fn start_load(pair: &mut Pair, run: &Run) -> Load {
+    // A primary that lost its power asks its peer first.
+    pair.until("the export is open", |pair| pair.try_qemu_io(Node::Near, VOLUMES[0], &["read 0 512"]).0);
     Load::start(pair, Node::Near, run, LoadPlan { flush_one_in: 20, ..LoadPlan::crowded(VOLUMES) })
 }
 

@@ -26,8 +26,8 @@ const PROBE_BYTES: u64 = 64 << 10;
 
 fn volume_bytes() -> u64 {
     let told = std::env::var("FARSHORE_RECOVERY_GIB").ok();
-    let gib: u64 = told.map_or(64, |text| text.parse().expect("FARSHORE_RECOVERY_GIB is a number"));
-    assert!(gib >= 64, "the places that are written lie within 64 GiB");
+    let gib: u64 = told.map_or(16, |text| text.parse().expect("FARSHORE_RECOVERY_GIB is a number"));
+    assert!(gib >= 16, "the places that are written lie within 16 GiB");
     gib << 30
 }
 
@@ -91,7 +91,7 @@ fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
 fn a_log_that_is_too_small_ships_what_was_written_and_no_volume() {
     let mut pair = pair_of_large_volumes(&Plan::DEFAULT);
     let mut random = Random::new(5);
-    let anywhere = move || random.below(10 * LOG_EXTENTS * EXTENT_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
+    let anywhere = move || random.below(3 * LOG_EXTENTS * EXTENT_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
     let load = Load::start(&pair, anywhere);
     load.wait_for(&mut pair, 3 * LOG_EXTENTS);
     pair.kill(Node::Near);
@@ -131,7 +131,7 @@ fn hot_extents(pair: &Pair) -> u64 {
 fn hot_blocks(seed: u64) -> impl FnMut() -> u64 + Send + 'static {
     let mut random = Random::new(seed);
     move || {
-        let extent = random.below(HOT_EXTENTS) * (6 << 30) / EXTENT_BYTES;
+        let extent = random.below(HOT_EXTENTS) * (3 << 29) / EXTENT_BYTES;
         extent * EXTENT_BYTES + random.below(EXTENT_BYTES / BLOCK_BYTES) * BLOCK_BYTES
     }
 }
