@@ -12,11 +12,12 @@ use alloc::vec::Vec;
 use crate::activity::{Extent, Pins};
 use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::cell::{self, Head};
-use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::group::{Cx, Group, GroupTimer};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::slots::Op;
 use crate::state::Broken;
 use crate::{Bytes, Output, Store};
 

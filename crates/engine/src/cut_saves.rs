@@ -13,11 +13,12 @@ use alloc::vec;
 
 use crate::bitmap::region_span;
 use crate::cuts::CutRead;
-use crate::group::{Cx, Group, Op};
+use crate::group::{Cx, Group};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::slots::Op;
 use crate::undo::{BLOCK_BYTES, ToSave};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
 

@@ -21,13 +21,14 @@ use core::time::Duration;
 
 use crate::bitmap::Bitmap;
 use crate::cut_saves::Spilled;
-use crate::group::{Cx, Group, GroupTimer, Op, Phase, TimerKey};
+use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::primary::frame_cost;
 use crate::replica::Replica;
+use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::time::{Mono, Wall};
 use crate::volume::Volume;
@@ -556,6 +557,7 @@ impl Group {
         };
         self.catch_up.read_failures = 0;
         self.counters.resynced_bytes += read.length;
+        self.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
         if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
             return self.spill(cx, slot, read, buf, crc);
         }

@@ -8,34 +8,29 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::activity::Activity;
-use crate::bits::{AfterBits, BitmapWriter};
-use crate::cut_saves::Spilled;
-use crate::cuts::{CatchUp, Cut, CutRead};
+use crate::bits::BitmapWriter;
+use crate::cuts::{CatchUp, Cut};
 use crate::identity::{Identity, Role, Unbroken};
 use crate::ids::*;
-use crate::limits;
 use crate::link::PeerView;
-use crate::marks::{Mark, Marks};
+use crate::marks::Marks;
 use crate::memory::reserve;
-use crate::planted::{Fault, planted};
 use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
+use crate::record::SuperWriter;
 use crate::replica::Replica;
-use crate::resync::{Resync, ResyncRead};
+use crate::resync::Resync;
 use crate::rollback::Rollback;
-use crate::saving::{Saver, Ticket};
+use crate::saving::Saver;
 use crate::settle::Settling;
+use crate::slots::{Op, Slots};
 use crate::stall::Stall;
 use crate::start::StartStage;
-use crate::state::{Broken, Mode, Pause, State, legal};
-use crate::superblock::Superblock;
+use crate::state::{Broken, Mode, State, legal};
 use crate::time::{Mono, Now, Timers, Wall};
-use crate::undo::Saved;
-use crate::volume::{FlushWaiter, Volume};
-use crate::wire::{GroupHello, Header, Kind, VolumeRange};
-use crate::{
-    Bytes, Command, CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings, Store,
-};
+use crate::volume::Volume;
+use crate::wire::{GroupHello, Header, Kind};
+use crate::{CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings};
 
 /// All timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,158 +83,6 @@ pub(crate) struct Cx<'a> {
     pub may_sync: bool,
     /// Bytes of control frames handed to the link meanwhile.
     pub handed_bytes: u64,
-}
-
-/// An operation under way; its slot is in the token.
-#[derive(Debug)]
-pub(crate) enum Op {
-    Write(WriteOp),
-    Resync(ResyncRead),
-    Cut(CutRead),
-    CutSpill(Spilled),
-    CutFetch(Spilled),
-    LocalFlush(VolumeId),
-    Superblock,
-    BitmapCell { index: usize, words: Vec<u64> },
-    ActivityCell,
-    PullRead(VolumeRange),
-    PullWrite { bytes: u64 },
-    PullFlush,
-    JournalBatch { ordinal: u64 },
-    Apply { seq: Seq },
-    ReplicaFlush,
-    StartRead,
-    SaveRead { piece: Ticket },
-    SaveBatch { last_piece: Ticket },
-    RestoreRead(Saved),
-    RestoreWrite(Saved),
-    RestoreFlush,
-}
-
-/// Operations by slot; a slot is reused only after its operation is gone.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    ops: Vec<Option<Op>>,
-    free: Vec<u32>,
-}
-
-impl Slots {
-    pub fn insert(&mut self, op: Op) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.ops[slot as usize] = Some(op);
-                slot
-            }
-            None => {
-                self.ops.push(Some(op));
-                self.ops.len() as u32 - 1
-            }
-        }
-    }
-
-    pub fn get(&self, slot: u32) -> Option<&Op> {
-        self.ops.get(slot as usize)?.as_ref()
-    }
-
-    pub fn take(&mut self, slot: u32) -> Option<Op> {
-        let op = self.ops.get_mut(slot as usize)?.take();
-        if op.is_some() {
-            self.free.push(slot);
-        }
-        op
-    }
-
-    pub fn write(&mut self, slot: u32) -> &mut WriteOp {
-        match self.ops.get_mut(slot as usize) {
-            Some(Some(Op::Write(w))) => w,
-            other => unreachable!("slot {slot} holds a write, not {other:?}"),
-        }
-    }
-
-    pub fn get_resync(&mut self, slot: u32) -> Option<&mut ResyncRead> {
-        match self.ops.get_mut(slot as usize) {
-            Some(Some(Op::Resync(read))) => Some(read),
-            _ => None,
-        }
-    }
-
-    pub fn applies(&self, seq: Seq) -> bool {
-        self.ops.iter().any(|op| matches!(op, Some(Op::Apply { seq: s }) if *s == seq))
-    }
-
-    /// Something of the undo store is in flight.
-    pub fn saves(&self) -> bool {
-        self.ops.iter().any(|op| matches!(op, Some(Op::SaveRead { .. } | Op::SaveBatch { .. })))
-    }
-
-    /// Something of the receiving side is in flight.
-    pub fn replica_busy(&self) -> bool {
-        let busy = |op: &Op| {
-            matches!(op, Op::JournalBatch { .. } | Op::Apply { .. } | Op::ReplicaFlush | Op::Superblock | Op::StartRead)
-                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
-        };
-        self.saves() || self.ops.iter().flatten().any(busy)
-    }
-
-    /// Writes under way, for a failure report.
-    pub fn write_ops(&self) -> Vec<&WriteOp> {
-        self.ops.iter().filter_map(|op| if let Some(Op::Write(write)) = op { Some(write) } else { None }).collect()
-    }
-
-    pub fn writes(&self) -> usize {
-        self.ops.iter().filter(|op| matches!(op, Some(Op::Write(_)))).count()
-    }
-}
-
-/// What goes on once a superblock update is durable.
-#[derive(Debug)]
-pub(crate) enum AfterSuper {
-    Ready,
-    SyncReady {
-        number: u64,
-    },
-    Applied {
-        upto: Seq,
-        wall: Wall,
-    },
-    Promoted {
-        id: CommandId,
-        text: String,
-        warn: bool,
-    },
-    Demoted {
-        id: CommandId,
-        text: String,
-        warn: bool,
-    },
-    Answer {
-        id: CommandId,
-        text: String,
-    },
-    /// The rollback point is given up.
-    PointGone {
-        answer: Option<(CommandId, String)>,
-    },
-    RollingBack,
-    RollbackGivenUp,
-    FlushRecorded {
-        volume: VolumeId,
-        through: Seq,
-        waiters: Vec<FlushWaiter>,
-    },
-    NewGeneration,
-    Settled,
-    ServedInDoubt,
-    Stopped,
-}
-
-/// Superblock updates, one in flight at a time.
-#[derive(Debug, Default)]
-pub(crate) struct SuperWriter {
-    pub current: Superblock,
-    in_flight: bool,
-    dirty: bool,
-    after: Vec<(u64, AfterSuper)>,
 }
 
 /// What the group is busy with besides serving.
@@ -348,7 +191,7 @@ pub(crate) struct Group {
     /// A new generation is being recorded; writes wait for it.
     pub generation_due: bool,
     /// Stop as soon as the change of role is done.
-    stop_wanted: bool,
+    pub stop_wanted: bool,
     /// Writes waiting for the peer, in write order.
     pub waiting_ack: VecDeque<(Seq, u32)>,
     /// Writes waiting for room in the queue, in order of arrival.
@@ -548,110 +391,6 @@ impl Group {
         }
     }
 
-    // ---- superblock ------------------------------------------------------------------------------------------------
-
-    /// Writes the superblock as it is now; `then` follows once it is durable.
-    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
-        if let Some(then) = then {
-            // An update in flight carries the older content: this one lands with the next.
-            self.sb.after.push((self.sb.current.update + 1, then));
-        }
-        if planted(Fault::RecordNotAwaited) && !self.sb.after.is_empty() {
-            return self.record_late(cx);
-        }
-        if self.sb.in_flight {
-            self.sb.dirty = true;
-        } else {
-            self.write_superblock(cx);
-        }
-    }
-
-    /// `then` follows once the next update is durable; the caller saves.
-    pub fn after_next_save(&mut self, then: AfterSuper) {
-        self.sb.after.push((self.sb.current.update + 1, then));
-    }
-
-    /// Goes on first and records afterwards.
-    fn record_late(&mut self, cx: &mut Cx) {
-        let then = core::mem::take(&mut self.sb.after);
-        if !core::mem::replace(&mut self.sb.in_flight, true) {
-            self.write_superblock(cx);
-        } else {
-            self.sb.dirty = true;
-        }
-        then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
-    }
-
-    fn write_superblock(&mut self, cx: &mut Cx) {
-        self.note_rollback_point();
-        self.sb.current.update += 1;
-        self.sb.in_flight = true;
-        self.sb.dirty = false;
-        let token = self.start_op(Op::Superblock);
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Superblock(self.id()),
-            offset: self.sb.current.slot_offset(),
-            parts: alloc::vec![Bytes::Meta(self.sb.current.encode())],
-            durable: true,
-            waits_for_peer: false,
-        });
-    }
-
-    fn super_done(&mut self, cx: &mut Cx, ok: bool) {
-        self.sb.in_flight = false;
-        if !ok {
-            self.fail(cx, Broken::Superblock);
-            return self.after_super_failed(cx);
-        }
-        let durable = self.sb.current.update;
-        let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
-        self.sb.after = later;
-        if self.sb.dirty {
-            self.write_superblock(cx);
-        }
-        let now: Vec<(u64, AfterSuper)> = now;
-        for (_, then) in now {
-            self.after_super(cx, then);
-        }
-    }
-
-    fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
-        match then {
-            AfterSuper::Ready => self.ready(cx),
-            AfterSuper::SyncReady { number } => self.sync_ready(cx, number),
-            AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
-            AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
-            AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
-            AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
-            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
-            AfterSuper::RollingBack => self.write_back(cx),
-            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
-            AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
-            AfterSuper::NewGeneration => self.generation_recorded(cx),
-            AfterSuper::Settled => self.settled_recorded(cx),
-            AfterSuper::ServedInDoubt => self.open_exports(cx),
-            AfterSuper::Stopped => {
-                self.phase = Phase::Stopped;
-            }
-        }
-    }
-
-    /// The superblock could not be written: whoever waits for it is told.
-    fn after_super_failed(&mut self, cx: &mut Cx) {
-        for (_, then) in core::mem::take(&mut self.sb.after) {
-            match then {
-                AfterSuper::FlushRecorded { waiters, .. } => {
-                    waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
-                }
-                AfterSuper::Answer { id, .. } | AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
-                    cx.refuse(id, Broken::Superblock.words())
-                }
-                _ => {}
-            }
-        }
-    }
-
     // ---- the peer --------------------------------------------------------------------------------------------------
 
     pub fn identity(&self) -> Identity {
@@ -765,163 +504,6 @@ impl Group {
         }
     }
 
-    // ---- commands --------------------------------------------------------------------------------------------------
-
-    pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
-        if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
-            // Nothing is admitted now: they count from the next write on.
-            self.settings = *settings;
-            return cx.answer(id, CommandResult::Done(String::new()));
-        }
-        // With the history full a start stands still, and these are the ways out.
-        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
-        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
-        if !matches!(self.phase, Phase::Running) && !way_out {
-            return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
-        }
-        if let State::Failed(broken) = self.state {
-            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
-        }
-        match command {
-            Command::Set(settings) => self.set(cx, id, settings),
-            Command::Logging => self.command_logging(cx, id),
-            Command::Sync { full } => self.command_sync(cx, id, full),
-            Command::Demote => self.demote(cx, id),
-            Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
-            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
-        }
-    }
-
-    fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
-        let before = core::mem::replace(&mut self.settings, settings);
-        if self.role() == Role::Primary && before.mode != settings.mode {
-            self.mode_changed(cx);
-        }
-        if self.role() == Role::Primary {
-            self.release_blocked(cx);
-            self.start_alone(cx);
-        }
-        cx.answer(id, CommandResult::Done(String::new()));
-    }
-
-    fn mode_changed(&mut self, cx: &mut Cx) {
-        cx.marks.hit(Mark::ModeChangedLive);
-        if self.settings.mode == Mode::Logging {
-            return self.fall_to_logging(cx, "mode is logging");
-        }
-        if let Some(stream) = &mut self.stream {
-            stream.promise_from = None;
-            stream.catching_up_since = cx.now.mono;
-        }
-        if self.state == State::Replicating {
-            self.transition(cx, State::CatchingUp, "the mode changed");
-        }
-        if self.state == State::Holding && self.settings.mode == Mode::Async {
-            return self.stop_holding(cx);
-        }
-        if self.state == State::Holding {
-            self.promise_from_here();
-        }
-        self.take_up_promise(cx);
-        self.try_autosync(cx);
-    }
-
-    fn command_logging(&mut self, cx: &mut Cx, id: CommandId) {
-        if self.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
-        }
-        self.sb.current.held_in_logging = true;
-        self.wanted_full = false;
-        self.fall_to_logging(cx, "the operator asked for logging");
-        self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
-    }
-
-    /// Clean stop begins; a change of role under way is finished first.
-    pub fn stop(&mut self, cx: &mut Cx) {
-        match self.phase {
-            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
-            Phase::Starting(_) => self.phase = Phase::Stopped,
-            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
-                self.stop_wanted = true;
-            }
-            Phase::Running => {
-                cx.out.push_back(Output::Serve { group: self.id(), open: false });
-                let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
-                self.phase = Phase::Stopping { deadline };
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
-                if self.cut.is_some() {
-                    self.fall_to_logging(cx, "stopping");
-                }
-                self.proceed(cx);
-            }
-        }
-    }
-
-    /// Moves demotion, promotion and stop forward; called after every input.
-    pub fn proceed(&mut self, cx: &mut Cx) {
-        match self.phase {
-            Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
-            Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
-            Phase::RollingBack(_) => self.proceed_rollback(cx),
-            Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
-            Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
-            Phase::Running => {
-                self.proceed_sync_begin(cx);
-                self.answer_tail(cx);
-            }
-            // Nothing can be recorded as clean; the next start sees an unclean stop.
-            Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
-            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
-        }
-    }
-
-    fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.sb.in_flight {
-            return;
-        }
-        if matches!(self.state, State::Failed(_)) {
-            // Nothing can be recorded as clean; the next start sees an unclean stop.
-            self.phase = Phase::Stopped;
-            return;
-        }
-        if self.replica.paused.is_some() && cx.now.mono >= deadline {
-            // What it waits for may never come; the journal keeps the rest for the next start.
-            self.phase = Phase::Stopped;
-            return;
-        }
-        let drained = match self.role() {
-            Role::Primary => self.primary_at_rest(cx) && (cx.now.mono >= deadline || !self.peer_is_behind()),
-            Role::Secondary => self.replica_at_rest(cx),
-        };
-        if drained {
-            self.phase = Phase::StopRecording;
-            self.save_bits_exactly(cx, AfterBits::Stopped);
-        }
-    }
-
-    /// The peer is taking writes in order and has not applied the last.
-    fn peer_is_behind(&self) -> bool {
-        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
-    }
-
-    /// The dirty regions are durable.
-    pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        match then {
-            AfterBits::Started => self.bits_started(cx),
-            AfterBits::Stopped => {
-                self.sb.current.clean = true;
-                self.sb.current.identity = self.identity();
-                self.save(cx, Some(AfterSuper::Stopped));
-            }
-            AfterBits::Demote { id } => self.record_demotion(cx, id),
-            AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
-            AfterBits::FullSync => self.begin_full_sync(cx),
-            AfterBits::Rollback => self.record_rollback(cx),
-            AfterBits::Joined => self.bits_joined(cx),
-            AfterBits::Pull => self.begin_pull(cx),
-        }
-    }
-
     // ---- timers ----------------------------------------------------------------------------------------------------
 
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
@@ -942,7 +524,7 @@ impl Group {
         }
     }
 
-    fn drain_timeout(&mut self, cx: &mut Cx) {
+    pub fn drain_timeout(&mut self, cx: &mut Cx) {
         if matches!(self.phase, Phase::Stopping { .. }) && self.role() == Role::Primary {
             self.fail_waiting(cx);
         }

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod activity;
+mod apply;
 pub mod bitmap;
 mod bits;
 pub mod cell;
@@ -31,15 +32,18 @@ mod link;
 pub mod marks;
 mod memory;
 mod node;
+mod orders;
 pub mod planted;
 mod primary;
 mod queue;
+mod record;
 mod replica;
 mod resync;
 mod roles;
 mod rollback;
 mod saving;
 mod settle;
+mod slots;
 mod stall;
 mod start;
 pub mod state;

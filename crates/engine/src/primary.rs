@@ -10,13 +10,15 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::activity::Pins;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Stream, TimerKey};
+use crate::group::{Cx, Group, GroupTimer, Stream, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
+use crate::record::AfterSuper;
+use crate::slots::Op;
 use crate::state::{Broken, Mode, Protection, State};
 use crate::time::{Mono, Wall};
 use crate::volume::{Conflict, FlushWaiter, Who};

@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::cuts::CutPlace;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::group::{Cx, Group, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
@@ -22,15 +22,16 @@ use crate::marks::Mark;
 use crate::memory::reserve;
 use crate::planted::{Fault, planted};
 use crate::queue::cost;
+use crate::record::AfterSuper;
 use crate::saving::Ticket;
 use crate::settle::Kept;
+use crate::slots::Op;
 use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
-use crate::undo::BLOCK_BYTES;
 use crate::window::Window;
-use crate::wire::{Ack, FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
-use crate::{Buf, Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::wire::{FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
+use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store};
 
 /// What a record does, with its bytes.
 #[derive(Clone, Debug)]
@@ -61,17 +62,17 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    fn payload_bytes(&self) -> u64 {
+    pub fn payload_bytes(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
     }
 
     /// Whether it changes what stands on its volume.
-    fn overwrites(&self) -> bool {
+    pub fn overwrites(&self) -> bool {
         matches!(self.content, Content::Data(_) | Content::Zero { .. })
     }
 
     /// Whether both reach into one block of the device (rule 3).
-    fn touches(&self, other: &Record, block_bytes: u64) -> bool {
+    pub fn touches(&self, other: &Record, block_bytes: u64) -> bool {
         let blocks = |r: &Record| (r.offset / block_bytes, (r.offset + r.length).div_ceil(block_bytes));
         let ((a, a_end), (b, b_end)) = (blocks(self), blocks(other));
         self.volume == other.volume && self.length > 0 && other.length > 0 && a < b_end && b < a_end
@@ -79,79 +80,79 @@ impl Record {
 }
 
 #[derive(Debug)]
-struct Batch {
-    ordinal: u64,
-    last: Seq,
-    records: Vec<Record>,
-    done: bool,
+pub(crate) struct Batch {
+    pub ordinal: u64,
+    pub last: Seq,
+    pub records: Vec<Record>,
+    pub done: bool,
 }
 
 #[derive(Debug)]
-struct Applying {
-    record: Record,
-    done: bool,
+pub(crate) struct Applying {
+    pub record: Record,
+    pub done: bool,
 }
 
 /// A flush cycle: everything written up to `upto` becomes durable on the volumes.
 #[derive(Clone, Copy, Debug)]
-struct Cycle {
-    upto: Seq,
-    wall: Wall,
-    head: JournalHead,
-    flushes: usize,
-    failed: bool,
+pub(crate) struct Cycle {
+    pub upto: Seq,
+    pub wall: Wall,
+    pub head: JournalHead,
+    pub flushes: usize,
+    pub failed: bool,
 }
 
 /// A stream that waits to begin.
 #[derive(Clone, Copy, Debug)]
-struct Beginning {
-    begin: SyncBegin,
+pub(crate) struct Beginning {
+    pub begin: SyncBegin,
     /// Names this attempt: a newer one overtakes it.
-    number: u64,
+    pub number: u64,
     /// The superblock that names the stream is being written.
-    recording: bool,
+    pub recording: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Replica {
-    generation: Generation,
-    incarnation: Incarnation,
+    pub generation: Generation,
+    pub incarnation: Incarnation,
     /// The numbers below are a cut's, not the stream's.
     pub cut: Option<CutPlace>,
     pub received: Seq,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
     pub written: Seq,
-    written_wall: Wall,
+    pub written_wall: Wall,
     pub applied: Seq,
     pub applied_wall: Wall,
-    landing: VecDeque<Record>,
-    batches: VecDeque<Batch>,
-    to_apply: VecDeque<Record>,
+    pub landing: VecDeque<Record>,
+    pub batches: VecDeque<Batch>,
+    pub to_apply: VecDeque<Record>,
     /// What they overwrite is being saved.
-    saving: VecDeque<(Record, Ticket)>,
-    applying: VecDeque<Applying>,
+    pub saving: VecDeque<(Record, Ticket)>,
+    pub applying: VecDeque<Applying>,
     pub ring: Ring,
     pub window: Window,
-    unflushed_bytes: u64,
-    unflushed_volumes: Vec<VolumeId>,
-    cycle: Option<Cycle>,
+    pub unflushed_bytes: u64,
+    pub unflushed_volumes: Vec<VolumeId>,
+    pub cycle: Option<Cycle>,
     /// The sync's end is written but not recorded.
-    sync_end: Option<Seq>,
+    pub sync_end: Option<Seq>,
     /// A stream waits to begin until what came before is applied.
-    beginning: Option<Beginning>,
-    begins: u64,
+    pub beginning: Option<Beginning>,
+    pub begins: u64,
     pub paused: Option<Pause>,
     /// What was written by numbers that the primary may not have flushed, oldest first.
     pub kept: VecDeque<Kept>,
     /// The primary's flush point, as far as it told.
-    primary_flushed: Seq,
+    pub primary_flushed: Seq,
     /// No record up to here comes back from the journal at a start.
-    noted: Seq,
+    pub noted: Seq,
     /// The primary asks for what it may have lost; answered once all is applied.
     pub tail_asked: Option<FlushPoints>,
-    want_received: bool,
-    ack_due: bool,
+    pub want_received: bool,
+    pub ack_due: bool,
     /// A primary sends on this session.
     pub streaming: bool,
 }
@@ -242,7 +243,7 @@ impl Replica {
         (self.primary_flushed, self.noted) = (before, before);
     }
 
-    fn primary_flushed_to(&mut self, through: Seq) {
+    pub fn primary_flushed_to(&mut self, through: Seq) {
         if through <= self.primary_flushed {
             return;
         }
@@ -274,16 +275,16 @@ impl Replica {
     }
 
     /// The journal is short of space that the primary's flush would free, or has freed.
-    fn is_pressed(&self) -> bool {
+    pub fn is_pressed(&self) -> bool {
         !self.landing.is_empty() || self.ring.is_half_full()
     }
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
-    fn can_trim(&self) -> bool {
+    pub fn can_trim(&self) -> bool {
         self.ring.has_before(self.applied.min(self.primary_flushed))
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.landing.is_empty()
             && self.batches.is_empty()
             && self.to_apply.is_empty()
@@ -549,321 +550,6 @@ impl Group {
             }
         }
         self.apply(cx);
-    }
-
-    // ---- applying --------------------------------------------------------------------------------------------------
-
-    /// Writes durable records to the volumes, in order where they overlap.
-    pub fn apply(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::RollingBack(_)) {
-            // Nothing new begins.
-            return self.collect_applied(cx);
-        }
-        self.save_ahead(cx);
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
-            let Some((record, ticket)) = self.replica.saving.front() else { break };
-            if !self.saver.is_good(*ticket) {
-                break;
-            }
-            let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
-            let clash = |a: &Applying| !a.done && a.record.touches(record, block);
-            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
-                cx.marks.hit(Mark::ApplyOverlapWaited);
-                break;
-            }
-            let (record, _) = self.replica.saving.pop_front().expect("front was there");
-            let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
-            self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
-            if !no_io {
-                self.apply_record(cx, &record);
-            }
-        }
-        self.collect_applied(cx);
-    }
-
-    /// What the next records overwrite goes into the undo store, many records at a time.
-    fn save_ahead(&mut self, cx: &mut Cx) {
-        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
-            return;
-        }
-        if self.saver.store.is_short() {
-            return self.pause_apply(cx, Pause::HistoryFull);
-        }
-        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
-            let Some(record) = self.replica.to_apply.pop_front() else { break };
-            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
-            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
-            let range = record.offset..record.offset + record.length;
-            let ticket =
-                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
-            self.replica.saving.push_back((record, ticket));
-        }
-        self.pump_saves(cx);
-    }
-
-    fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
-        let token = self.start_op(Op::Apply { seq: record.seq });
-        let store = Store::Volume(self.id(), record.volume);
-        let (mut offset, mut length) = (record.offset, record.length);
-        if planted(Fault::TrimDiffers) && matches!(record.content, Content::Zero { .. }) {
-            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
-            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
-        }
-        cx.out.push_back(match &record.content {
-            Content::Data(buf) => Output::Write {
-                token,
-                store,
-                offset,
-                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
-                durable: false,
-                waits_for_peer: false,
-            },
-            Content::Zero { no_hole } => {
-                Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
-            }
-            Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
-            Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
-        });
-    }
-
-    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
-        let Some(at) = self.replica.applying.iter().position(|a| a.record.seq == seq) else {
-            unreachable!("an apply completes once")
-        };
-        let record = self.replica.applying[at].record.clone();
-        match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
-            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
-            (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
-            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
-            (Ok(_), _) => {
-                let replica = &mut self.replica;
-                replica.unflushed_bytes += record.length;
-                if !replica.unflushed_volumes.contains(&record.volume) {
-                    replica.unflushed_volumes.push(record.volume);
-                }
-            }
-        }
-        self.replica.applying[at].done = true;
-        self.collect_applied(cx);
-        self.apply(cx);
-        self.replay_goes_on(cx);
-    }
-
-    fn answer_probe(&mut self, cx: &mut Cx, seq: Seq, equal: bool) {
-        if let Some(link) = cx.peer.link.filter(|_| self.replica.streaming) {
-            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, self.id());
-            header.seq = seq;
-            header.flags = if equal { flags::EQUAL } else { 0 };
-            cx.send(link, header, SendPayload::None);
-        }
-    }
-
-    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
-        if self.replica.paused.replace(why) != Some(why) {
-            let (mark, note) = match why {
-                Pause::PeerFull => {
-                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
-                }
-                Pause::HistoryFull => {
-                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
-                }
-            };
-            cx.marks.hit(mark);
-            cx.event(self.id(), Event::Note(note.into()));
-        }
-        self.replica.ack_due = true;
-        self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-    }
-
-    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
-    pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::RollingBack(_)) {
-            return self.retry_write_back(cx);
-        }
-        if self.replica.paused.take().is_none() {
-            return;
-        }
-        self.replica.ack_due = true;
-        self.retry_saves(cx);
-        let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
-        let again: Vec<Record> = self
-            .replica
-            .applying
-            .iter()
-            .filter(|a| !a.done && !in_flight(a.record.seq, self))
-            .map(|a| a.record.clone())
-            .collect();
-        again.iter().for_each(|record| self.apply_record(cx, record));
-        self.apply(cx);
-    }
-
-    fn collect_applied(&mut self, cx: &mut Cx) {
-        let mut any = false;
-        while self.replica.applying.front().is_some_and(|a| a.done) {
-            let Applying { record, .. } = self.replica.applying.pop_front().expect("front was there");
-            let replica = &mut self.replica;
-            replica.written = record.seq;
-            replica.written_wall = record.wall;
-            replica.window.release(record.cost);
-            any = true;
-            if matches!(record.content, Content::SyncEnd) {
-                replica.sync_end = Some(record.seq);
-            }
-            if cx.trace && self.replica.cut.is_none() {
-                cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
-            }
-        }
-        if !any {
-            return;
-        }
-        self.replica.ack_due = true;
-        let hurry = self.replica.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.replica.sync_end.is_some();
-        if hurry {
-            self.flush_replica(cx);
-        } else {
-            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        }
-    }
-
-    // ---- flushing, recording, trimming -------------------------------------------------------------------------------
-
-    /// Begins a cycle unless one is under way or nothing was written since.
-    pub fn flush_replica(&mut self, cx: &mut Cx) {
-        let replica = &mut self.replica;
-        let starting = matches!(self.phase, Phase::Starting(_));
-        if starting
-            || matches!(self.phase, Phase::RollingBack(_))
-            || replica.cycle.is_some()
-            || (replica.written == replica.applied && !replica.can_trim())
-            || matches!(self.state, State::Failed(_))
-        {
-            return;
-        }
-        let mut volumes = core::mem::take(&mut replica.unflushed_volumes);
-        if planted(Fault::TrimBeforeFlush) {
-            volumes.clear();
-        }
-        replica.unflushed_bytes = 0;
-        // The index of what the primary has not flushed stays (P1).
-        let head = replica.ring.head_after(replica.written.min(replica.primary_flushed));
-        let cycle =
-            Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
-        replica.cycle = Some(cycle);
-        for volume in &volumes {
-            let token = self.start_op(Op::ReplicaFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), *volume) });
-        }
-        if volumes.is_empty() {
-            self.cycle_flushed(cx);
-        }
-    }
-
-    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
-        let Some(cycle) = self.replica.cycle.as_mut() else { return };
-        cycle.flushes -= 1;
-        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
-        if cycle.failed {
-            cx.marks.hit(Mark::FlushFailedLatched);
-            return self.fail(cx, Broken::VolumeFlush);
-        }
-        if cycle.flushes == 0 {
-            self.cycle_flushed(cx);
-        }
-    }
-
-    fn cycle_flushed(&mut self, cx: &mut Cx) {
-        let Some(cycle) = self.replica.cycle else { return };
-        let identity = &mut self.sb.current.identity;
-        if self.replica.cut.is_none() {
-            identity.position.seq = cycle.upto;
-        }
-        if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
-            // One update: the whole sync counts, or nothing of it.
-            identity.inconsistent = false;
-            self.replica.sync_end = None;
-            self.drop_rollback_point(None);
-            self.forget_bits(cx);
-        }
-        if !self.sb.current.identity.inconsistent {
-            self.sb.current.applied_wall = cycle.wall;
-        }
-        self.sb.current.journal = cycle.head;
-        let wall = self.sb.current.applied_wall;
-        if planted(Fault::TrimBeforeRecord) {
-            self.replica.ring.trim(cycle.head);
-        }
-        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
-    }
-
-    /// The sync made this copy equal: what this side held against it is settled.
-    fn forget_bits(&mut self, cx: &mut Cx) {
-        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
-            volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
-            volume.doubt = None;
-        }
-        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-    }
-
-    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
-    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        let Some(cycle) = self.replica.cycle.take() else { return };
-        let replica = &mut self.replica;
-        replica.noted = replica.ring.trim(cycle.head).unwrap_or(replica.noted);
-        replica.applied = upto;
-        replica.applied_wall = wall;
-        replica.ack_due = true;
-        if let Some(cut) = replica.cut
-            && !self.sb.current.identity.inconsistent
-        {
-            cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
-        }
-        if self.replica.beginning.is_some() {
-            // No acknowledgements before the new stream: this says that what was before it gets on.
-            self.say_hello(cx, Kind::GroupState);
-        }
-        self.land(cx);
-        if self.replica.written > self.replica.applied {
-            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        }
-    }
-
-    /// The primary's flush point freed journal space that is wanted.
-    fn trim_if_pressed(&mut self, cx: &mut Cx) {
-        if self.replica.is_pressed() && self.replica.can_trim() {
-            self.flush_replica(cx);
-        }
-    }
-
-    /// One acknowledgement per turn, if anything moved.
-    pub fn send_due_ack(&mut self, cx: &mut Cx) {
-        let replica = &mut self.replica;
-        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
-        if !core::mem::take(&mut replica.ack_due) || !says {
-            return;
-        }
-        let Some(link) = cx.peer.link else { return };
-        let ack = Ack {
-            received: replica.received,
-            durable: replica.durable,
-            applied: replica.applied,
-            granted_bytes: replica.window.grant(cx.allowance),
-            applied_wall: replica.applied_wall,
-            paused: replica.paused,
-            noted: replica.noted,
-            wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
-        };
-        let recalls = replica.window.recalls();
-        self.wants_memory |= replica.window.is_short(cx.allowance);
-        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
-        cx.send(link, header, SendPayload::Control(ack.encode()));
-    }
-
-    /// Memory of this node came free: room for writers who wait, for a larger window.
-    pub fn memory_freed(&mut self, cx: &mut Cx) {
-        self.release_blocked(cx);
-        self.replica.ack_due |= self.replica.streaming && self.replica.window.could_grow(cx.allowance);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------

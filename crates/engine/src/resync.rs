@@ -6,14 +6,16 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use crate::bits::AfterBits;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::{Decision, Role, decide, went_back};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
+use crate::record::AfterSuper;
 use crate::settle::Settling;
+use crate::slots::Op;
 use crate::state::{Broken, Mode, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};

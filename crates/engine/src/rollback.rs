@@ -15,13 +15,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::bits::AfterBits;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::record::AfterSuper;
 use crate::saving::Saver;
+use crate::slots::Op;
 use crate::start::{StartStage, other_version};
 use crate::state::{Broken, Pause};
 use crate::superblock::RollbackPoint;

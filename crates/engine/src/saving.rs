@@ -13,11 +13,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::group::{Cx, Group, GroupTimer};
 use crate::identity::Role;
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::planted::{Fault, planted};
+use crate::slots::Op;
 use crate::state::Broken;
 use crate::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};

@@ -14,12 +14,14 @@ use alloc::vec::Vec;
 
 use crate::bitmap::region_span;
 use crate::bits::AfterBits;
-use crate::group::{AfterSuper, Cx, Group, GroupTimer, Op, Phase};
+use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::record::AfterSuper;
+use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::wire::{FlushPoints, Header, Kind, RANGES_MAX, VolumeRange, decode_ranges, encode_ranges, flags};
 use crate::{Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, StartAlone, Store};

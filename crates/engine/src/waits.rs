@@ -4,8 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::group::{Cx, Group, GroupTimer, Op};
+use crate::group::{Cx, Group, GroupTimer};
 use crate::marks::Mark;
+use crate::slots::Op;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 use crate::{IoError, Output};

@@ -109,6 +109,9 @@ fn is_hit_and_recovers(node: Node, flushes: u64) -> bool {
     is_hit
 }
 
+/// Whether what a command was answered with is on record.
+type Recorded = fn(&Pair) -> bool;
+
 #[test]
 fn what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes() {
     if must_skip_stores("what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes") {
@@ -117,7 +120,7 @@ fn what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes() {
     let demoted = |pair: &Pair| pair.status(Node::Near)["role"] == "secondary";
     let set = |pair: &Pair| pair.status(Node::Near)["mode"] == "sync";
     let promoted = |pair: &Pair| pair.status(Node::Far)["role"] == "primary";
-    let cases: [(Node, &[&str], fn(&Pair) -> bool); 3] = [
+    let cases: [(Node, &[&str], Recorded); 3] = [
         (Node::Near, &["demote", GROUP], demoted),
         (Node::Near, &["set", GROUP, "mode=sync"], set),
         (Node::Far, &["promote", GROUP, "--force"], promoted),

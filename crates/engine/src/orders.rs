@@ -1,0 +1,172 @@
+//! What operators order, and what takes longer than one input: demotion, promotion, the clean stop.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use crate::bits::AfterBits;
+use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
+use crate::identity::Role;
+use crate::ids::*;
+use crate::limits;
+use crate::marks::Mark;
+use crate::record::AfterSuper;
+use crate::state::{Mode, Pause, State};
+use crate::time::Mono;
+use crate::{Command, CommandResult, Output, Settings};
+
+impl Group {
+    pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
+        if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
+            // Nothing is admitted now: they count from the next write on.
+            self.settings = *settings;
+            return cx.answer(id, CommandResult::Done(String::new()));
+        }
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
+        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
+        if !matches!(self.phase, Phase::Running) && !way_out {
+            return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
+        }
+        if let State::Failed(broken) = self.state {
+            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+        }
+        match command {
+            Command::Set(settings) => self.set(cx, id, settings),
+            Command::Logging => self.command_logging(cx, id),
+            Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::Demote => self.demote(cx, id),
+            Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
+        }
+    }
+
+    pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
+        let before = core::mem::replace(&mut self.settings, settings);
+        if self.role() == Role::Primary && before.mode != settings.mode {
+            self.mode_changed(cx);
+        }
+        if self.role() == Role::Primary {
+            self.release_blocked(cx);
+            self.start_alone(cx);
+        }
+        cx.answer(id, CommandResult::Done(String::new()));
+    }
+
+    pub fn mode_changed(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::ModeChangedLive);
+        if self.settings.mode == Mode::Logging {
+            return self.fall_to_logging(cx, "mode is logging");
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from = None;
+            stream.catching_up_since = cx.now.mono;
+        }
+        if self.state == State::Replicating {
+            self.transition(cx, State::CatchingUp, "the mode changed");
+        }
+        if self.state == State::Holding && self.settings.mode == Mode::Async {
+            return self.stop_holding(cx);
+        }
+        if self.state == State::Holding {
+            self.promise_from_here();
+        }
+        self.take_up_promise(cx);
+        self.try_autosync(cx);
+    }
+
+    pub fn command_logging(&mut self, cx: &mut Cx, id: CommandId) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
+        }
+        self.sb.current.held_in_logging = true;
+        self.wanted_full = false;
+        self.fall_to_logging(cx, "the operator asked for logging");
+        self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
+    }
+
+    /// Clean stop begins; a change of role under way is finished first.
+    pub fn stop(&mut self, cx: &mut Cx) {
+        match self.phase {
+            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
+            Phase::Starting(_) => self.phase = Phase::Stopped,
+            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
+                self.stop_wanted = true;
+            }
+            Phase::Running => {
+                cx.out.push_back(Output::Serve { group: self.id(), open: false });
+                let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
+                self.phase = Phase::Stopping { deadline };
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
+                if self.cut.is_some() {
+                    self.fall_to_logging(cx, "stopping");
+                }
+                self.proceed(cx);
+            }
+        }
+    }
+
+    /// Moves demotion, promotion and stop forward; called after every input.
+    pub fn proceed(&mut self, cx: &mut Cx) {
+        match self.phase {
+            Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
+            Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::RollingBack(_) => self.proceed_rollback(cx),
+            Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
+            Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
+            Phase::Running => {
+                self.proceed_sync_begin(cx);
+                self.answer_tail(cx);
+            }
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
+        }
+    }
+
+    pub fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
+        if self.sb.in_flight {
+            return;
+        }
+        if matches!(self.state, State::Failed(_)) {
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
+            self.phase = Phase::Stopped;
+            return;
+        }
+        let drained = match self.role() {
+            Role::Primary => self.primary_at_rest(cx) && (cx.now.mono >= deadline || !self.peer_is_behind()),
+            Role::Secondary => self.replica_at_rest(cx),
+        };
+        if drained {
+            self.phase = Phase::StopRecording;
+            self.save_bits_exactly(cx, AfterBits::Stopped);
+        }
+    }
+
+    /// The peer is taking writes in order and has not applied the last.
+    pub fn peer_is_behind(&self) -> bool {
+        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
+    }
+
+    /// The dirty regions are durable.
+    pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        match then {
+            AfterBits::Started => self.bits_started(cx),
+            AfterBits::Stopped => {
+                self.sb.current.clean = true;
+                self.sb.current.identity = self.identity();
+                self.save(cx, Some(AfterSuper::Stopped));
+            }
+            AfterBits::Demote { id } => self.record_demotion(cx, id),
+            AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
+            AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::Rollback => self.record_rollback(cx),
+            AfterBits::Joined => self.bits_joined(cx),
+            AfterBits::Pull => self.begin_pull(cx),
+        }
+    }
+}

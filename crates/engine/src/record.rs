@@ -1,0 +1,169 @@
+//! The superblock's updates: one in flight at a time, and what goes on once one is durable.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::group::{Cx, Group, Phase};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::slots::Op;
+use crate::state::Broken;
+use crate::superblock::Superblock;
+use crate::time::Wall;
+use crate::volume::FlushWaiter;
+use crate::{Bytes, CommandResult, Output, Store};
+
+/// What goes on once a superblock update is durable.
+#[derive(Debug)]
+pub(crate) enum AfterSuper {
+    Ready,
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        text: String,
+    },
+    /// The rollback point is given up.
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
+    RollingBack,
+    RollbackGivenUp,
+    FlushRecorded {
+        volume: VolumeId,
+        through: Seq,
+        waiters: Vec<FlushWaiter>,
+    },
+    NewGeneration,
+    Settled,
+    ServedInDoubt,
+    Stopped,
+}
+
+/// Superblock updates, one in flight at a time.
+#[derive(Debug, Default)]
+pub(crate) struct SuperWriter {
+    pub current: Superblock,
+    pub in_flight: bool,
+    pub dirty: bool,
+    pub after: Vec<(u64, AfterSuper)>,
+}
+
+impl Group {
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
+        if let Some(then) = then {
+            // An update in flight carries the older content: this one lands with the next.
+            self.sb.after.push((self.sb.current.update + 1, then));
+        }
+        if planted(Fault::RecordNotAwaited) && !self.sb.after.is_empty() {
+            return self.record_late(cx);
+        }
+        if self.sb.in_flight {
+            self.sb.dirty = true;
+        } else {
+            self.write_superblock(cx);
+        }
+    }
+
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.sb.after.push((self.sb.current.update + 1, then));
+    }
+
+    /// Goes on first and records afterwards.
+    pub fn record_late(&mut self, cx: &mut Cx) {
+        let then = core::mem::take(&mut self.sb.after);
+        if !core::mem::replace(&mut self.sb.in_flight, true) {
+            self.write_superblock(cx);
+        } else {
+            self.sb.dirty = true;
+        }
+        then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
+    }
+
+    pub fn write_superblock(&mut self, cx: &mut Cx) {
+        self.note_rollback_point();
+        self.sb.current.update += 1;
+        self.sb.in_flight = true;
+        self.sb.dirty = false;
+        let token = self.start_op(Op::Superblock);
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Superblock(self.id()),
+            offset: self.sb.current.slot_offset(),
+            parts: alloc::vec![Bytes::Meta(self.sb.current.encode())],
+            durable: true,
+            waits_for_peer: false,
+        });
+    }
+
+    pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
+        self.sb.in_flight = false;
+        if !ok {
+            self.fail(cx, Broken::Superblock);
+            return self.after_super_failed(cx);
+        }
+        let durable = self.sb.current.update;
+        let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
+        self.sb.after = later;
+        if self.sb.dirty {
+            self.write_superblock(cx);
+        }
+        let now: Vec<(u64, AfterSuper)> = now;
+        for (_, then) in now {
+            self.after_super(cx, then);
+        }
+    }
+
+    pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
+        match then {
+            AfterSuper::Ready => self.ready(cx),
+            AfterSuper::SyncReady { number } => self.sync_ready(cx, number),
+            AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
+            AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
+            AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
+            AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
+            AfterSuper::RollingBack => self.write_back(cx),
+            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
+            AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
+            AfterSuper::NewGeneration => self.generation_recorded(cx),
+            AfterSuper::Settled => self.settled_recorded(cx),
+            AfterSuper::ServedInDoubt => self.open_exports(cx),
+            AfterSuper::Stopped => {
+                self.phase = Phase::Stopped;
+            }
+        }
+    }
+
+    /// The superblock could not be written: whoever waits for it is told.
+    pub fn after_super_failed(&mut self, cx: &mut Cx) {
+        for (_, then) in core::mem::take(&mut self.sb.after) {
+            match then {
+                AfterSuper::FlushRecorded { waiters, .. } => {
+                    waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+                }
+                AfterSuper::Answer { id, .. } | AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    cx.refuse(id, Broken::Superblock.words())
+                }
+                _ => {}
+            }
+        }
+    }
+}
