@@ -22,7 +22,7 @@ use crate::replica::Replica;
 use crate::resync::Resync;
 use crate::rollback::Rollback;
 use crate::saving::Saver;
-use crate::settle::Settling;
+use crate::settle::{Pulling, Settling};
 use crate::slots::{Op, Slots};
 use crate::stall::Stall;
 use crate::start::StartStage;
@@ -182,6 +182,7 @@ pub(crate) struct Group {
     pub withheld_since: Mono,
     /// How far this session's settling has come.
     pub settling: Settling,
+    pub pulling: Pulling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
     /// What the peer confirmed last as applied: it cannot stand before it.
@@ -257,6 +258,7 @@ impl Group {
             withheld: false,
             withheld_since: Mono(0),
             settling: Settling::NotYet,
+            pulling: Pulling::default(),
             full_sync_due: false,
             peer_confirmed: Position::default(),
             entropy: 0,

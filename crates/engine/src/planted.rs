@@ -52,8 +52,6 @@ faults! {
         "Overlapping writes of a primary's clients are on the disk's way at once.";
     ApplyIgnoresOverlap, "apply-ignores-overlap", "rule 3, P2",
         "Overlapping records are on the secondary's disk's way at once.";
-    VoidDropped, "void-dropped", "rule 4, P5",
-        "A number that never became a write is left out of the stream instead of being sent as void.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
     ForkOverwritten, "fork-overwritten", "rule 5, P6",

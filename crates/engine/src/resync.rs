@@ -412,7 +412,7 @@ impl Group {
     }
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Recording) {
+        if matches!(self.settling, Settling::Draining | Settling::Recording) {
             // Once it is on record that nothing will be pulled.
             self.full_sync_due = true;
             return;

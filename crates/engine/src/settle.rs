@@ -46,10 +46,8 @@ pub(crate) enum Settling {
         ranges: Vec<VolumeRange>,
     },
     Pulling(Pull),
-    Flushing {
-        left: usize,
-        bytes: u64,
-    },
+    /// What was pulled becomes durable before it is on record that nothing is in doubt.
+    Draining,
     Recording,
     /// The operator has to say what becomes of writes that only the peer may have.
     Asking,
@@ -60,8 +58,15 @@ pub(crate) enum Settling {
 pub(crate) struct Pull {
     left: VecDeque<VolumeRange>,
     asked: Vec<VolumeRange>,
-    writing: usize,
     bytes: u64,
+}
+
+/// What is under way on the volumes for pulls, also for one whose session is over.
+#[derive(Debug, Default)]
+pub(crate) struct Pulling {
+    writing: usize,
+    flushes: usize,
+    unflushed: bool,
 }
 
 /// What a secondary keeps of a write that its primary may not have flushed.
@@ -112,6 +117,10 @@ impl Group {
     }
 
     fn nothing_in_doubt(&mut self, cx: &mut Cx) {
+        self.settling = Settling::Draining;
+        if !self.pulled_is_durable(cx) {
+            return;
+        }
         self.settling = Settling::Recording;
         let sb = &mut self.sb.current;
         sb.in_doubt = Incarnation(0);
@@ -268,14 +277,14 @@ impl Group {
                 done += length;
             }
         }
-        self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), writing: 0, bytes: 0 });
+        self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
         self.pump_pull(cx);
     }
 
     fn pump_pull(&mut self, cx: &mut Cx) {
         let Settling::Pulling(pull) = &mut self.settling else { return };
         let Some(link) = cx.peer.link else { return };
-        while pull.asked.len() + pull.writing < PULLS_IN_FLIGHT
+        while pull.asked.len() + self.pulling.writing < PULLS_IN_FLIGHT
             && let Some(range) = pull.left.pop_front()
         {
             pull.asked.push(range);
@@ -283,13 +292,12 @@ impl Group {
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
             cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
         }
-        if pull.left.is_empty() && pull.asked.is_empty() && pull.writing == 0 {
+        if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
+            cx.marks.hit(Mark::TailPulled);
             let bytes = pull.bytes;
-            self.settling = Settling::Flushing { left: self.volumes.len(), bytes };
-            for index in 0..self.volumes.len() {
-                let token = self.start_op(Op::PullFlush);
-                cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
-            }
+            self.counters.pulled_bytes += bytes;
+            cx.event(self.id(), Event::Pulled { bytes });
+            self.nothing_in_doubt(cx);
         }
     }
 
@@ -299,7 +307,7 @@ impl Group {
         // The peer's disks answer in any order.
         let at = pull.asked.iter().position(|asked| *asked == range)?;
         let asked = pull.asked.swap_remove(at);
-        pull.writing += 1;
+        self.pulling.writing += 1;
         let token = self.start_op(Op::PullWrite { bytes: asked.length });
         cx.out.push_back(Output::Write {
             token,
@@ -313,30 +321,53 @@ impl Group {
     }
 
     pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
+        self.pulling.writing -= 1;
+        self.pulling.unflushed = true;
         if !ok {
             return self.fail(cx, Broken::VolumeApply);
         }
         // Of a session that ended meanwhile: harmless, it is asked for again.
         if let Settling::Pulling(pull) = &mut self.settling {
-            pull.writing = pull.writing.saturating_sub(1);
             pull.bytes += bytes;
         }
         self.pump_pull(cx);
+        self.pull_rests(cx);
     }
 
     pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        self.pulling.flushes -= 1;
         if !ok {
             return self.fail(cx, Broken::VolumeFlush);
         }
-        let Settling::Flushing { left, bytes } = &mut self.settling else { return };
-        *left -= 1;
-        if *left == 0 {
-            cx.marks.hit(Mark::TailPulled);
-            let bytes = *bytes;
-            self.counters.pulled_bytes += bytes;
-            cx.event(self.id(), Event::Pulled { bytes });
+        self.pull_rests(cx);
+    }
+
+    /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
+    /// power loss would take back what they have read.
+    fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
+        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return false;
+        }
+        if !core::mem::take(&mut self.pulling.unflushed) {
+            return true;
+        }
+        self.pulling.flushes = self.volumes.len();
+        for index in 0..self.volumes.len() {
+            let token = self.start_op(Op::PullFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        }
+        false
+    }
+
+    /// Who waited for that goes on.
+    fn pull_rests(&mut self, cx: &mut Cx) {
+        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return;
+        }
+        if matches!(self.settling, Settling::Draining) {
             self.nothing_in_doubt(cx);
         }
+        self.start_alone(cx);
     }
 
     // ---- the secondary answers --------------------------------------------------------------------------------------
@@ -432,11 +463,11 @@ impl Group {
             let at = self.withheld_since.plus(wait);
             return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
         }
-        if matches!(self.settling, Settling::Pulling(_) | Settling::Flushing { .. } | Settling::Recording) {
+        if matches!(self.settling, Settling::Pulling(_) | Settling::Draining | Settling::Recording) {
             // It comes back right now.
             return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
         }
-        if !self.sb.current.served_in_doubt {
+        if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
             self.sb.current.served_in_doubt = true;
             self.save(cx, Some(AfterSuper::ServedInDoubt));

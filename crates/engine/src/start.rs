@@ -703,12 +703,14 @@ impl Group {
         self.flush_then_record(cx);
     }
 
-    /// A batch that was durable is not whole any more: said, and what is missing is asked of the primary at the next meeting.
+    /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
+    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
     fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
+        self.sb.current.identity.inconsistent = true;
         let note = format!(
-            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy ends at sequence {}; \
-             later writes that were confirmed to the primary are missing here until the next sync",
+            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
+             up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
             at.offset, at.ordinal, last.0
         );
         cx.event(self.id(), Event::Note(note));

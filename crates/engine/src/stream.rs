@@ -19,10 +19,6 @@ impl Group {
             return self.next_cut_frame(cx);
         }
         let flushed = self.flush_point();
-        while planted(Fault::VoidDropped) && self.queue.next_ready().is_some_and(|item| matches!(item.body, Body::Void))
-        {
-            self.queue.advance();
-        }
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {

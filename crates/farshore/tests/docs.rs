@@ -30,7 +30,7 @@ fn every_key_of_the_configuration_is_described() {
         .lines()
         .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
         .map(|(key, _)| key)
-        .filter(|key| !key.contains(' ') && !["alpha", "beta", "queue"].contains(key));
+        .filter(|key| !key.contains(' ') && !["alpha", "beta", "queue", "memory", "activity"].contains(key));
     tells_of("config.md", keys);
     tells_of("config.md", Key::ALL.map(|key| key.as_str()));
     tells_of("cli.md", Key::ALL.map(|key| key.as_str()));

@@ -1,7 +1,7 @@
 //! A disk that forgets: what was not flushed survives a power loss sector by sector, or not, in any version written
 //! since; what is in flight may be torn. A sector is atomic, nothing larger is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::rng::Rng;
 
@@ -24,12 +24,24 @@ pub struct Disk {
     volatile: BTreeMap<u64, Vec<Version>>,
     completions: u64,
     writes: u64,
+    /// The last few durable writes: first sector and the one behind the last.
+    recent: VecDeque<(u64, u64)>,
 }
+
+/// So many of them.
+const RECENT: usize = 4;
 
 impl Disk {
     pub fn new(content: Vec<u8>) -> Disk {
         assert!(content.len().is_multiple_of(SECTOR));
-        Disk { view: content.clone(), durable: content, volatile: BTreeMap::new(), completions: 0, writes: 0 }
+        Disk {
+            view: content.clone(),
+            durable: content,
+            volatile: BTreeMap::new(),
+            completions: 0,
+            writes: 0,
+            recent: VecDeque::new(),
+        }
     }
 
     pub fn view(&self) -> &[u8] {
@@ -55,6 +67,10 @@ impl Disk {
     /// The write is complete; with `durable` it is also on stable storage.
     pub fn end_write(&mut self, write: u64, offset: u64, length: u64, durable: bool) {
         self.completions += 1;
+        if durable {
+            self.recent.push_back((offset / SECTOR as u64, (offset + length) / SECTOR as u64));
+            self.recent.drain(..self.recent.len().saturating_sub(RECENT));
+        }
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             let Some(versions) = self.volatile.get_mut(&sector) else { continue };
             let Some(version) = versions.iter_mut().find(|v| v.write == write) else { continue };
@@ -195,10 +211,9 @@ impl Disk {
         self.view.clone_from(&self.durable);
     }
 
-    /// Rot: one bit of a sector that holds something turns over while nobody looks. False: there is nothing.
+    /// Rot: one bit of a sector that was written lately turns over while nobody looks. False: there is none.
     pub fn rot(&mut self, rng: &mut Rng) -> bool {
-        let full = |sector: &usize| self.durable[sector * SECTOR..][..SECTOR].iter().any(|byte| *byte != 0);
-        let sectors: Vec<usize> = (0..self.durable.len() / SECTOR).filter(full).collect();
+        let sectors: Vec<usize> = self.recent.iter().flat_map(|(from, to)| *from as usize..*to as usize).collect();
         if sectors.is_empty() {
             return false;
         }

@@ -21,8 +21,6 @@ pub enum Oracle {
     Order,
     /// Queue, window and waiting writers stay within their limits (P8).
     Memory,
-    /// Damage done to a disk is named (P9).
-    Damage,
     /// An engine refused what another engine sent.
     Protocol,
     /// Everything comes back and is answered in bounded time (P5, P8).
@@ -40,7 +38,6 @@ impl fmt::Display for Oracle {
             Oracle::OneWriter => "one-writer",
             Oracle::Order => "order",
             Oracle::Memory => "memory",
-            Oracle::Damage => "damage",
             Oracle::Protocol => "protocol",
             Oracle::Liveness => "liveness",
         })

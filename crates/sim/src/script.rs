@@ -195,6 +195,29 @@ pub fn all() -> Vec<Script> {
             steps.push((second(4), Step::Demote(0)));
             steps.push((second(5), Step::Sync { full: true }));
         }),
+        in_step("promote-mid-sync", Mode::Async, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + SECOND / 2, Step::Mode(Mode::Logging)));
+            load(steps, second(1) + SECOND * 3 / 5, 40);
+            steps.push((second(2), Step::Mode(Mode::Async)));
+            steps.push((second(2) + MILLISECOND, Step::Sync { full: false }));
+            let crash = Step::Crash { node: 0, power: true, down_ns: 2 * SECOND };
+            steps.push((second(2) + 12 * MILLISECOND, crash));
+            steps.push((second(2) + SECOND / 4, Step::Promote { node: 1, force: true }));
+            load(steps, second(2) + SECOND / 2, 10);
+            steps.push((second(5), Step::Demote(0)));
+            steps.push((second(6), Step::Sync { full: true }));
+        }),
+        Script {
+            options: Options { history_bytes: 160 * KIB, ..small(Mode::Async) },
+            ..in_step("history-full", Mode::Async, |steps| {
+                load(steps, second(1), 20);
+                steps.push((second(1) + SECOND / 2, Step::Mode(Mode::Logging)));
+                load(steps, second(1) + SECOND * 3 / 5, 40);
+                steps.push((second(2), Step::Mode(Mode::Async)));
+                steps.push((second(2) + MILLISECOND, Step::Sync { full: false }));
+            })
+        },
         in_step("both-lose-power", Mode::Sync, |steps| {
             load(steps, second(1), 30);
             steps.push((second(1) + 70 * MILLISECOND, Step::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
