@@ -19,7 +19,8 @@ const fn package(name: &'static str, program: &'static str, reason: &'static str
 const PACKAGES: &[Package] = &[
     package("fio", "fio", "verified load on the export (ioengine=nbd, --verify)"),
     package("qemu-utils", "qemu-img", "qemu-img and qemu-io as clients, qemu-nbd as the peer in bench"),
-    package("libnbd-bin", "nbdinfo", "nbdinfo, nbdcopy and nbdsh as clients, nbdfuse for file systems"),
+    package("libnbd-bin", "nbdinfo", "nbdinfo and nbdcopy as clients, nbdfuse for file systems"),
+    package("python3-libnbd", "nbdsh", "nbdsh as a client"),
     package("nbdkit", "nbdkit", "the other peer in bench"),
     package("nbd-client", "nbd-client", "the classic client, and the kernel's where it has one"),
     package("iperf3", "iperf3", "goodput of the emulated WAN"),
