@@ -16,7 +16,7 @@ use crate::queue::{Body, Item, cost};
 use crate::record::AfterSuper;
 use crate::settle::Settling;
 use crate::slots::Op;
-use crate::state::{Broken, Mode, State};
+use crate::state::{Broken, Mode, Policy, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
 use crate::{CommandResult, Event, IoDone, IoError, Output, Slice, Store};
@@ -135,9 +135,13 @@ impl Group {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
     fn peer_failed(&mut self, cx: &mut Cx) {
-        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
-            self.stream_lost(cx, "the peer reports that its half of the group has failed; see 'status' there");
+        let why = "the peer reports that its half of the group has failed; see 'status' there";
+        let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
+        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
+        if self.role() == Role::Primary && holds && promises && self.stream.is_some() {
+            return self.stream_lost(cx, why);
         }
+        self.fall_if_primary(cx, why);
     }
 
     fn fall_if_primary(&mut self, cx: &mut Cx, why: &str) {

@@ -166,6 +166,7 @@ fn a_secondary_that_lost_its_primary() {
         lag_seconds: None,
         ..peer()
     };
+    db.promotable = Some(RecoveryPoint { sequence: 81_304, time: "2026-11-21T03:12:42.123Z".into() });
     check(
         &status(vec![db]),
         "\
@@ -177,6 +178,7 @@ db  secondary, mode async, logging
   Why         alpha has not been heard of for 40 s
   Peer        alpha: disconnected for 40 s (no answer from 10.0.0.1:7337: connection refused)
   Copy is at  2026-11-21T03:12:41.123Z (primary's clock), sequence 81204
+  Promotable  the image at 2026-11-21T03:12:42.123Z (primary's clock), sequence 81304
   Journal     3 MiB not yet applied, of 256 MiB
 
   VOLUME  SIZE    DIRTY  CLIENTS  DEVICE
@@ -280,8 +282,8 @@ fn json_keys_are_the_contract() {
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"#,
-            r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"#,
-            r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5},"#,
+            r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,
+            r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"cut":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
             r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"warnings":[]}]}"#,
         )
     );

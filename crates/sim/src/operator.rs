@@ -39,6 +39,8 @@ pub struct Operator {
     /// Does nothing unasked: a story gives the commands.
     pub rests: bool,
     next_command: u64,
+    /// To which node each command went.
+    asked: BTreeMap<CommandId, usize>,
     restart: BTreeSet<usize>,
     first_synced: BTreeSet<GroupId>,
     /// The last sync asked for.
@@ -69,6 +71,7 @@ impl Operator {
             results: BTreeMap::new(),
             rests: false,
             next_command: 1,
+            asked: BTreeMap::new(),
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
             syncs: BTreeMap::new(),
@@ -125,6 +128,19 @@ impl Operator {
         self.restart.insert(node);
     }
 
+    /// The node died: what it was asked and has not answered it never will.
+    pub fn node_died(&mut self, node: usize) {
+        let unanswered: Vec<CommandId> = self
+            .asked
+            .iter()
+            .filter(|(id, at)| **at == node && !self.answers.contains_key(id))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in unanswered {
+            self.answers.insert(id, false);
+        }
+    }
+
     pub fn command_done(&mut self, id: CommandId, result: &CommandResult) {
         self.answers.insert(id, !matches!(result, CommandResult::Refused(_)));
         self.results.insert(id, result.clone());
@@ -139,6 +155,7 @@ impl Operator {
 impl World {
     pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
         let id = self.operator.next();
+        self.operator.asked.insert(id, node);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
         match &command {
             Command::Promote { force, .. } => {

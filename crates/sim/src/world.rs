@@ -292,6 +292,7 @@ impl World {
         }
         let boot = sim.boot;
         self.judge.node_died(node);
+        self.operator.node_died(node);
         self.drop_connections(node, power);
         self.schedule(down_ns, Event::Restart { node, boot });
     }

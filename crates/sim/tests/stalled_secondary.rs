@@ -46,9 +46,9 @@ fn a_full_queue_does_not_make_anyone_wait_for_it_again() {
         world.pass(100 * MILLISECOND);
     }
     assert_eq!((world.mark(0, Mark::WaitLimitTripped), waited), (1, 1), "in 40 s");
-    // 5, 10, 20 s: not every 5 s.
+    // Not every 5 s: 5, 10, 20 s at most. By cuts no writer waits at all.
     let again = world.mark(0, Mark::StalledAgain);
-    assert!((2..=3).contains(&again), "{again} attempts");
+    assert!(again <= 3, "{again} attempts");
     world.settle();
 }
 

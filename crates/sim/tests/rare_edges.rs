@@ -1,0 +1,43 @@
+//! Edges of the state table that take a fault within a moment too short for seeds.
+
+use std::time::Duration;
+
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+fn is(world: &World, wanted: State) -> bool {
+    world.glance(0, GROUP).is_some_and(|glance| glance.state == wanted)
+}
+
+#[test]
+fn a_link_lost_while_catching_up_holds_the_writers_too() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Hold(Duration::from_secs(600))));
+    // A backlog that the far disk keeps from being durable for a while.
+    world.nodes[1].trouble.slow_until = world.now + 60 * SECOND;
+    for n in 0..40 {
+        world.write(0, n * 16384, 16384);
+    }
+    world.pass(20 * MILLISECOND);
+    let settings = engine::Settings { mode: Mode::Sync, ..world.operator.settings(GROUP) };
+    let told = world.order(0, Command::Set(settings));
+    assert!(matches!(told, CommandResult::Done(_)) && is(&world, State::CatchingUp));
+    world.cut([false; 2]);
+    world.until("the link is given up", |world| is(world, State::Holding));
+    assert!(world.tally.edges.contains(&("catching-up", "holding")));
+    world.restore_path();
+    world.settle();
+}
+
+#[test]
+fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Strict));
+    world.cut([false; 2]);
+    world.until("the window opens", |world| is(world, State::Holding));
+    world.nodes[0].trouble.fail_next_flush = true;
+    // The group flushes by itself within five seconds of a write, so that its bit can clear.
+    world.write(0, 65536, 4096);
+    world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    assert!(world.tally.edges.contains(&("holding", "failed")));
+}
