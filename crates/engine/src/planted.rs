@@ -72,8 +72,6 @@ faults! {
         "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
     RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
         "A rollback undoes and drops without setting the bits of what it touches.";
-    RollbackNotRecorded, "rollback-not-recorded", "rule 6, P2",
-        "A rollback that a crash cuts short is not gone on with.";
     RollbackHalf, "rollback-half", "P2",
         "A rollback writes back the first range that was saved, and no more.";
     OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
@@ -138,8 +136,6 @@ faults! {
         "The end of a cut clears the bits of what was written since its freeze too.";
     CutEndsEarly, "cut-ends-early", "rule 8, P2",
         "A cut's end is sent while regions of it are still being read.";
-    CutReplayed, "cut-replayed", "rule 8, P2",
-        "What had landed of a cut is replayed as if it were a stream.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
 }

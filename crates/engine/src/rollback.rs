@@ -263,7 +263,7 @@ impl Group {
     pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
-        self.sb.current.rolling_back = !planted(Fault::RollbackNotRecorded);
+        self.sb.current.rolling_back = true;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
         self.save(cx, Some(AfterSuper::RollingBack));

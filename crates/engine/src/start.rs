@@ -546,7 +546,7 @@ impl Group {
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             // A cut is one step, or none: what of it had landed is not replayed.
-            && (index.cut == 0 || planted(Fault::CutReplayed))
+            && index.cut == 0
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order

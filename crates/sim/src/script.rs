@@ -154,6 +154,11 @@ fn in_step(name: &'static str, mode: Mode, more: impl FnOnce(&mut Vec<(u64, Step
 
 /// Every story there is.
 pub fn all() -> Vec<Script> {
+    [in_one_role(), in_both_roles()].into_iter().flatten().collect()
+}
+
+/// The primary stays the primary.
+fn in_one_role() -> Vec<Script> {
     let second = |n: u64| n * SECOND;
     vec![
         Script {
@@ -180,6 +185,29 @@ pub fn all() -> Vec<Script> {
             steps.push((second(2), Step::Cable([true; 2])));
             load(steps, second(2), 20);
         }),
+        Script {
+            options: Options { history_bytes: 160 * KIB, ..small(Mode::Async) },
+            ..in_step("history-full", Mode::Async, |steps| {
+                load(steps, second(1), 20);
+                steps.push((second(1) + SECOND / 2, Step::Mode(Mode::Logging)));
+                load(steps, second(1) + SECOND * 3 / 5, 40);
+                steps.push((second(2), Step::Mode(Mode::Async)));
+                steps.push((second(2) + MILLISECOND, Step::Sync { full: false }));
+            })
+        },
+        in_step("both-lose-power", Mode::Sync, |steps| {
+            load(steps, second(1), 30);
+            steps.push((second(1) + 70 * MILLISECOND, Step::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
+            steps.push((second(1) + 71 * MILLISECOND, Step::Crash { node: 0, power: true, down_ns: SECOND / 3 }));
+            load(steps, second(2), 10);
+        }),
+    ]
+}
+
+/// The secondary becomes the primary.
+fn in_both_roles() -> Vec<Script> {
+    let second = |n: u64| n * SECOND;
+    vec![
         in_step("handover", Mode::Async, |steps| {
             load(steps, second(1), 20);
             steps.push((second(1) + 60 * MILLISECOND, Step::Demote(0)));
@@ -207,22 +235,6 @@ pub fn all() -> Vec<Script> {
             load(steps, second(2) + SECOND / 2, 10);
             steps.push((second(5), Step::Demote(0)));
             steps.push((second(6), Step::Sync { full: true }));
-        }),
-        Script {
-            options: Options { history_bytes: 160 * KIB, ..small(Mode::Async) },
-            ..in_step("history-full", Mode::Async, |steps| {
-                load(steps, second(1), 20);
-                steps.push((second(1) + SECOND / 2, Step::Mode(Mode::Logging)));
-                load(steps, second(1) + SECOND * 3 / 5, 40);
-                steps.push((second(2), Step::Mode(Mode::Async)));
-                steps.push((second(2) + MILLISECOND, Step::Sync { full: false }));
-            })
-        },
-        in_step("both-lose-power", Mode::Sync, |steps| {
-            load(steps, second(1), 30);
-            steps.push((second(1) + 70 * MILLISECOND, Step::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
-            steps.push((second(1) + 71 * MILLISECOND, Step::Crash { node: 0, power: true, down_ns: SECOND / 3 }));
-            load(steps, second(2), 10);
         }),
     ]
 }
