@@ -330,16 +330,7 @@ impl Judge {
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: Vec<Vec<u8>>) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        g.runs.entry(key).or_insert(Run {
-            base: images,
-            log: Vec::new(),
-            last: Seq::NONE,
-            acked: Seq::NONE,
-            promised: Seq::NONE,
-            received: Seq::NONE,
-            wild: BTreeSet::new(),
-            withheld: true,
-        });
+        g.runs.entry(key).or_insert(Run::new(images, true));
     }
 
     /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
@@ -370,16 +361,7 @@ impl Judge {
             }
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let run = Run {
-            base: images,
-            log: Vec::new(),
-            last: Seq::NONE,
-            acked: Seq::NONE,
-            promised: Seq::NONE,
-            received: Seq::NONE,
-            wild: BTreeSet::new(),
-            withheld: false,
-        };
+        let run = Run::new(images, false);
         if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(Failure::new(Oracle::Order, what));
@@ -552,6 +534,19 @@ impl GroupJudge {
 }
 
 impl Run {
+    fn new(base: Vec<Vec<u8>>, withheld: bool) -> Self {
+        Run {
+            base,
+            log: Vec::new(),
+            last: Seq::NONE,
+            acked: Seq::NONE,
+            promised: Seq::NONE,
+            received: Seq::NONE,
+            wild: BTreeSet::new(),
+            withheld,
+        }
+    }
+
     /// The volumes after exactly the numbers up to `seq`.
     fn image_at(&self, seq: Seq) -> Vec<Vec<u8>> {
         let mut images = self.base.clone();
