@@ -19,6 +19,11 @@ pub const COUNTERS_SCHEMA: &str = "farshore-counters/1";
 /// The schema of what `mark list --json` prints.
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
 
+/// The schema of [`LinkHistory`] and of what `link history --json` prints.
+pub const LINK_HISTORY_SCHEMA: &str = "farshore-link-history/1";
+/// The schema of what `link show --json` prints.
+pub const LINKS_SCHEMA: &str = "farshore-links/1";
+
 /// What a client may ask. Waiting is the client's business (it asks for status again), so that it outlives a restart of
 /// the daemon and costs the daemon nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +48,17 @@ pub enum Request {
     Set {
         group: String,
         settings: BTreeMap<String, String>,
+    },
+    /// Settings of all links of this node, all or none; they connect again. The value `default` gives a key back.
+    SetLink {
+        settings: BTreeMap<String, String>,
+    },
+    /// How the link to a peer did, from a moment on (milliseconds since 1970). The peer may be left out where there is one.
+    LinkHistory {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<String>,
+        #[serde(default)]
+        since_unix_ms: u64,
     },
     Demote {
         group: String,
@@ -82,6 +98,7 @@ pub enum Reply {
     Status(Box<Status>),
     Counters(Box<Counters>),
     Recorded(Box<Recorded>),
+    LinkHistory(Box<LinkHistory>),
 }
 
 /// Requests of clients, without their bytes.
@@ -223,6 +240,19 @@ words!(
 );
 
 words!(
+    /// What keeps a link from carrying more.
+    LinkLimit {
+        ReceiverWindow = "receiver-window",
+        SendBuffer = "send-buffer",
+        Loss = "loss",
+        Queueing = "queueing",
+        /// There is no more to send.
+        Nothing = "nothing",
+        Network = "network",
+    }
+);
+
+words!(
     /// Where a setting's value comes from.
     Origin {
         Config = "config",
@@ -245,6 +275,9 @@ pub struct Status {
     /// What the groups share; absent from daemons that do not tell.
     #[serde(default)]
     pub shared: Option<SharedStatus>,
+    /// One per peer; empty from daemons that do not tell.
+    #[serde(default)]
+    pub links: Vec<LinkReport>,
     /// In the order of their names.
     pub groups: Vec<GroupStatus>,
 }
@@ -261,6 +294,135 @@ pub struct SharedStatus {
     /// Groups that sync now from this node, and that wait for their turn to.
     pub syncing: u64,
     pub syncing_waiting: u64,
+}
+
+/// The link to one peer, which all groups share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// The peer.
+    pub node: String,
+    pub link: LinkState,
+    /// How long it has been so.
+    pub link_since_s: f64,
+    /// Why it is not connected, or congested.
+    #[serde(default)]
+    pub link_reason: Option<String>,
+    /// Of the peer's end, while connected.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// Whether this node dialed.
+    #[serde(default)]
+    pub dialed: Option<bool>,
+    /// How often it came up since the daemon started.
+    pub connections: u64,
+    pub settings: BTreeMap<String, SettingStatus>,
+    /// What the connection's socket got of what was asked.
+    #[serde(default)]
+    pub socket: Option<SocketStatus>,
+    #[serde(default)]
+    pub tcp: Option<TcpStatus>,
+    /// What keeps it from carrying more, as a word and as a sentence.
+    #[serde(default)]
+    pub limit: Option<LinkLimit>,
+    #[serde(default)]
+    pub verdict: Option<String>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketStatus {
+    pub send_buffer: BufferStatus,
+    pub receive_buffer: BufferStatus,
+    pub congestion_requested: String,
+    pub congestion: String,
+    pub options: Vec<OptionStatus>,
+}
+
+/// The kernel's own count: twice what was asked, about 0.62 of it usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferStatus {
+    /// `null`: left to the kernel's tuning.
+    pub requested_bytes: Option<u64>,
+    pub granted_at_creation_bytes: u64,
+    pub granted_when_connected_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OptionStatus {
+    pub option: String,
+    pub requested: u64,
+    /// As read back; `null`: the kernel does not know it.
+    pub granted: Option<u64>,
+}
+
+/// `TCP_INFO`, a second old at most; shares and rates over the last ten seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpStatus {
+    pub rtt_ms: f64,
+    pub rtt_min_ms: f64,
+    pub rtt_variation_ms: f64,
+    pub rto_ms: f64,
+    pub segment_bytes: u64,
+    pub path_mtu_bytes: u64,
+    pub cwnd_bytes: u64,
+    /// What the peer lets us send, and we it.
+    pub send_window_bytes: u64,
+    pub receive_window_bytes: u64,
+    pub unsent_bytes: u64,
+    /// Since the connection came up.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub retransmitted_bytes: u64,
+    /// As the kernel measures it.
+    pub delivery_bytes_per_s: u64,
+    pub pacing_bytes_per_s: u64,
+    pub sent_bytes_per_s: f64,
+    pub received_bytes_per_s: f64,
+    /// Of the bytes sent.
+    pub retransmitted_share: f64,
+    /// Of the time, how much there was something on its way.
+    pub busy_share: f64,
+    /// Of that time.
+    pub receiver_limited_share: f64,
+    pub buffer_limited_share: f64,
+    /// The program had no more to send.
+    pub app_limited: bool,
+}
+
+/// How a link did, oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkHistory {
+    /// [`LINK_HISTORY_SCHEMA`].
+    pub schema: String,
+    pub node: String,
+    pub peer: String,
+    /// Stretches of a minute, mostly; the last one is not over.
+    pub records: Vec<LinkRecord>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRecord {
+    /// When it ended, milliseconds since 1970, this node's clock.
+    pub unix_ms: u64,
+    pub covered_ms: u64,
+    pub connected_ms: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub retransmitted_bytes: u64,
+    /// The best second.
+    pub sent_bytes_per_s_max: u64,
+    /// 0: not measured.
+    pub rtt_min_us: u64,
+    pub rtt_mean_us: u64,
+    pub rtt_max_us: u64,
+    /// How often it came up.
+    pub connections: u64,
+    pub busy_ms: u64,
+    pub receiver_limited_ms: u64,
+    pub buffer_limited_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -440,6 +602,14 @@ mod tests {
             ),
             (Request::Promote { group: group(), force: false }, r#"{"request":"promote","group":"db","force":false}"#),
             (Request::Counters, r#"{"request":"counters"}"#),
+            (
+                Request::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
+                r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,
+            ),
+            (
+                Request::LinkHistory { peer: Some("beta".into()), since_unix_ms: 5 },
+                r#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#,
+            ),
         ] {
             assert_eq!(line(&request), text);
             assert_eq!(serde_json::from_str::<Request>(text).expect(text), request);
@@ -466,6 +636,8 @@ mod tests {
         use status::LinkStatus as L;
         let links = [L::Connecting, L::Connected, L::Congested, L::Disconnected];
         assert_eq!(LinkState::WORDS, links.map(L::word));
+        let limits = host::link::meter::Limit::ALL.map(host::link::meter::Limit::word);
+        assert_eq!(LinkLimit::WORDS, limits);
         assert_eq!(Role::WORDS, [identity::Role::Primary, identity::Role::Secondary].map(identity::Role::word));
     }
 

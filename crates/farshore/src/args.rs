@@ -67,6 +67,9 @@ pub enum Command {
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
     #[command(subcommand)]
     Mark(MarkCommand),
+    /// Look at the connections to other nodes, tune them, see how they did
+    #[command(subcommand)]
+    Link(LinkCommand),
     /// Check or explain the configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -220,6 +223,65 @@ pub struct MarkDropArgs {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum LinkCommand {
+    /// What the kernel granted each connection, and what limits it now
+    #[command(
+        after_help = "Examples:\n  farshore link show\n  farshore link show beta --json\n\nExits with 1 when a link is not connected or has a warning."
+    )]
+    Show(LinkShowArgs),
+    /// Change how this node's connections are tuned; they connect again, without a resync
+    #[command(
+        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing."
+    )]
+    Set(LinkSetArgs),
+    /// Throughput and round trip of the last weeks, minute by minute or in longer stretches
+    #[command(
+        after_help = "Examples:\n  farshore link history beta --since 2h\n  farshore link history --since 12h --every 1h --against 24h     (last night beside the night before)"
+    )]
+    History(LinkHistoryArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct LinkShowArgs {
+    /// Only the link to this node
+    pub peer: Option<String>,
+    /// One JSON object, schema farshore-links/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct LinkSetArgs {
+    /// Settings to change; the value "default" goes back to the configuration file
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub settings: Vec<String>,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct LinkHistoryArgs {
+    /// The node at the other end; may be left out where there is one
+    pub peer: Option<String>,
+    /// How far back
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub since: String,
+    /// Length of a row's stretch [default: so that the table stays short]
+    #[arg(long, value_name = "DURATION")]
+    pub every: Option<String>,
+    /// Show beside each row what was so much earlier
+    #[arg(long, value_name = "DURATION")]
+    pub against: Option<String>,
+    /// One JSON object, schema farshore-link-history/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Report every problem of a configuration file at once
     #[command(
@@ -292,7 +354,7 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let families = ["config", "mark", "calc"];
+        let families = ["config", "link", "mark", "calc"];
         let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
         let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
         for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {

@@ -8,6 +8,7 @@ mod demote;
 mod feed;
 mod init;
 mod inspect;
+mod link;
 mod logging;
 mod mark;
 mod plan;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::api::Reply;
-use crate::args::{Args, Command, ConfigCommand, MarkCommand};
+use crate::args::{Args, Command, ConfigCommand, LinkCommand, MarkCommand};
 
 /// How a command ends; the numbers are the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,9 @@ fn run(command: Command) -> Outcome {
         Command::Promote(args) => promote::run(&args),
         Command::Mark(MarkCommand::List(args)) => mark::list(&args),
         Command::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
+        Command::Link(LinkCommand::Show(args)) => link::show(&args),
+        Command::Link(LinkCommand::Set(args)) => link::set(&args),
+        Command::Link(LinkCommand::History(args)) => link::history(&args),
         Command::Config(ConfigCommand::Check(args)) => config::check(&args),
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),
@@ -148,6 +152,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Status(_) => "a status",
         Reply::Counters(_) => "counters",
         Reply::Recorded(_) => "a recording",
+        Reply::LinkHistory(_) => "a link's history",
     };
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

@@ -7,6 +7,7 @@
 mod check;
 pub mod definition;
 pub mod example;
+pub mod link;
 mod local;
 mod names;
 mod parse;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use definition::diff_definitions;
+pub use link::{LinkKey, LinkSettings};
 pub use local::host_name;
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
@@ -52,10 +54,8 @@ pub struct Config {
 pub struct Link {
     /// Silence after which a peer counts as unreachable.
     pub timeout: Duration,
-    pub send_buffer: BufferSize,
-    pub receive_buffer: BufferSize,
-    /// Congestion control by name; `None`: the system's default.
-    pub congestion: Option<String>,
+    /// As the file has them; [`crate::link_overrides`] lays what was `set` on top.
+    pub settings: LinkSettings,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +214,16 @@ impl Node {
     /// What `set` persists.
     pub fn overrides_file(&self) -> PathBuf {
         self.state.join("overrides.toml")
+    }
+
+    /// What `link set` persists.
+    pub fn link_overrides_file(&self) -> PathBuf {
+        self.state.join("link.toml")
+    }
+
+    /// Where the links' histories are, one file per peer.
+    pub fn link_history_directory(&self) -> PathBuf {
+        self.state.join("links")
     }
 }
 

@@ -5,7 +5,9 @@
 
 mod answer;
 mod difference;
+mod link_view;
 mod open;
+mod recorder;
 pub mod seals;
 mod state_files;
 mod view;
@@ -22,21 +24,29 @@ use tokio::task::LocalSet;
 use crate::api::server;
 use crate::cmd::Exit;
 use crate::config::{Config, NodeName, Secret};
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 use answer::Desk;
+use recorder::Recorder;
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
 /// that hold are `overrides.effective(..)`.
 ///
 /// # Errors
 /// A sentence: what could not be started, and where.
-pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret) -> anyhow::Result<ExitCode> {
+pub fn run(
+    config: Config,
+    node: NodeName,
+    overrides: Overrides,
+    link_overrides: LinkOverrides,
+    secret: Secret,
+) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     // Held until the end: a second daemon on the same state would be a second writer of every volume.
     let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
-    let (setup, seals) = open::setup(&config, &node, &overrides, &secret, opened);
+    let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), &secret, opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,12 +59,16 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
             config.cluster,
             control_socket.display()
         );
-        let desk = Rc::new(Desk::new(config, node, overrides, control.clone()));
+        let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));
+        let recording = tokio::task::spawn_local(recorder.clone().run());
+        let desk = Desk::new(config, node, overrides, link_overrides, recorder.clone(), control.clone());
+        let desk = Rc::new(desk);
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
             let desk = desk.clone();
             async move { desk.answer(request).await }
         }));
-        let end = supervise(control, thread).await;
+        let end = supervise(control, thread, &recorder).await;
+        recording.abort();
         answering.abort();
         end
     })?;
@@ -71,7 +85,7 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
 }
 
 /// Waits for a signal, then for the data thread's end.
-async fn supervise(control: Control, thread: std::thread::JoinHandle<End>) -> anyhow::Result<End> {
+async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recorder: &Recorder) -> anyhow::Result<End> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
     let (ended, mut wait) = tokio::sync::oneshot::channel();
@@ -89,6 +103,7 @@ async fn supervise(control: Control, thread: std::thread::JoinHandle<End>) -> an
         Some(result) => result,
         None => {
             tracing::info!("stopping");
+            recorder.write().await;
             // If it has ended by itself, its end is told below.
             let _ = control.stop().await;
             wait.await

@@ -12,5 +12,6 @@ pub mod config;
 pub mod daemon;
 pub mod demo;
 pub mod limits;
+pub mod link_overrides;
 pub mod overrides;
 pub mod show;

@@ -33,16 +33,7 @@ impl Overrides {
     /// # Errors
     /// Every problem of the file. Nothing of a damaged file is used: half of an operator's wishes is none of them.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        let cannot = |error: std::io::Error| Problems::one(file, format!("the overrides cannot be read: {error}"));
-        let mut text = String::new();
-        match File::open(file) {
-            Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map_err(cannot)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self::default());
-            }
-            Err(error) => return Err(cannot(error)),
-        };
-        Self::parse(file, &text)
+        Self::parse(file, &read(file)?)
     }
 
     /// Checks a text as if it came from `file`.
@@ -75,19 +66,7 @@ impl Overrides {
     /// # Errors
     /// A sentence; the old file stands then.
     pub fn save(&self, file: &Path) -> Result<(), String> {
-        let cannot = |error: std::io::Error| format!("the overrides {} cannot be written: {error}", file.display());
-        let unfinished = file.with_extension("toml.new");
-        let write = || -> std::io::Result<()> {
-            let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-            new.write_all(self.text().as_bytes())?;
-            new.sync_all()?;
-            std::fs::rename(&unfinished, file)?;
-            File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
-        };
-        write().map_err(|error| {
-            let _ = std::fs::remove_file(&unfinished);
-            cannot(error)
-        })
+        replace(file, &self.text())
     }
 
     /// Each override: group, key, value.
@@ -155,6 +134,33 @@ impl Overrides {
             .into_iter()
             .map(|key| (key.to_string(), SettingStatus { value: effective.text(key), origin: origin(key) }))
             .collect()
+    }
+}
+
+/// Replaces a file of overrides by another text.
+pub(crate) fn replace(file: &Path, text: &str) -> Result<(), String> {
+    let unfinished = file.with_extension("toml.new");
+    let write = || -> std::io::Result<()> {
+        let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        std::fs::rename(&unfinished, file)?;
+        File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&unfinished);
+        format!("the overrides {} cannot be written: {error}", file.display())
+    })
+}
+
+/// Reads a file of overrides; a missing one is empty.
+pub(crate) fn read(file: &Path) -> Result<String, Problems> {
+    let cannot = |error: std::io::Error| Problems::one(file, format!("the overrides cannot be read: {error}"));
+    let mut text = String::new();
+    match File::open(file) {
+        Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map(|_| text).map_err(cannot),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(text),
+        Err(error) => Err(cannot(error)),
     }
 }
 

@@ -3,6 +3,8 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
+pub mod link;
+
 use crate::api::{
     GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status, SyncStatus,
 };
@@ -57,6 +59,7 @@ pub fn status(status: &Status, paint: &Paint) -> String {
     if let Some(shared) = &status.shared {
         text += &shared_line(shared);
     }
+    text += &link::lines(&status.links, paint);
     text.push('\n');
     match status.groups.as_slice() {
         [] => text += "This node has no group.\n",

@@ -109,6 +109,7 @@ fn status(group: GroupStatus) -> Reply {
         uptime_s: 1.0,
         warnings: vec![],
         shared: None,
+        links: vec![],
         groups: vec![group],
     }))
 }

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use farshore::api::{ErrorCode, GroupState, LinkState, Protection, STATUS_SCHEMA, Status};
+use farshore::api::{
+    ErrorCode, GroupState, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkLimit, LinkRecord, LinkState, Protection,
+    STATUS_SCHEMA, Status, TcpStatus,
+};
 use farshore::args::Args;
-use farshore::config::{Key, Settings, example};
+use farshore::config::{Key, LinkKey, LinkSettings, Settings, example};
 
 fn manual(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -34,15 +37,19 @@ fn every_key_of_the_configuration_is_described() {
     tells_of("config.md", keys);
     tells_of("config.md", Key::ALL.map(|key| key.as_str()));
     tells_of("cli.md", Key::ALL.map(|key| key.as_str()));
+    for manual in ["config.md", "cli.md", "link.md"] {
+        tells_of(manual, LinkKey::ALL.map(|key| key.as_str()));
+    }
 }
 
 #[test]
 fn the_defaults_in_the_manual_are_the_real_ones() {
     let text = manual("config.md");
-    let defaults = Settings::default();
-    for key in Key::ALL {
+    let (defaults, link) = (Settings::default(), LinkSettings::default());
+    let groups = Key::ALL.map(|key| (key.as_str(), defaults.text(key)));
+    let links = LinkKey::ALL.map(|key| (key.as_str(), link.text(key)));
+    for (key, value) in groups.into_iter().chain(links) {
         let row = text.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).expect("a row for each key");
-        let value = defaults.text(key);
         assert!(
             row.contains(&format!("`{value}`")) || row.contains(&format!("`\"{value}\"`")),
             "{key} = {value}: {row}"
@@ -72,7 +79,11 @@ fn every_command_and_every_option_is_described() {
 
 #[test]
 fn every_key_of_the_status_is_described() {
-    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"groups":[{"name":"g","role":"primary",
+    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[{"node":"b","link":"connected","link_since_s":1,"connections":1,"settings":{},
+        "socket":{"send_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
+        "receive_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
+        "congestion_requested":"auto","congestion":"bbr","options":[{"option":"TCP_NODELAY","requested":1,"granted":1}]}}],
+        "groups":[{"name":"g","role":"primary",
         "mode":"async","state":"syncing","protection":"queued","volumes":[{"name":"v","size_bytes":1,"device":"d","dirty_bytes":0,"direct":true}],
         "queue":{"bytes":0,"items":0,"bytes_hwm":0,"items_hwm":0,"limit_bytes":0,"limit_items":0,"blocked_ms":0},
         "journal":{"bytes":0,"limit_bytes":0},
@@ -81,11 +92,14 @@ fn every_key_of_the_status_is_described() {
     let status: Status = serde_json::from_str(text).expect("optional keys may be left out");
     let mut keys = Vec::new();
     collect(&serde_json::to_value(status).expect("a value"), &mut keys);
+    collect(&serde_json::to_value(TcpStatus::default()).expect("a value"), &mut keys);
+    collect(&serde_json::to_value(LinkRecord::default()).expect("a value"), &mut keys);
     keys.retain(|key| key != "k");
     tells_of("status-json.md", keys.iter().map(String::as_str));
-    tells_of("status-json.md", [STATUS_SCHEMA]);
-    let words = [GroupState::WORDS, Protection::WORDS, LinkState::WORDS].concat();
+    tells_of("status-json.md", [STATUS_SCHEMA, LINKS_SCHEMA, LINK_HISTORY_SCHEMA]);
+    let words = [GroupState::WORDS, Protection::WORDS, LinkState::WORDS, LinkLimit::WORDS].concat();
     tells_of("status-json.md", words);
+    tells_of("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());
 }
 
 fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {

@@ -33,6 +33,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 pub use clock::entropy;
 pub use control::{Control, Gone, GroupSnapshot, Snapshot, SyncPace, VolumeSnapshot};
+pub use links::{Connection, LinkSnapshot};
 pub use tap::{Note, NoteKind, Notes};
 
 use crate::buffers::Pool;
@@ -160,7 +161,11 @@ async fn run(
         }
     };
     let plane = &open.plane;
-    let workers = [spawn_local(plane.clone().watch_disks()), spawn_local(plane.clone().watch_clock())];
+    let workers = [
+        spawn_local(plane.clone().watch_disks()),
+        spawn_local(plane.clone().watch_clock()),
+        spawn_local(plane.clone().watch_links()),
+    ];
     let entropy = entropy();
     plane.start(entropy);
     let _ = ready.send(Ok(()));
@@ -169,7 +174,7 @@ async fn run(
         loop {
             tokio::select! {
                 command = commands.next() => match command {
-                    Some(command) => plane.serve_control(command, open.server.counters()),
+                    Some(command) => plane.serve_control(command, open.server.counters(), &open.links),
                     // Nobody is left to stop this thread: go orderly.
                     None => break {
                         plane.stop();

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::{Failure, Outcome, warn};
 use crate::args::ServeArgs;
-use crate::config::Config;
+use crate::config::{Config, Node};
 use crate::daemon;
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 pub fn run(args: &ServeArgs) -> Outcome {
@@ -16,9 +17,19 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;
     let overrides = Overrides::load(&node.overrides_file())?;
+    let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
+    check_together(&config, &link_overrides, node)?;
     start_log();
     config.warnings().iter().chain(&overrides.unused(&config)).for_each(warn);
-    Ok(daemon::run(config, name, overrides, secret)?)
+    Ok(daemon::run(config, name, overrides, link_overrides, secret)?)
+}
+
+/// The link's overrides were sound under another file.
+fn check_together(config: &Config, overrides: &LinkOverrides, node: &Node) -> Result<(), Failure> {
+    overrides.effective(&config.link.settings).check(config.link.timeout).map_err(|(key, why)| {
+        let file = node.link_overrides_file();
+        format!("{}: {key}: {why}; correct or remove the line there", file.display()).into()
+    })
 }
 
 /// The last component only: a missing parent is more likely an unmounted file system than a wish.

@@ -11,7 +11,8 @@ pub fn run(args: &SetArgs) -> Outcome {
     report(reach::ask(&args.reach, &Request::Set { group: args.group.clone(), settings })?)
 }
 
-fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+/// Pairs as typed, each key once.
+pub(super) fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let mut settings = BTreeMap::new();
     for word in words {
         let (key, value) = word

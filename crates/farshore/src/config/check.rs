@@ -10,6 +10,9 @@ use super::{Config, Group, NbdListen, Node, Sheet, is_loopback};
 use crate::limits;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
+    if let Err((key, why)) = config.link.settings.check(config.link.timeout) {
+        sheet.at_path(&format!("link.{key}"), format!("{key}: {why}"));
+    }
     for node in &config.nodes {
         check_node(config, node, sheet);
     }

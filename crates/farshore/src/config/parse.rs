@@ -15,13 +15,12 @@ use super::settings::one_of;
 use super::sheet::{Section, Sheet};
 use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
-    BufferSize, ClusterName, Config, FileEngine, Group, GroupName, Key, Link, NbdListen, Node, NodeName, Problems,
-    Settings, Volume, VolumeName, check, suggest,
+    ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
+    Problems, Settings, Volume, VolumeName, check, suggest,
 };
 use crate::limits;
 
 const TOP_KEYS: [&str; 6] = ["cluster", "secret_file", "insecure", "link", "nodes", "groups"];
-const LINK_KEYS: [&str; 4] = ["timeout", "send_buffer", "receive_buffer", "congestion"];
 const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
 const MEMORY_KEYS: [&str; 1] = ["limit"];
 const GROUP_KEYS: [&str; 14] = [
@@ -109,26 +108,18 @@ fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &P
 }
 
 fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
-    let mut link = Link {
-        timeout: limits::LINK_TIMEOUT.default,
-        send_buffer: BufferSize::Auto,
-        receive_buffer: BufferSize::Auto,
-        congestion: None,
-    };
+    let mut link = Link { timeout: limits::LINK_TIMEOUT.default, settings: LinkSettings::default() };
     let Some(section) = sheet.section(root, "link") else {
         return link;
     };
-    sheet.only(&section, &LINK_KEYS);
+    let keys: Vec<&str> = ["timeout"].into_iter().chain(LinkKey::ALL.map(LinkKey::as_str)).collect();
+    sheet.only(&section, &keys);
     if let Some(timeout) = sheet.value(&section, "timeout", |text| bounded_duration(text, limits::LINK_TIMEOUT)) {
         link.timeout = timeout;
     }
-    if let Some(size) = sheet.value(&section, "send_buffer", parse_buffer) {
-        link.send_buffer = size;
+    for key in LinkKey::ALL {
+        sheet.value(&section, key.as_str(), |text| link.settings.set(key, text));
     }
-    if let Some(size) = sheet.value(&section, "receive_buffer", parse_buffer) {
-        link.receive_buffer = size;
-    }
-    link.congestion = sheet.value(&section, "congestion", parse_congestion);
     link
 }
 
@@ -364,24 +355,6 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
         return Err(format!("{text:?} has no port; {advice}"));
     }
     Err(format!("{text:?} is not an address (host names are not looked up); {advice}"))
-}
-
-fn parse_buffer(text: &str) -> Result<BufferSize, String> {
-    if text == "auto" {
-        return Ok(BufferSize::Auto);
-    }
-    bounded_size(text, limits::SOCKET_BUFFER)
-        .map(BufferSize::Bytes)
-        .map_err(|reason| format!("{reason}; or \"auto\" to let the kernel tune it"))
-}
-
-fn parse_congestion(text: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    // 15 letters and a closing zero is what the kernel keeps.
-    if text.is_empty() || text.len() > 15 || !text.chars().all(allowed) {
-        return Err(format!("{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\""));
-    }
-    Ok(text.to_owned())
 }
 
 fn parse_engine(text: &str) -> Result<FileEngine, String> {

@@ -66,6 +66,42 @@ pub fn show_size(bytes: u64) -> String {
     format!("{value:.decimals$} {name}")
 }
 
+const RATES: [(&str, u64); 3] = [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000)];
+
+/// Bits per second from `93Mbit/s`: lines are sold in powers of 1000.
+///
+/// # Errors
+/// A sentence: what is wrong with the text and how to write it.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = (&text[..digits_end], text[digits_end..].trim_start());
+    if unit.is_empty() {
+        return Err(format!("{text:?} has no unit; write a rate such as \"93Mbit/s\" (kbit/s, Mbit/s, Gbit/s)"));
+    }
+    let factor = RATES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let rate = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    rate.ok_or_else(|| {
+        format!("{text:?} is not a rate; write a whole number with kbit/s, Mbit/s or Gbit/s, such as \"93Mbit/s\"")
+    })
+}
+
+/// The exact text of a rate of whole kilobits; [`parse_rate`] reads it back.
+pub fn rate_text(bits: u64) -> String {
+    let fits = |(_, factor): &&(&str, u64)| bits >= *factor && bits.is_multiple_of(*factor);
+    let (name, factor) = RATES.iter().find(fits).unwrap_or(&RATES[RATES.len() - 1]);
+    format!("{}{name}", bits / factor)
+}
+
+/// A rate for eyes, from bytes per second: `93.4 Mbit/s`.
+pub fn show_rate(bytes_per_s: f64) -> String {
+    let bits = bytes_per_s * 8.0;
+    let (name, factor) = RATES.iter().find(|(_, factor)| bits >= *factor as f64).unwrap_or(&RATES[RATES.len() - 1]);
+    let value = bits / *factor as f64;
+    let decimals = if value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", name)
+}
+
 /// A duration from `10s`, `500ms`, `2h 30m`.
 ///
 /// # Errors
@@ -199,6 +235,30 @@ mod tests {
             (TIB, "1 TiB"),
         ] {
             assert_eq!(show_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn rates_read_back_and_show_their_unit() {
+        for (text, bits) in [("128kbit/s", 128_000), ("93 Mbit/s", 93_000_000), ("10Gbit/s", 10_000_000_000)] {
+            assert_eq!(parse_rate(text), Ok(bits), "{text}");
+            assert_eq!(parse_rate(&rate_text(bits)), Ok(bits));
+        }
+        for (text, hint) in [
+            ("100", "no unit"),
+            ("100M", "not a rate"),
+            ("100MB/s", "not a rate"),
+            ("1.5Mbit/s", "not a rate"),
+            ("Mbit/s", "not a rate"),
+            ("99999999999999999Gbit/s", "not a rate"),
+        ] {
+            let error = parse_rate(text).expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+        for (bytes_per_s, text) in
+            [(0.0, "0.0 kbit/s"), (1.25e6, "10.0 Mbit/s"), (12.5e6, "100 Mbit/s"), (1.1675e9, "9.3 Gbit/s")]
+        {
+            assert_eq!(show_rate(bytes_per_s), text);
         }
     }
 

@@ -1,14 +1,17 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use engine::{Command, CommandResult, GroupId};
 use host::driver::{Control, Gone, NoteKind, Notes, entropy};
 use tokio::sync::Mutex;
 
+use super::recorder::Recorder;
 use super::view;
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 /// What the control socket speaks for.
@@ -17,12 +20,22 @@ pub(super) struct Desk {
     node: NodeName,
     /// Locked while a `set` is under way, so that two of them come one after the other.
     overrides: Mutex<Overrides>,
+    link_overrides: Mutex<LinkOverrides>,
+    recorder: Rc<Recorder>,
     control: Control,
 }
 
 impl Desk {
-    pub fn new(config: Config, node: NodeName, overrides: Overrides, control: Control) -> Desk {
-        Desk { config, node, overrides: Mutex::new(overrides), control }
+    pub fn new(
+        config: Config,
+        node: NodeName,
+        overrides: Overrides,
+        link_overrides: LinkOverrides,
+        recorder: Rc<Recorder>,
+        control: Control,
+    ) -> Desk {
+        let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
+        Desk { config, node, overrides, link_overrides, recorder, control }
     }
 
     pub async fn answer(&self, request: Request) -> Reply {
@@ -38,6 +51,8 @@ impl Desk {
             }
             Request::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             Request::Set { group, settings } => self.set(&group, settings).await,
+            Request::SetLink { settings } => self.set_link(settings).await,
+            Request::LinkHistory { peer, since_unix_ms } => self.recorder.history(peer.as_deref(), since_unix_ms).await,
         };
         done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
     }
@@ -47,8 +62,8 @@ impl Desk {
             return Ok(unknown);
         }
         let snapshot = self.control.snapshot().await?;
-        let overrides = self.overrides.lock().await;
-        let status = view::status(&self.config, &self.node, &overrides, &snapshot, group);
+        let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
+        let status = view::status(&self.config, &self.node, (&overrides, &link_overrides), &snapshot, group);
         Ok(Reply::Status(Box::new(status)))
     }
 
@@ -113,6 +128,37 @@ impl Desk {
             .collect();
         let peer = group.peer_of(&self.node).map_or_else(|| "the peer".to_string(), |peer| peer.to_string());
         let message = format!("{name}: {} (on this node; {peer} keeps its own, set it there too)", told.join(", "));
+        Ok(Reply::Ok { message, warnings })
+    }
+
+    /// Is kept first: the links connect again in any case, and a start after this finds the same.
+    async fn set_link(&self, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
+        let mut overrides = self.link_overrides.lock().await;
+        let (mut wanted, from_file) = (overrides.clone(), &self.config.link);
+        if let Err(wrong) = wanted.change(&settings, &from_file.settings, from_file.timeout) {
+            return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
+        }
+        let effective = wanted.effective(&from_file.settings);
+        let mut warnings = Vec::new();
+        let file = self.config.node(&self.node).expect("the node was looked up before").link_overrides_file();
+        if let Err(problem) = wanted.save(&file) {
+            warnings.push(format!("it holds until the daemon stops only: {problem}"));
+        }
+        if effective == overrides.effective(&from_file.settings) {
+            *overrides = wanted;
+            return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
+        }
+        *overrides = wanted;
+        self.control.retune(effective.socket_options(from_file.timeout)).await?;
+        let now = overrides.describe(&from_file.settings);
+        let told: Vec<_> = settings
+            .keys()
+            .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
+            .collect();
+        let message = format!(
+            "link: {} (on this node, whose links connect again; set it on the other node too)",
+            told.join(", ")
+        );
         Ok(Reply::Ok { message, warnings })
     }
 

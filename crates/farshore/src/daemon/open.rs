@@ -11,12 +11,13 @@ use host::disk::meta::make_directory;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
 use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
-use host::link::{Peer, SocketOptions};
+use host::link::Peer;
 
 use super::difference::show_difference;
 use super::seals::{GroupSeals, Seals};
 use super::state_files::{self, StateFiles};
-use crate::config::{BufferSize, Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
+use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
@@ -188,7 +189,7 @@ fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
 pub(super) fn setup(
     config: &Config,
     node: &NodeName,
-    overrides: &Overrides,
+    (overrides, link_overrides): (&Overrides, &LinkOverrides),
     secret: &Secret,
     Opened { groups, seals }: Opened,
 ) -> (Setup, Arc<Seals>) {
@@ -202,7 +203,7 @@ pub(super) fn setup(
         engine_groups.push(engine_group(config, node, &group, &settings(&group.config)));
         setups.push(group_setup(group));
     }
-    let link = link_setup(config, here, secret);
+    let link = link_setup(config, here, link_overrides, secret);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
     let seals = Arc::new(seals);
     let sealed = seals.clone();
@@ -275,7 +276,7 @@ fn node_id(config: &Config, name: &NodeName) -> NodeId {
     NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
 }
 
-fn link_setup(config: &Config, here: &Node, secret: &Secret) -> LinkSetup {
+fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, secret: &Secret) -> LinkSetup {
     let meets =
         |other: &&Node| config.groups_of(&here.name).any(|(_, group)| group.peer_of(&here.name) == Some(&other.name));
     let peer = |other: &Node| Peer {
@@ -284,10 +285,6 @@ fn link_setup(config: &Config, here: &Node, secret: &Secret) -> LinkSetup {
         address: other.address.to_string(),
     };
     let peers: Vec<Peer> = config.nodes.iter().filter(meets).map(peer).collect();
-    let size = |size| match size {
-        BufferSize::Auto => None,
-        BufferSize::Bytes(count) => Some(bytes(count)),
-    };
     LinkSetup {
         cluster: config.cluster.to_string(),
         node: here.name.to_string(),
@@ -296,12 +293,7 @@ fn link_setup(config: &Config, here: &Node, secret: &Secret) -> LinkSetup {
         show_difference,
         peers,
         listen: vec![here.address],
-        socket: SocketOptions {
-            send_buffer_bytes: size(config.link.send_buffer),
-            receive_buffer_bytes: size(config.link.receive_buffer),
-            congestion: config.link.congestion.clone(),
-            ..SocketOptions::default()
-        },
+        socket: link_overrides.effective(&config.link.settings).socket_options(config.link.timeout),
     }
 }
 

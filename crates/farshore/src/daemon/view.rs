@@ -8,8 +8,10 @@ use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use host::driver::{GroupSnapshot, Snapshot};
 
+use super::link_view;
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 use crate::config::{Config, Group, NodeName};
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 /// From here on a queue's fill is worth a warning, in percent.
@@ -19,7 +21,7 @@ const QUEUE_WARNING_PERCENT: u64 = 80;
 pub(super) fn status(
     config: &Config,
     node: &NodeName,
-    overrides: &Overrides,
+    (overrides, link_overrides): (&Overrides, &LinkOverrides),
     snapshot: &Snapshot,
     only: Option<&str>,
 ) -> api::Status {
@@ -31,6 +33,7 @@ pub(super) fn status(
         uptime_s: snapshot.uptime.as_secs_f64(),
         warnings: config.warnings(),
         shared: Some(shared(snapshot)),
+        links: link_view::links(config, link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
     }
 }
@@ -146,19 +149,28 @@ fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api:
 
 fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerStatus {
     let now = &snapshot.status.peer;
-    let connected = matches!(now.link, LinkStatus::Connected | LinkStatus::Congested);
-    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
     api::PeerStatus {
         node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
-        link_reason: if connected { None } else { both(told, snapshot.link_problem.clone()) },
+        link_reason: link_reason(snapshot),
         lag_bytes: Some(now.lag_bytes),
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
             .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
+    }
+}
+
+/// Why the link is not simply connected.
+pub(super) fn link_reason(snapshot: &GroupSnapshot) -> Option<String> {
+    let now = &snapshot.status.peer;
+    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
+    match now.link {
+        LinkStatus::Connected => None,
+        LinkStatus::Congested => told,
+        LinkStatus::Connecting | LinkStatus::Disconnected => both(told, snapshot.link_problem.clone()),
     }
 }
 

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use engine::status::GroupStatus;
-use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
+use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono, NodeId};
 use tokio::sync::{mpsc, oneshot};
 
+use super::links::LinkSnapshot;
 use super::plane::{Core, GroupHere, Plane};
 use super::tap::Notes;
 use crate::disk::EngineKind;
+use crate::link::meter::Minute;
+use crate::link::{Links, SocketOptions};
 use crate::nbd;
 
 /// Shortest stretch a sync's rate is measured over.
@@ -21,6 +24,7 @@ pub struct Snapshot {
     pub uptime: Duration,
     /// In the order of their ids.
     pub groups: Vec<GroupSnapshot>,
+    pub links: Vec<LinkSnapshot>,
     pub nbd: nbd::Counters,
     /// `Uring` or `Pool`.
     pub file_engine: EngineKind,
@@ -72,6 +76,8 @@ pub(super) enum Question {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     Notes { group: GroupId, answer: oneshot::Sender<Notes> },
+    Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
+    Retune(SocketOptions),
     Stop,
 }
 
@@ -117,6 +123,24 @@ impl Control {
         wait.await.map_err(|_| Gone)
     }
 
+    /// What each link did since the last time it was taken.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn minutes(&self, take: bool) -> Result<Vec<(NodeId, Minute)>, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(Question::Minutes { take, answer }).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
+    /// Other socket options for all links: they connect again.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn retune(&self, options: SocketOptions) -> Result<(), Gone> {
+        self.0.send(Question::Retune(options)).await.map_err(|_| Gone)
+    }
+
     /// Begins the clean stop; the thread ends when it is done or time is up.
     ///
     /// # Errors
@@ -127,7 +151,7 @@ impl Control {
 }
 
 impl Plane {
-    pub fn serve_control(&self, question: Question, nbd: nbd::Counters) {
+    pub fn serve_control(&self, question: Question, nbd: nbd::Counters, links: &Links) {
         match question {
             Question::Snapshot(answer) => {
                 let snapshot = self.snapshot(nbd);
@@ -144,6 +168,15 @@ impl Plane {
                 // Whoever asked may have gone meanwhile.
                 let _ = answer.send(notes);
             }
+            Question::Minutes { take, answer } => {
+                let minutes = self.core.borrow_mut().meeting.minutes(take);
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(minutes);
+            }
+            Question::Retune(options) => {
+                self.core.borrow_mut().meeting.retuned();
+                links.retune(options);
+            }
             Question::Stop => self.stop(),
         }
         self.turn();
@@ -156,6 +189,7 @@ impl Plane {
         Snapshot {
             uptime: Duration::from_nanos(now.0),
             groups,
+            links: core.meeting.links(),
             shared: core.node.shared(),
             nbd,
             file_engine: core.disks.kind(),

@@ -1,19 +1,46 @@
 //! Links to peers: their events go to the engine, its frames to them.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use engine::wire::Header;
 use engine::{FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
 
 use super::plane::{Core, Plane};
-use crate::link::{LinkEvents, LinkSender, PeerInfo};
+use crate::link::meter::{Meter, Minute, Reading};
+use crate::link::{LinkEvents, LinkSender, PeerInfo, SocketReport};
+
+/// How often the kernel is asked how a connection does.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A live link.
 pub(super) struct LinkHere {
     id: LinkId,
+    peer: NodeId,
     sender: Rc<LinkSender>,
     /// Frames were pushed and not yet flushed.
     touched: bool,
+}
+
+/// The link to one peer, for people.
+#[derive(Clone, Debug)]
+pub struct LinkSnapshot {
+    pub peer: NodeId,
+    /// Of the connection that is up.
+    pub connection: Option<Connection>,
+    pub reading: Option<Reading>,
+    /// How often it came up since the start.
+    pub connections: u64,
+}
+
+/// A connection that is up, and what its socket got.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub address: SocketAddr,
+    /// This node dialed.
+    pub dialed: bool,
+    pub socket: SocketReport,
 }
 
 /// What is known of the peers, and what they should agree to.
@@ -32,6 +59,8 @@ struct PeerHere {
     problem: Option<String>,
     /// The peer's definitions, when they differ.
     differs: Option<String>,
+    connection: Option<Connection>,
+    meter: Meter,
 }
 
 impl Meeting {
@@ -40,7 +69,16 @@ impl Meeting {
         definitions: String,
         show_difference: fn(&str, &str) -> String,
     ) -> Meeting {
-        let here = |(id, name)| PeerHere { id, name, key: [0; 32], problem: None, differs: None };
+        let now = Instant::now();
+        let here = |(id, name)| PeerHere {
+            id,
+            name,
+            key: [0; 32],
+            problem: None,
+            differs: None,
+            connection: None,
+            meter: Meter::new(now),
+        };
         Meeting { peers: peers.into_iter().map(here).collect(), definitions, show_difference }
     }
 
@@ -57,9 +95,42 @@ impl Meeting {
         self.peers.iter().find(|peer| peer.id == id).and_then(|peer| peer.problem.clone())
     }
 
-    fn came_up(&mut self, id: NodeId, key: [u8; 32]) {
+    fn came_up(&mut self, id: NodeId, info: PeerInfo) {
         let peer = self.peer(id);
-        (peer.key, peer.problem, peer.differs) = (key, None, None);
+        (peer.key, peer.problem, peer.differs) = (info.key, None, None);
+        peer.meter.up(Instant::now());
+        peer.connection = Some(Connection { address: info.address, dialed: info.dialed, socket: info.socket });
+    }
+
+    fn went_down(&mut self, id: NodeId) {
+        let peer = self.peer(id);
+        peer.connection = None;
+        peer.meter.down();
+    }
+
+    /// All peers, in the order of the configuration.
+    pub fn links(&self) -> Vec<LinkSnapshot> {
+        let now = Instant::now();
+        let one = |peer: &PeerHere| LinkSnapshot {
+            peer: peer.id,
+            connection: peer.connection.clone(),
+            reading: peer.meter.reading(now),
+            connections: peer.meter.connections(),
+        };
+        self.peers.iter().map(one).collect()
+    }
+
+    /// What each link did since this was last asked; with `take` the next answer begins here.
+    pub fn minutes(&mut self, take: bool) -> Vec<(NodeId, Minute)> {
+        let now = Instant::now();
+        let minute = |meter: &mut Meter| if take { meter.take_minute(now) } else { meter.minute(now) };
+        self.peers.iter_mut().map(|peer| (peer.id, minute(&mut peer.meter))).collect()
+    }
+
+    /// The links' settings change now.
+    pub fn retuned(&mut self) {
+        let now = Instant::now();
+        self.peers.iter_mut().for_each(|peer| peer.meter.retuned(now));
     }
 
     /// A connection came to nothing; `who` begins with the node's name when we dialed.
@@ -95,15 +166,19 @@ impl LinkEvents for Plane {
             tracing::warn!("the connection with node {}: {warning}", info.name);
         }
         let core = &mut *self.core.borrow_mut();
-        core.meeting.came_up(peer, info.key);
-        core.links.push(LinkHere { id: link, sender, touched: false });
+        tracing::info!("the socket to node {}: {}", info.name, info.socket);
+        core.meeting.came_up(peer, info);
+        core.links.push(LinkHere { id: link, peer, sender, touched: false });
         core.input(Input::LinkUp { peer, link, session });
     }
 
     fn down(&self, link: LinkId, reason: String) {
         tracing::info!("a connection ended: {reason}");
         let core = &mut *self.core.borrow_mut();
-        core.links.retain(|known| known.id != link);
+        if let Some(at) = core.links.iter().position(|known| known.id == link) {
+            let LinkHere { peer, .. } = core.links.remove(at);
+            core.meeting.went_down(peer);
+        }
         core.input(Input::LinkDown { link, reason });
         self.link_ended.notify_one();
     }
@@ -135,6 +210,19 @@ impl LinkEvents for Plane {
 }
 
 impl Plane {
+    /// Asks the kernel once a second how the connections do, for ever.
+    pub async fn watch_links(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let core = &mut *self.core.borrow_mut();
+            for link in &core.links {
+                if let Some(info) = link.sender.look() {
+                    core.meeting.peer(link.peer).meter.look(Instant::now(), info);
+                }
+            }
+        }
+    }
+
     /// Ends all links by intent.
     pub fn hang_up(&self) {
         for link in &self.core.borrow().links {

@@ -49,12 +49,15 @@ pub const BEFORE_PROOF_BYTES_MAX: usize = 1024;
 const MAGIC: [u8; 4] = *b"FSHA";
 const MAC_BYTES: usize = 32;
 const HELLO_FIXED_BYTES: usize = 2 + 8 + 8 + NONCE_BYTES + MAC_BYTES;
-const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX);
+const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + ANNOUNCED_BYTES;
 const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
+/// The shortest retransmission pause, behind the rest of a Hello or Challenge; left out when none is wanted.
+const ANNOUNCED_BYTES: usize = 4;
 const ANSWER_BYTES_MAX: usize = 1 + 2 * (1 + NAME_BYTES_MAX) + MAC_BYTES;
 
 const _: () = assert!(
-    4 * PREFIX_BYTES + HELLO_BYTES_MAX + CHALLENGE_BYTES + MAC_BYTES + ANSWER_BYTES_MAX <= BEFORE_PROOF_BYTES_MAX
+    4 * PREFIX_BYTES + HELLO_BYTES_MAX + CHALLENGE_BYTES + ANNOUNCED_BYTES + MAC_BYTES + ANSWER_BYTES_MAX
+        <= BEFORE_PROOF_BYTES_MAX
 );
 
 /// What an acceptor sends to a peer that has not proven the secret, whatever the reason.
@@ -160,6 +163,8 @@ pub struct Authenticated {
     pub key: [u8; 32],
     pub version: u8,
     pub attempt: Attempt,
+    /// The shortest retransmission pause it would like, microseconds; 0: none.
+    pub rto_min_us: u32,
 }
 
 impl fmt::Debug for Authenticated {
@@ -230,7 +235,7 @@ impl Kind {
     fn lengths(self) -> (usize, usize) {
         match self {
             Kind::Hello => (HELLO_FIXED_BYTES + 6, HELLO_BYTES_MAX),
-            Kind::Challenge => (CHALLENGE_BYTES, CHALLENGE_BYTES),
+            Kind::Challenge => (CHALLENGE_BYTES, CHALLENGE_BYTES + ANNOUNCED_BYTES),
             Kind::Proof => (MAC_BYTES, MAC_BYTES),
             Kind::Answer => (1 + 4 + MAC_BYTES, ANSWER_BYTES_MAX),
             Kind::Definitions => (MAC_BYTES, DEFINITIONS_BYTES_MAX + MAC_BYTES),
@@ -281,6 +286,7 @@ struct Hello {
     dialer: String,
     acceptor: String,
     cluster: String,
+    rto_min_us: u32,
 }
 
 impl Hello {
@@ -293,6 +299,7 @@ impl Hello {
         for name in [&self.dialer, &self.acceptor, &self.cluster] {
             put_name(&mut body, name);
         }
+        put_announced(&mut body, self.rto_min_us);
         message(Kind::Hello, &body)
     }
 
@@ -306,6 +313,7 @@ impl Hello {
             dialer: fields.name()?,
             acceptor: fields.name()?,
             cluster: fields.name()?,
+            rto_min_us: fields.announced()?,
         };
         fields.0.is_empty().then_some(hello)
     }
@@ -315,6 +323,12 @@ fn put_name(body: &mut Vec<u8>, name: &str) {
     assert!(is_name(name), "names are checked when the configuration is read");
     body.push(name.len() as u8);
     body.extend(name.as_bytes());
+}
+
+fn put_announced(body: &mut Vec<u8>, rto_min_us: u32) {
+    if rto_min_us > 0 {
+        body.extend(rto_min_us.to_le_bytes());
+    }
 }
 
 /// Whether `name` can travel: 1 to [`NAME_BYTES_MAX`] bytes, nothing that could garble a log line.
@@ -339,6 +353,14 @@ impl Fields<'_> {
     fn versions(&mut self) -> Option<Versions> {
         let [min, max] = self.array()?;
         (min <= max).then_some(Versions { min, max })
+    }
+
+    /// The last field, which may be left out; a zero is no reason to send it.
+    fn announced(&mut self) -> Option<u32> {
+        if self.0.is_empty() {
+            return Some(0);
+        }
+        self.array().map(u32::from_le_bytes).filter(|us| *us > 0)
     }
 
     fn name(&mut self) -> Option<String> {
@@ -375,7 +397,7 @@ impl Opening {
         // Zero means "no session" elsewhere.
         let session = SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1));
         let key = self.mac(secret, "farshore 1 session key", &[]);
-        Authenticated { peer: peer.to_owned(), session, key, version, attempt }
+        Authenticated { peer: peer.to_owned(), session, key, version, attempt, rto_min_us: 0 }
     }
 }
 
@@ -419,6 +441,7 @@ enum Stage {
         version: u8,
         attempt: Attempt,
         definitions_differ: bool,
+        rto_min_us: u32,
     },
     /// Acceptor: waits for the hello.
     Listening {
@@ -444,6 +467,8 @@ enum Stage {
 pub struct Handshake {
     ours: Rc<Ourselves>,
     stage: Stage,
+    /// The shortest retransmission pause an acceptor would like, microseconds; 0: none.
+    rto_min_us: u32,
 }
 
 impl Handshake {
@@ -454,6 +479,17 @@ impl Handshake {
         nonce: [u8; NONCE_BYTES],
         attempt: Attempt,
     ) -> (Handshake, Vec<u8>) {
+        Handshake::dial_announcing(ours, expected, nonce, attempt, 0)
+    }
+
+    /// The same, with the shortest retransmission pause this node would like, in microseconds.
+    pub fn dial_announcing(
+        ours: Rc<Ourselves>,
+        expected: &str,
+        nonce: [u8; NONCE_BYTES],
+        attempt: Attempt,
+        rto_min_us: u32,
+    ) -> (Handshake, Vec<u8>) {
         let hello = Hello {
             versions: ours.versions,
             attempt,
@@ -462,15 +498,21 @@ impl Handshake {
             dialer: ours.node.clone(),
             acceptor: expected.to_owned(),
             cluster: ours.cluster.clone(),
+            rto_min_us,
         }
         .encode();
         let stage = Stage::Greeted { hello: hello.clone(), expected: expected.to_owned(), attempt };
-        (Handshake { ours, stage }, hello)
+        (Handshake { ours, stage, rto_min_us }, hello)
     }
 
     /// Waits for a dialer's hello.
     pub fn accept(ours: Rc<Ourselves>, nonce: [u8; NONCE_BYTES]) -> Handshake {
-        Handshake { ours, stage: Stage::Listening { nonce } }
+        Handshake { ours, stage: Stage::Listening { nonce }, rto_min_us: 0 }
+    }
+
+    /// As an acceptor: the shortest retransmission pause this node would like, told to a dialer that tells its own.
+    pub fn announcing(self, rto_min_us: u32) -> Handshake {
+        Handshake { rto_min_us, ..self }
     }
 
     /// The peer has proven the secret: it is no stranger any more, whatever comes of the definitions.
@@ -521,8 +563,9 @@ impl Handshake {
         };
         let step = checked.and_then(|()| match stage {
             Stage::Greeted { hello, expected, attempt } => self.challenged(hello, expected, attempt, prefix, body),
-            Stage::Proved { opening, expected, version, attempt, definitions_differ } => {
+            Stage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us } => {
                 let peer = opening.authenticated(&self.ours.secret, &expected, version, attempt);
+                let peer = Authenticated { rto_min_us, ..peer };
                 self.answered(&opening, peer, definitions_differ, body)
             }
             Stage::Listening { nonce } => self.greeted(nonce, prefix, body),
@@ -541,6 +584,10 @@ impl Handshake {
         let mut challenge = vec![ours.min, ours.max];
         challenge.extend(nonce);
         challenge.extend(self.ours.digest());
+        // A dialer that announces nothing may be one that does not expect this.
+        if hello.rto_min_us > 0 {
+            put_announced(&mut challenge, self.rto_min_us);
+        }
         let challenge = message(Kind::Challenge, &challenge);
         let Some(version) = ours.common(theirs) else {
             // The version range is no secret, and the dialer's operator needs it.
@@ -564,12 +611,13 @@ impl Handshake {
         let theirs = fields.versions().ok_or(AuthError::Malformed)?;
         let _nonce: [u8; NONCE_BYTES] = fields.array().ok_or(AuthError::Malformed)?;
         let digest: [u8; MAC_BYTES] = fields.array().ok_or(AuthError::Malformed)?;
+        let rto_min_us = fields.announced().filter(|_| fields.0.is_empty()).ok_or(AuthError::Malformed)?;
         let ours = self.ours.versions;
         let version = ours.common(theirs).ok_or(AuthError::Versions { ours, theirs })?;
         let opening = Opening { hello, challenge: [prefix, body].concat() };
         let send = message(Kind::Proof, &opening.proof(&self.ours.secret));
         let definitions_differ = digest != self.ours.digest();
-        self.stage = Stage::Proved { opening, expected, version, attempt, definitions_differ };
+        self.stage = Stage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us };
         Ok(Step { send, outcome: None })
     }
 
@@ -589,6 +637,7 @@ impl Handshake {
             return Ok(Step::end(send, Err(error)));
         }
         let peer = opening.authenticated(&self.ours.secret, &hello.dialer, version, hello.attempt);
+        let peer = Authenticated { rto_min_us: hello.rto_min_us, ..peer };
         if hello.digest == self.ours.digest() {
             return Ok(Step::end(send, Ok(peer)));
         }
@@ -747,6 +796,24 @@ mod tests {
         assert_eq!((ours.session, ours.key, ours.version), (theirs.session, theirs.key, theirs.version));
         assert_eq!((ours.version, theirs.attempt), (engine::wire::VERSION as u8, ATTEMPT));
         assert_ne!(ours.key[..8], ours.session.0.to_le_bytes());
+    }
+
+    #[test]
+    fn the_shortest_pause_is_announced_both_ways_or_left_out() {
+        for (dialers, acceptors, heard_by_dialer) in
+            [(0, 0, 0), (20_000, 40_000, 40_000), (20_000, 0, 0), (0, 40_000, 0)]
+        {
+            let (mut dial, hello) = Handshake::dial_announcing(Rc::new(east()), "west", [1; 32], ATTEMPT, dialers);
+            let plain = Handshake::dial(Rc::new(east()), "west", [1; 32], ATTEMPT).1;
+            assert_eq!(hello == plain, dialers == 0, "a node that wants none sends what it always sent");
+            let mut accept = Handshake::accept(Rc::new(west()), [2; 32]).announcing(acceptors);
+            let challenge = deliver(&mut accept, &hello).send;
+            let proof = deliver(&mut dial, &challenge).send;
+            let step = deliver(&mut accept, &proof);
+            let Some(Ok(theirs)) = step.outcome else { panic!("refused") };
+            let Some(Ok(ours)) = deliver(&mut dial, &step.send).outcome else { panic!("refused") };
+            assert_eq!((ours.rto_min_us, theirs.rto_min_us), (heard_by_dialer, dialers));
+        }
     }
 
     #[test]

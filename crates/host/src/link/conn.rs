@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tokio::sync::Notify;
 
 use super::LinkEvents;
 use super::frames::{CHUNK_BYTES, FrameReader, Next};
+use super::info::TcpInfo;
 use crate::buffers::{Buffer, Pool};
 
 /// Slices of one vectored write: 64 frames; the kernel's own bound is 1 024.
@@ -131,6 +133,8 @@ pub struct LinkSender {
     outbox: RefCell<Outbox>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
+    /// The last look at the connection.
+    looked: Cell<TcpInfo>,
     /// Something for the connection's task: bytes left, bytes remain, the end.
     news: Notify,
 }
@@ -143,12 +147,27 @@ impl LinkSender {
             outbox: RefCell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
+            looked: Cell::default(),
             news: Notify::new(),
         })
     }
 
     pub fn link(&self) -> LinkId {
         self.link
+    }
+
+    /// Asks the kernel how the connection does; `None` once it has ended.
+    pub fn look(&self) -> Option<TcpInfo> {
+        let stream = self.stream.borrow();
+        // After a reset the kernel has forgotten everything: what was seen before stands.
+        let info = TcpInfo::read(stream.as_ref()?.as_fd()).ok().filter(|info| info.bytes_sent > 0)?;
+        self.looked.set(info);
+        Some(info)
+    }
+
+    /// What the last look saw.
+    pub(super) fn last_look(&self) -> TcpInfo {
+        self.looked.get()
     }
 
     /// Bytes handed over that the kernel has not taken.
@@ -238,6 +257,7 @@ pub(super) async fn serve(sender: Rc<LinkSender>, mut frames: FrameReader, pool:
         reason = write_all(&sender, &stream, events) => reason,
     };
     let closed = matches!(*sender.end.borrow(), Some(End::Closed(_)));
+    sender.look();
     sender.stream.borrow_mut().take();
     if closed {
         tokio::task::spawn_local(linger(sender.clone(), stream));

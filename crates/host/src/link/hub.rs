@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,10 @@ use tokio::time::{sleep, timeout};
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, is_name};
 use super::conn::{self, LinkSender};
 use super::frames::FrameReader;
-use super::tcp::{self, Backoff, Listener, SocketReport};
-use super::{LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo};
+use super::info::TcpInfo;
+use super::path::PathWatch;
+use super::tcp::{self, Backoff, Listener};
+use super::{LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 
 /// Complaints remembered so that they are not repeated.
@@ -36,6 +39,7 @@ pub struct Links {
     hub: Rc<Hub>,
     /// The listeners' and dialers' tasks, which own those of the connections.
     tasks: JoinSet<()>,
+    listeners: Vec<Rc<Listener>>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -55,18 +59,31 @@ impl Links {
                 let hint = "is another daemon running, or the address not this host's?";
                 io::Error::new(error.kind(), format!("cannot listen on {address}: {error}; {hint}"))
             })?;
-            listeners.push((bound.address()?, bound));
+            listeners.push(Rc::new(bound));
         }
-        let addresses = listeners.iter().map(|(address, _)| *address).collect();
+        let addresses = listeners.iter().map(|listener| listener.address()).collect::<io::Result<Vec<_>>>()?;
         let hub = Rc::new(Hub::new(config, pool, events)?);
         let mut tasks = JoinSet::new();
-        for (address, listener) in listeners {
-            tasks.spawn_local(hub.clone().listen(address, listener));
+        for (address, listener) in addresses.iter().zip(&listeners) {
+            tasks.spawn_local(hub.clone().listen(*address, listener.clone()));
         }
         for peer in hub.config.peers.iter().filter(|peer| hub.ours.node < peer.name) {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
         }
-        Ok(Links { hub, tasks, addresses })
+        Ok(Links { hub, tasks, listeners, addresses })
+    }
+
+    /// Other socket options, from the next connection on; the ones that are up end, and come again.
+    pub fn retune(&self, options: SocketOptions) {
+        for listener in &self.listeners {
+            listener.retune(&options);
+        }
+        *self.hub.socket.borrow_mut() = options;
+        let live: Vec<Rc<LinkSender>> = self.hub.live.borrow().values().map(|live| live.sender.clone()).collect();
+        for sender in live {
+            sender.flush();
+            sender.close("the settings of the link were changed on this node; it connects again");
+        }
     }
 
     /// The addresses listened on; tells the port when the configuration said 0.
@@ -99,6 +116,8 @@ struct Stranger {
 
 struct Hub {
     config: LinkConfig,
+    /// What the next connection asks of its socket.
+    socket: RefCell<SocketOptions>,
     ours: Rc<Ourselves>,
     pool: Pool,
     events: Rc<dyn LinkEvents>,
@@ -155,6 +174,7 @@ impl Hub {
         assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
         Ok(Hub {
             ours: Rc::new(ours),
+            socket: RefCell::new(config.socket.clone()),
             config,
             pool,
             events,
@@ -174,7 +194,7 @@ impl Hub {
 
     // --- Accepting ---
 
-    async fn listen(self: Rc<Hub>, address: SocketAddr, listener: Listener) {
+    async fn listen(self: Rc<Hub>, address: SocketAddr, listener: Rc<Listener>) {
         let mut connections = JoinSet::new();
         loop {
             match listener.accept().await {
@@ -197,7 +217,10 @@ impl Hub {
             Ok((handshake, shaken)) => {
                 drop(seat);
                 match self.compare_definitions(&mut stream, handshake, shaken).await {
-                    Ok(peer) => return self.run_link(stream, from, report, peer, false).await,
+                    Ok(peer) => {
+                        self.run_link(stream, from, report, peer, false).await;
+                        return;
+                    }
                     Err(failure) => failure,
                 }
             }
@@ -219,7 +242,7 @@ impl Hub {
         stream: &mut TcpStream,
         seat: &Seat<'_>,
     ) -> Result<(Handshake, Shaken), Failure> {
-        let mut handshake = Handshake::accept(self.ours.clone(), random()?);
+        let mut handshake = Handshake::accept(self.ours.clone(), random()?).announcing(self.announced());
         let bounds = &self.config.bounds;
         let shaken = tokio::select! {
             biased;
@@ -278,8 +301,9 @@ impl Hub {
         let bounds = &self.config.bounds;
         let seed = self.run ^ u64::from(peer.id.0);
         let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
+        let mut path = PathWatch::default();
         loop {
-            match self.dial(&peer).await {
+            match self.dial(&peer, &mut path).await {
                 // A link that held is dialed again at once; one that fell soon after it was up is not, for ever.
                 Ok(held) if held >= bounds.backoff_max => {
                     backoff.reset();
@@ -293,13 +317,18 @@ impl Hub {
     }
 
     /// Dials once and runs the link to its end; how long it held.
-    async fn dial(self: &Rc<Hub>, peer: &Peer) -> Result<Duration, (String, Failure)> {
+    async fn dial(self: &Rc<Hub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, Failure)> {
         let named = |failure| (peer.address.clone(), failure);
-        let (mut stream, address, report) = self.connect(peer).await.map_err(named)?;
+        let segment_bytes = path.segment_bytes(Instant::now());
+        let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
+        let (mut stream, address, mut report) = self.connect(peer, &options).await.map_err(named)?;
+        report.warnings.extend(segment_bytes.map(|_| PathWatch::warning()));
         let at = |failure| (address.to_string(), failure);
         let attempt = Attempt { run: self.run, number: self.number() };
         let nonce = random().map_err(|error| at(error.into()))?;
-        let (mut handshake, hello) = Handshake::dial(self.ours.clone(), &peer.name, nonce, attempt);
+        let announced = self.announced();
+        let (mut handshake, hello) =
+            Handshake::dial_announcing(self.ours.clone(), &peer.name, nonce, attempt, announced);
         let limit = self.config.bounds.auth_timeout;
         let shaken = timeout(limit, shake(&mut stream, &mut handshake, hello))
             .await
@@ -307,12 +336,22 @@ impl Hub {
             .map_err(at)?;
         let peer = self.compare_definitions(&mut stream, handshake, shaken).await.map_err(at)?;
         let up = Instant::now();
-        self.run_link(stream, address, report, peer, true).await;
+        if let Some(last) = self.run_link(stream, address, report, peer, true).await {
+            path.ended(Instant::now(), &last);
+        }
         Ok(up.elapsed())
     }
 
+    fn announced(&self) -> u32 {
+        self.socket.borrow().announced_rto_min_us()
+    }
+
     /// Tries all addresses of the name, in the resolver's order.
-    async fn connect(&self, peer: &Peer) -> Result<(TcpStream, SocketAddr, SocketReport), Failure> {
+    async fn connect(
+        &self,
+        peer: &Peer,
+        options: &SocketOptions,
+    ) -> Result<(TcpStream, SocketAddr, SocketReport), Failure> {
         let limit = self.config.bounds.connect_timeout;
         let name = &peer.address;
         let unresolved = |why: &dyn fmt::Display| Failure::Address(format!("cannot resolve {name:?}: {why}"));
@@ -322,7 +361,7 @@ impl Hub {
             .map_err(|error| unresolved(&error))?;
         let mut failure = unresolved(&"it has no address");
         for address in addresses {
-            match tcp::connect(address, &self.config.socket, limit).await {
+            match tcp::connect(address, options, limit).await {
                 Ok((stream, report)) => return Ok((stream, address, report)),
                 Err(error) => failure = Failure::Address(format!("cannot connect: {error}")),
             }
@@ -332,26 +371,30 @@ impl Hub {
 
     // --- Running ---
 
+    /// To the link's end; what was last seen of its connection. `None`: it never was a link.
     async fn run_link(
         self: &Rc<Hub>,
         stream: TcpStream,
         address: SocketAddr,
-        socket: SocketReport,
+        mut socket: SocketReport,
         peer: Authenticated,
         dialed: bool,
-    ) {
+    ) -> Option<TcpInfo> {
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
-            return self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
+            self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
+            return None;
         };
+        socket.agree(stream.as_fd(), self.announced(), peer.rto_min_us);
         let sender = LinkSender::new(LinkId(self.number()), stream);
         let live = Live { sender: sender.clone(), attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
-                return self.refuse(
+                self.refuse(
                     format!("node {} at {address}", peer.peer),
                     "this connection was dialed before the one that is up, and arrived after it".to_owned(),
                 );
+                return None;
             }
             older.abort("a newer connection of the same peer took its place");
             older.report_down(&*self.events, "a newer connection of the same peer took its place".to_owned());
@@ -365,6 +408,7 @@ impl Hub {
         if live.get(&known.id).is_some_and(|live| Rc::ptr_eq(&live.sender, &sender)) {
             live.remove(&known.id);
         }
+        Some(sender.last_look())
     }
 
     // --- Complaining ---

@@ -8,8 +8,13 @@
 pub mod auth;
 pub mod conn;
 pub mod frames;
+pub mod history;
 mod hub;
+pub mod info;
+pub mod meter;
+mod path;
 pub mod tcp;
+pub mod tuning;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,7 +26,7 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use conn::LinkSender;
 pub use hub::Links;
-pub use tcp::{BufferReport, SocketOptions, SocketReport};
+pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.

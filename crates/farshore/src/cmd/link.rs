@@ -1,0 +1,209 @@
+//! `link show`, `link set`, `link history`: the connections between nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use super::status::colours_wanted;
+use super::{Exit, Failure, Outcome, print, reach, report, set, unexpected, warn};
+use crate::api::{LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkRecord, Reply, Request};
+use crate::args::{LinkHistoryArgs, LinkSetArgs, LinkShowArgs};
+use crate::config::units::{duration_text, parse_duration};
+use crate::show::Paint;
+use crate::show::link::{self, Row};
+
+/// More rows are no table any more.
+const ROWS_WANTED: u64 = 48;
+/// Stretches that rows are made of when nothing is said, in minutes.
+const STRETCHES: [u64; 5] = [1, 5, 15, 60, 24 * 60];
+
+pub fn show(args: &LinkShowArgs) -> Outcome {
+    let status = reach::status(&args.reach, None)?;
+    let wanted = |node: &String| args.peer.as_ref().is_none_or(|peer| peer == node);
+    let links: Vec<_> = status.links.iter().filter(|link| wanted(&link.node)).cloned().collect();
+    if let (Some(peer), []) = (&args.peer, links.as_slice()) {
+        let names: Vec<_> = status.links.iter().map(|link| link.node.as_str()).collect();
+        return Err(format!("node {} has no peer {peer:?}; its peers are {}", status.node, names.join(", ")).into());
+    }
+    let text = if args.json {
+        format!("{}\n", json!({ "schema": LINKS_SCHEMA, "node": status.node, "links": links }))
+    } else {
+        link::pages(&links, &paint())
+    };
+    print(&text)?;
+    Ok(if links.iter().any(link::needs_attention) { Exit::Warning } else { Exit::Done }.into())
+}
+
+pub fn set(args: &LinkSetArgs) -> Outcome {
+    let settings = set::parse(&args.settings)?;
+    report(reach::ask(&args.reach, &Request::SetLink { settings })?)
+}
+
+pub fn history(args: &LinkHistoryArgs) -> Outcome {
+    let since = minutes("--since", &args.since)?;
+    let against = args.against.as_deref().map(|text| minutes("--against", text)).transpose()?;
+    let every = match &args.every {
+        Some(text) => minutes("--every", text)?,
+        None => stretch(since),
+    };
+    let now = unix_ms();
+    let from = now.saturating_sub(millis(since));
+    let since_unix_ms = from.saturating_sub(against.map_or(0, millis));
+    let request = Request::LinkHistory { peer: args.peer.clone(), since_unix_ms };
+    let history = match reach::ask(&args.reach, &request)? {
+        Reply::LinkHistory(history) => *history,
+        Reply::Error { message, .. } => return Err(message.into()),
+        other => return Err(unexpected(&other)),
+    };
+    let rows = rows(&history.records, (from, now), millis(every), against.map(millis));
+    let text = if args.json { as_json(&history, &rows) } else { as_text(&history, &rows, against) };
+    print(&text)?;
+    history.warnings.iter().for_each(warn);
+    Ok(if history.warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
+}
+
+fn as_json(history: &LinkHistory, rows: &[Row]) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| json!({ "from_unix_ms": row.from_unix_ms, "now": row.now, "before": row.before }))
+        .collect();
+    let (node, peer) = (&history.node, &history.peer);
+    let warnings = &history.warnings;
+    let object =
+        json!({ "schema": LINK_HISTORY_SCHEMA, "node": node, "peer": peer, "rows": rows, "warnings": warnings });
+    format!("{object}\n")
+}
+
+fn as_text(history: &LinkHistory, rows: &[Row], against: Option<Duration>) -> String {
+    if rows.is_empty() {
+        return format!("Nothing is recorded of the link to {} since then.\n", history.peer);
+    }
+    link::history(rows, against.map(duration_text).as_deref(), &paint())
+}
+
+fn paint() -> Paint {
+    if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() }
+}
+
+/// A duration of whole minutes, at least one.
+fn minutes(option: &str, text: &str) -> Result<Duration, Failure> {
+    let duration = parse_duration(text).map_err(|why| Failure::usage(format!("{option}: {why}")))?;
+    if duration < Duration::from_secs(60) || duration > Duration::from_secs(366 * 86_400) {
+        return Err(Failure::usage(format!("{option}: {text:?} is out of bounds; use \"1m\" to \"8784h\" (a year)")));
+    }
+    Ok(duration)
+}
+
+/// The shortest usual stretch that makes a table of some length.
+fn stretch(since: Duration) -> Duration {
+    let minutes = since.as_secs() / 60;
+    let fits = |stretch: &&u64| minutes.div_ceil(**stretch) <= ROWS_WANTED;
+    Duration::from_secs(60 * STRETCHES.iter().find(fits).unwrap_or(&STRETCHES[STRETCHES.len() - 1]))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
+}
+
+/// Stretches of the clock (whole hours begin at whole hours), oldest first; those of which nothing is known are left out.
+fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Option<u64>) -> Vec<Row> {
+    let from = from - from % every;
+    let gather = |later: u64| {
+        let mut stretches: BTreeMap<u64, LinkRecord> = BTreeMap::new();
+        for record in records {
+            // A record counts where most of it lies.
+            let at = record.unix_ms.saturating_sub(record.covered_ms / 2).saturating_add(later);
+            if (from..to).contains(&at) {
+                stretches.entry(at - at % every).and_modify(|sum| add(sum, record)).or_insert(*record);
+            }
+        }
+        stretches
+    };
+    let now = gather(0);
+    let before = against.map(gather).unwrap_or_default();
+    let begins: BTreeSet<u64> = now.keys().chain(before.keys()).copied().collect();
+    let row = |begin| Row {
+        from_unix_ms: begin,
+        now: now.get(&begin).copied().unwrap_or_default(),
+        before: before.get(&begin).copied(),
+    };
+    begins.into_iter().map(row).collect()
+}
+
+fn add(sum: &mut LinkRecord, more: &LinkRecord) {
+    let measured = |record: &LinkRecord| if record.rtt_mean_us > 0 { record.connected_ms } else { 0 };
+    let (weight, other) = (measured(sum), measured(more));
+    let mean = (sum.rtt_mean_us * weight + more.rtt_mean_us * other).checked_div(weight + other).unwrap_or(0);
+    let least = [sum.rtt_min_us, more.rtt_min_us].into_iter().filter(|us| *us > 0).min().unwrap_or(0);
+    *sum = LinkRecord {
+        unix_ms: sum.unix_ms.max(more.unix_ms),
+        covered_ms: sum.covered_ms + more.covered_ms,
+        connected_ms: sum.connected_ms + more.connected_ms,
+        sent_bytes: sum.sent_bytes.saturating_add(more.sent_bytes),
+        received_bytes: sum.received_bytes.saturating_add(more.received_bytes),
+        retransmitted_bytes: sum.retransmitted_bytes.saturating_add(more.retransmitted_bytes),
+        sent_bytes_per_s_max: sum.sent_bytes_per_s_max.max(more.sent_bytes_per_s_max),
+        rtt_min_us: least,
+        rtt_mean_us: mean,
+        rtt_max_us: sum.rtt_max_us.max(more.rtt_max_us),
+        connections: sum.connections + more.connections,
+        busy_ms: sum.busy_ms + more.busy_ms,
+        receiver_limited_ms: sum.receiver_limited_ms + more.receiver_limited_ms,
+        buffer_limited_ms: sum.buffer_limited_ms + more.buffer_limited_ms,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+    const DAY: u64 = 24 * 60 * MINUTE;
+
+    /// A minute that ended then, over which so many bytes were sent.
+    fn minute(ended: u64, sent_bytes: u64, rtt_us: u64) -> LinkRecord {
+        LinkRecord {
+            unix_ms: ended,
+            covered_ms: MINUTE,
+            connected_ms: MINUTE,
+            sent_bytes,
+            rtt_min_us: rtt_us,
+            rtt_mean_us: rtt_us,
+            rtt_max_us: rtt_us,
+            ..LinkRecord::default()
+        }
+    }
+
+    #[test]
+    fn last_night_stands_beside_the_night_before() {
+        let night = 100 * DAY;
+        let records = [
+            minute(night - DAY + MINUTE, 50, 80_000),
+            minute(night + MINUTE, 100, 50_000),
+            minute(night + 2 * MINUTE, 300, 70_000),
+            // Ended in the next hour, but most of it lies before.
+            minute(night + 60 * MINUTE + 1000, 7, 50_000),
+        ];
+        let rows = rows(&records, (night, night + 3 * 60 * MINUTE), 60 * MINUTE, Some(DAY));
+        assert_eq!(rows.len(), 1, "hours of which nothing is known are left out");
+        let (row, before) = (&rows[0], rows[0].before.expect("the night before is known"));
+        assert_eq!((row.from_unix_ms, row.now.sent_bytes, before.sent_bytes), (night, 407, 50));
+        assert_eq!((row.now.rtt_min_us, row.now.rtt_max_us), (50_000, 70_000));
+        assert_eq!(row.now.rtt_mean_us, (50_000 + 70_000 + 50_000) / 3);
+        let text = link::history(&rows, Some("24h"), &Paint::plain());
+        assert!(text.contains("OUT BEFORE") && text.contains("50.0/56.7/70.0 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_table_has_a_length() {
+        for (since, every) in [(10, 1), (60, 5), (24 * 60, 60), (7 * 24 * 60, 24 * 60), (60 * 24 * 60, 24 * 60)] {
+            assert_eq!(stretch(Duration::from_secs(since * 60)), Duration::from_secs(every * 60), "{since} minutes");
+        }
+        assert!(minutes("--since", "10s").is_err() && minutes("--since", "10").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! The links in the words of the control socket.
+
+use host::driver::{LinkSnapshot, Snapshot};
+use host::link::meter::Reading;
+use host::link::{BufferReport, SocketReport};
+
+use super::view::link_reason;
+use crate::api;
+use crate::config::Config;
+use crate::config::units::show_seconds;
+use crate::link_overrides::LinkOverrides;
+
+/// One for each peer.
+pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &Snapshot) -> Vec<api::LinkReport> {
+    snapshot.links.iter().filter_map(|link| report(config, overrides, snapshot, link)).collect()
+}
+
+fn report(
+    config: &Config,
+    overrides: &LinkOverrides,
+    snapshot: &Snapshot,
+    link: &LinkSnapshot,
+) -> Option<api::LinkReport> {
+    let node = &config.nodes.get(usize::from(link.peer.0))?.name;
+    // The groups of a pair of nodes share the link, so any of them tells.
+    let shares = |group: &&host::driver::GroupSnapshot| {
+        let group = config.groups.get(group.status.id.0 as usize);
+        group.is_some_and(|group| group.primary == *node || group.secondary == *node)
+    };
+    let group = snapshot.groups.iter().find(shares)?;
+    let connection = link.connection.as_ref();
+    let mut warnings = connection.map(|connection| connection.socket.warnings.clone()).unwrap_or_default();
+    warnings.extend(link.reading.as_ref().and_then(risen));
+    Some(api::LinkReport {
+        node: node.to_string(),
+        link: group.status.peer.link.word().into(),
+        link_since_s: group.link_for.as_secs_f64(),
+        link_reason: link_reason(group),
+        address: connection.map(|connection| connection.address.to_string()),
+        dialed: connection.map(|connection| connection.dialed),
+        connections: link.connections,
+        settings: overrides.describe(&config.link.settings),
+        socket: connection.map(|connection| socket(&connection.socket)),
+        tcp: link.reading.as_ref().map(tcp),
+        limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
+        verdict: link.reading.as_ref().map(ToString::to_string),
+        warnings,
+    })
+}
+
+fn risen(reading: &Reading) -> Option<String> {
+    let (before, after, ago) = reading.risen?;
+    Some(format!(
+        "retransmissions rose from {:.2} % to {:.2} % of what is sent since the link's settings changed {} ago: if it \
+         is that, take the change back with `farshore link set KEY=default`",
+        before * 100.0,
+        after * 100.0,
+        show_seconds(ago.as_secs_f64())
+    ))
+}
+
+fn socket(report: &SocketReport) -> api::SocketStatus {
+    let option = |option: &host::link::OptionReport| api::OptionStatus {
+        option: option.name.to_owned(),
+        requested: option.requested,
+        granted: option.granted,
+    };
+    api::SocketStatus {
+        send_buffer: buffer(report.send_buffer),
+        receive_buffer: buffer(report.receive_buffer),
+        congestion_requested: report.congestion_requested.to_string(),
+        congestion: report.congestion.clone(),
+        options: report.options.iter().map(option).collect(),
+    }
+}
+
+fn buffer(report: BufferReport) -> api::BufferStatus {
+    api::BufferStatus {
+        requested_bytes: report.requested.map(|bytes| bytes as u64),
+        granted_at_creation_bytes: report.granted_at_creation as u64,
+        granted_when_connected_bytes: report.granted_when_connected as u64,
+    }
+}
+
+fn tcp(reading: &Reading) -> api::TcpStatus {
+    let (now, lately) = (&reading.now, &reading.lately);
+    let ms = |us: u32| f64::from(us) / 1000.0;
+    api::TcpStatus {
+        rtt_ms: ms(now.rtt_us),
+        rtt_min_ms: ms(now.rtt_min_us),
+        rtt_variation_ms: ms(now.rtt_variation_us),
+        rto_ms: ms(now.rto_us),
+        segment_bytes: now.snd_mss.into(),
+        path_mtu_bytes: now.path_mtu.into(),
+        cwnd_bytes: now.cwnd_bytes(),
+        send_window_bytes: now.send_window_bytes.into(),
+        receive_window_bytes: now.receive_window_bytes.into(),
+        unsent_bytes: now.unsent_bytes.into(),
+        sent_bytes: now.bytes_sent,
+        received_bytes: now.bytes_received,
+        retransmitted_bytes: now.bytes_retransmitted,
+        delivery_bytes_per_s: now.delivery_bytes_per_s,
+        pacing_bytes_per_s: now.pacing_bytes_per_s,
+        sent_bytes_per_s: lately.sent_per_s(),
+        received_bytes_per_s: lately.received_per_s(),
+        retransmitted_share: lately.retransmitted(),
+        busy_share: lately.busy(),
+        receiver_limited_share: lately.receiver_limited(),
+        buffer_limited_share: lately.buffer_limited(),
+        app_limited: now.app_limited,
+    }
+}

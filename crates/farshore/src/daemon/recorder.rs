@@ -1,0 +1,188 @@
+//! Writes down, once a minute, how each link did, and reads it back for whoever asks.
+//!
+//! On the control thread's side: the data thread only hands its sums over. Nothing rests on a history, so one that cannot
+//! be written is a line in the log, and the daemon goes on.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use engine::NodeId;
+use host::disk::meta::make_directory;
+use host::driver::{Control, Gone};
+use host::link::history::{self, History, Record};
+use host::link::meter::Minute;
+
+use crate::api::{self, ErrorCode, LINK_HISTORY_SCHEMA, Reply};
+use crate::config::{Config, Node, NodeName};
+
+const EVERY: Duration = Duration::from_secs(60);
+
+/// One peer's file.
+struct Book {
+    path: PathBuf,
+    tag: u64,
+    /// `None`: it could not be opened; why was told.
+    history: Option<History>,
+    /// The last line could not be written, which was told.
+    failing: bool,
+}
+
+pub(super) struct Recorder {
+    node: NodeName,
+    /// By the peers' numbers.
+    names: BTreeMap<NodeId, NodeName>,
+    books: Arc<Mutex<BTreeMap<NodeId, Book>>>,
+    control: Control,
+}
+
+impl Recorder {
+    /// Opens or makes the file of each peer.
+    pub fn open(config: &Config, node: &NodeName, control: Control) -> Recorder {
+        let here = config.node(node).expect("the node was looked up before");
+        let directory = here.link_history_directory();
+        if let Err(error) = make_directory(&directory) {
+            tracing::warn!("the directory {} cannot be made: {error}; no link history is kept", directory.display());
+        }
+        let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
+        let meets = |peer: &&Node| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
+        for (number, peer) in config.nodes.iter().enumerate().filter(|(_, peer)| meets(peer)) {
+            let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
+            let tag = history::tag(config.cluster.as_str(), node.as_str(), peer.name.as_str());
+            names.insert(id, peer.name.clone());
+            books.insert(id, Book::open(directory.join(peer.name.as_str()), tag));
+        }
+        Recorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
+    }
+
+    /// A line a minute, until the data thread is gone.
+    pub async fn run(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            self.write().await;
+        }
+    }
+
+    /// Writes a line for what has gathered.
+    pub async fn write(&self) {
+        // Without a data thread there is nothing to be written.
+        let Ok(minutes) = self.control.minutes(true).await else { return };
+        let (now, books) = (unix_ms(), self.books.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            let mut books = books.lock().expect("nobody panics with the books");
+            for (peer, minute) in minutes {
+                if let Some(book) = books.get_mut(&peer) {
+                    book.write(&Record::of(&minute, now));
+                }
+            }
+        });
+        written.await.expect("writing a line does not panic");
+    }
+
+    /// What is on disk since then, and the stretch that is not over.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn history(&self, peer: Option<&str>, since_unix_ms: u64) -> Result<Reply, Gone> {
+        let (id, peer) = match self.find(peer) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let unfinished = self.control.minutes(false).await?;
+        let unfinished = unfinished.iter().find(|(peer, _)| *peer == id).map(|(_, minute)| record(minute));
+        let books = self.books.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let books = books.lock().expect("nobody panics with the books");
+            let book = &books[&id];
+            history::read(&book.path, book.tag).map(|records| (records, book.path.clone()))
+        });
+        let (records, path) = match read.await.expect("reading does not panic") {
+            Ok(read) => read,
+            Err(error) => {
+                return Ok(Reply::error(ErrorCode::Failed, format!("the history of {peer} cannot be read: {error}")));
+            }
+        };
+        let damaged = (records.damaged > 0).then(|| history::damaged_sentence(&path, records.damaged));
+        let all = records.list.iter().map(shown).chain(unfinished);
+        Ok(Reply::LinkHistory(Box::new(api::LinkHistory {
+            schema: LINK_HISTORY_SCHEMA.to_owned(),
+            node: self.node.to_string(),
+            peer: peer.to_string(),
+            records: all.filter(|record| record.unix_ms >= since_unix_ms).collect(),
+            warnings: damaged.into_iter().collect(),
+        })))
+    }
+
+    fn find(&self, wanted: Option<&str>) -> Result<(NodeId, &NodeName), Reply> {
+        let mut found = self.names.iter().filter(|(_, name)| wanted.is_none_or(|wanted| name.as_str() == wanted));
+        match (found.next(), found.next()) {
+            (Some((id, name)), None) => Ok((*id, name)),
+            (one, _) => {
+                let names: Vec<_> = self.names.values().map(NodeName::as_str).collect();
+                let message = match one {
+                    None => format!("node {} has no peer {:?}", self.node, wanted.unwrap_or_default()),
+                    Some(_) => format!("node {} has more than one peer; name one", self.node),
+                };
+                let message = format!("{message}; its peers are {}", names.join(", "));
+                Err(Reply::error(ErrorCode::BadValue, message))
+            }
+        }
+    }
+}
+
+impl Book {
+    fn open(path: PathBuf, tag: u64) -> Book {
+        let history = match History::open(&path, tag) {
+            Ok((history, told)) => {
+                told.iter().for_each(|told| tracing::warn!("{told}"));
+                Some(history)
+            }
+            Err(error) => {
+                tracing::warn!("the link history {} cannot be opened: {error}; none is kept", path.display());
+                None
+            }
+        };
+        Book { path, tag, history, failing: false }
+    }
+
+    fn write(&mut self, record: &Record) {
+        let Some(history) = &mut self.history else { return };
+        let result = history.append(record);
+        if let Err(error) = &result
+            && !self.failing
+        {
+            tracing::warn!("the link history {} cannot be written: {error}; it has a gap", self.path.display());
+        }
+        self.failing = result.is_err();
+    }
+}
+
+fn record(minute: &Minute) -> api::LinkRecord {
+    shown(&Record::of(minute, unix_ms()))
+}
+
+fn shown(record: &Record) -> api::LinkRecord {
+    api::LinkRecord {
+        unix_ms: record.unix_ms,
+        covered_ms: record.covered_ms.into(),
+        connected_ms: record.connected_ms.into(),
+        sent_bytes: record.sent_bytes,
+        received_bytes: record.received_bytes,
+        retransmitted_bytes: record.retransmitted_bytes,
+        sent_bytes_per_s_max: record.sent_per_s_max,
+        rtt_min_us: record.rtt_min_us.into(),
+        rtt_mean_us: record.rtt_mean_us.into(),
+        rtt_max_us: record.rtt_max_us.into(),
+        connections: record.connections.into(),
+        busy_ms: record.busy_ms.into(),
+        receiver_limited_ms: record.receiver_limited_ms.into(),
+        buffer_limited_ms: record.buffer_limited_ms.into(),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

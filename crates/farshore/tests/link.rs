@@ -1,0 +1,291 @@
+//! The link as operators meet it: what the kernel granted, settings changed while it runs, how it did, and what a line
+//! that is cut, carries one direction only, or swallows large packets looks like.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::wan::Wan;
+use common::{GROUP, Node, Pair, Plan, is_installed, is_root, must_skip};
+use farshore::demo::relay::Way;
+use serde_json::Value;
+
+const VOLUMES: &[&str] = &["data"];
+const SMALL: Plan = Plan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Plan::DEFAULT };
+
+/// The node's one link.
+fn link(pair: &Pair, node: Node) -> Value {
+    let output = pair.run(node, &["link", "show", "--json"]);
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    shown["links"][0].clone()
+}
+
+/// The link once it was looked at.
+fn measured(pair: &mut Pair, node: Node) -> Value {
+    pair.until("the link was looked at", |pair| !link(pair, node)["tcp"].is_null());
+    link(pair, node)
+}
+
+fn option<'a>(link: &'a Value, name: &str) -> &'a Value {
+    let options = link["socket"]["options"].as_array().expect("a list");
+    options.iter().find(|option| option["option"] == name).unwrap_or_else(|| panic!("{name}: {link}"))
+}
+
+fn warns_of(link: &Value, words: &str) -> bool {
+    link["warnings"].as_array().is_some_and(|list| list.iter().any(|text| text.to_string().contains(words)))
+}
+
+fn replicating(head: &str) -> Pair {
+    Pair::replicating(&Plan { head, ..SMALL })
+}
+
+fn ends_equal(mut pair: Pair) {
+    pair.wait_for_rest(Node::Near);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+}
+
+#[test]
+fn both_ends_tell_what_was_granted_and_what_limits_them() {
+    let mut pair = replicating("[link]\nbuffers = \"64KiB\"\nuser_timeout = \"21s\"\npacing = \"1Gbit/s\"");
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 1M", "flush"]);
+    for node in Node::BOTH {
+        let link = measured(&mut pair, node);
+        assert_eq!((&link["link"], &link["connections"]), (&"connected".into(), &1.into()), "{link}");
+        for (name, value) in [
+            ("TCP_NODELAY", 1),
+            ("TCP_USER_TIMEOUT", 21_000),
+            ("TCP_NOTSENT_LOWAT", 131_072),
+            ("SO_MAX_PACING_RATE", 125_000_000),
+        ] {
+            assert_eq!(
+                (&option(&link, name)["requested"], &option(&link, name)["granted"]),
+                (&value.into(), &value.into())
+            );
+        }
+        for buffer in ["send_buffer", "receive_buffer"] {
+            let buffer = &link["socket"][buffer];
+            assert_eq!(
+                (&buffer["requested_bytes"], &buffer["granted_when_connected_bytes"]),
+                (&65_536.into(), &131_072.into())
+            );
+        }
+        assert!(link["tcp"]["rtt_ms"].as_f64() > Some(0.0) && link["tcp"]["send_window_bytes"].as_u64() > Some(0));
+        assert!(link["verdict"].is_string() && link["limit"].is_string(), "{link}");
+        let text = pair.told(node, &["status"]).1;
+        assert!(text.contains(&format!("link {}: connected", node.other().name())), "{text}");
+    }
+    let text = pair.told(Node::Near, &["link", "show", "far"]).1;
+    assert!(text.contains("64 KiB asked; the kernel counts 128 KiB"), "{text}");
+    let (code, said) = pair.told(Node::Near, &["link", "show", "elsewhere"]);
+    assert!(code == 2 && said.contains("its peers are far"), "{said}");
+    ends_equal(pair);
+}
+
+#[test]
+fn settings_change_by_reconnecting_without_a_resync() {
+    let mut pair = replicating("");
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 64k"]);
+    pair.wait_for_rest(Node::Near);
+    let resynced = pair.counter(Node::Near, "group.g.resynced_bytes");
+
+    let (code, said) = pair.told(Node::Near, &["link", "set", "bufers=4MiB", "pacing=100", "unsent=64KiB"]);
+    assert!(code == 2 && said.contains("did you mean \"buffers\"?") && said.contains("no unit"), "{said}");
+    assert_eq!(link(&pair, Node::Near)["connections"], 1, "what is wrong changes nothing");
+
+    // The one that listens, then the one that dials.
+    for (number, node) in [(2, Node::Near), (3, Node::Far)] {
+        let said = pair.done(node, &["link", "set", "buffers=128KiB", "pacing=1Gbit/s"]);
+        assert!(said.contains("connect again"), "{said}");
+        pair.qemu_io(Node::Near, "data", &["write -P 2 64k 64k"]);
+        pair.until("they met again", |pair| {
+            Node::BOTH.iter().all(|node| link(pair, *node)["connections"] == number)
+                && pair.status(Node::Near)["state"] == "replicating"
+        });
+        let changed = link(&pair, node);
+        assert_eq!(changed["socket"]["receive_buffer"]["granted_when_connected_bytes"], 262_144, "{changed}");
+        assert_eq!(option(&changed, "SO_MAX_PACING_RATE")["granted"], 125_000_000);
+        assert_eq!(changed["settings"]["buffers"], serde_json::json!({ "value": "128KiB", "origin": "set" }));
+    }
+    pair.wait_for_rest(Node::Near);
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), resynced, "nothing was synced for it");
+
+    assert!(pair.stop(Node::Near).success());
+    pair.serve(Node::Near);
+    pair.wait_for(Node::Near, "replicating");
+    assert_eq!(link(&pair, Node::Near)["settings"]["pacing"]["value"], "1Gbit/s", "it outlives a restart");
+    pair.done(Node::Near, &["link", "set", "pacing=default", "buffers=default"]);
+    pair.until("they met again", |pair| link(pair, Node::Near)["connections"] == 2);
+    let back = link(&pair, Node::Near);
+    assert!(back["socket"]["send_buffer"]["requested_bytes"].is_null(), "{back}");
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_a_warning_with_the_sysctl() {
+    let skipped = "what_the_kernel_refuses_is_a_warning_with_the_sysctl";
+    if is_root() && must_skip(skipped, &[("setpriv (apt: util-linux)", is_installed("setpriv"))]) {
+        return;
+    }
+    let head = "[link]\nbuffers = \"1GiB\"\ncongestion = \"no-such-thing\"";
+    let mut pair = Pair::new(&Plan { head, ..SMALL });
+    for node in Node::BOTH {
+        // With this privilege the system's bounds would not hold.
+        let mut command = Command::new(if is_root() { "setpriv" } else { "env" });
+        if is_root() {
+            command.args(["--inh-caps=-net_admin", "--bounding-set=-net_admin"]);
+        }
+        command.args([env!("CARGO_BIN_EXE_farshore"), "serve", "--node", node.name(), "--config"]).arg(pair.config());
+        pair.serve_by(node, command);
+    }
+    pair.sync_fully(Node::Near);
+    for node in Node::BOTH {
+        let link = measured(&mut pair, node);
+        for words in [
+            "raise net.core.wmem_max to 1073741824",
+            "raise net.core.rmem_max to 1073741824",
+            "net.ipv4.tcp_available_congestion_control",
+        ] {
+            assert!(warns_of(&link, words), "{words}: {link}");
+            assert!(pair.log(node).contains(words), "{words} is in the log");
+        }
+        let (code, said) = pair.told(node, &["link", "show"]);
+        assert!(code == 1 && said.contains("net.core.wmem_max"), "{said}");
+        assert!(pair.told(node, &["status"]).1.contains("net.core.wmem_max"));
+    }
+    ends_equal(pair);
+}
+
+#[test]
+fn the_shortest_pause_is_used_when_both_nodes_announce_it() {
+    let mut pair = replicating("[link]\nmin_rto = \"40ms\"");
+    for node in Node::BOTH {
+        let link = measured(&mut pair, node);
+        match option(&link, "TCP_RTO_MIN_US")["granted"].as_u64() {
+            Some(us) => assert!((40_000..=50_000).contains(&us), "whole ticks: {link}"),
+            None => assert!(warns_of(&link, "net.ipv4.tcp_rto_min_us"), "{link}"),
+        }
+    }
+    pair.done(Node::Far, &["link", "set", "min_rto=off"]);
+    pair.until("one of them announces nothing", |pair| {
+        warns_of(&link(pair, Node::Near), "the other node does not announce it")
+    });
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}
+
+/// The rows of the last day.
+fn history(pair: &Pair, node: Node) -> Vec<Value> {
+    let text = pair.done(node, &["link", "history", "--every", "24h", "--json"]);
+    let history: Value = serde_json::from_str(&text).expect("JSON");
+    history["rows"].as_array().expect("a list").clone()
+}
+
+fn sent_bytes(rows: &[Value]) -> u64 {
+    rows.iter().map(|row| row["now"]["sent_bytes"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn a_history_outlives_a_restart_and_its_damage_is_named() {
+    let mut pair = replicating("");
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 1M", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    pair.until("the unfinished minute shows it", |pair| sent_bytes(&history(pair, Node::Near)) >= 1 << 20);
+    pair.stop_both();
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    assert!(sent_bytes(&history(&pair, Node::Near)) >= 1 << 20, "it was written at the stop");
+    let table = pair.done(Node::Near, &["link", "history", "far", "--since", "2h", "--against", "24h"]);
+    assert!(table.contains("ROUND TRIP") && table.contains("OUT BEFORE"), "{table}");
+    let (code, said) = pair.told(Node::Near, &["link", "history", "elsewhere"]);
+    assert!(code == 2 && said.contains("its peers are far"), "{said}");
+
+    let file = pair.path("near").join("state/links/far");
+    assert!(pair.stop(Node::Near).success());
+    let mut bytes = fs::read(&file).expect("the history is there");
+    bytes[4096 + 24] ^= 1;
+    fs::write(&file, &bytes).expect("damaged");
+    pair.serve(Node::Near);
+    assert!(pair.log(Node::Near).contains("has 1 damaged records"), "{}", pair.log(Node::Near));
+    let (code, said) = pair.told(Node::Near, &["link", "history"]);
+    assert!(code == 1 && said.contains("damaged records"), "{said}");
+
+    assert!(pair.stop(Node::Near).success());
+    fs::write(&file, "no history at all").expect("damaged");
+    pair.serve(Node::Near);
+    assert!(pair.log(Node::Near).contains("far.damaged and a new one begins"), "{}", pair.log(Node::Near));
+    assert!(file.with_extension("damaged").is_file());
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}
+
+/// A cut is found by both nodes, whichever ways it leaves open, and each says since when and why.
+#[test]
+fn a_cut_of_either_way_is_found_by_both_nodes() {
+    let head = "[link]\ntimeout = \"1s\"";
+    let mut pair = Pair::new(&Plan { head, ..SMALL });
+    pair.lay_relay();
+    pair.first_sync();
+    for ways in [&[Way::Out, Way::Back][..], &[Way::Out], &[Way::Back]] {
+        ways.iter().for_each(|way| pair.relay().cut_one_way(*way));
+        for node in Node::BOTH {
+            pair.until(&format!("{} finds that {ways:?} is cut", node.name()), |pair| {
+                let link = link(pair, node);
+                link["link"] == "disconnected" && link["link_reason"].is_string() && link["tcp"].is_null()
+            });
+            let text = pair.told(node, &["status"]).1;
+            assert!(text.contains(&format!("link {}: disconnected for", node.other().name())), "{text}");
+        }
+        pair.relay().restore();
+        pair.wait_for(Node::Near, "replicating");
+        assert!(link(&pair, Node::Near)["link_reason"].is_null());
+    }
+    assert!(pair.log(Node::Near).contains("heard"), "silence is the reason:\n{}", pair.log(Node::Near));
+    ends_equal(pair);
+}
+
+/// From some moment on, packets of more than 1 400 bytes vanish without a word.
+#[test]
+fn a_path_that_swallows_large_packets_is_survived() {
+    let test = "a_path_that_swallows_large_packets_is_survived";
+    let name = format!("hole-{}", std::process::id());
+    let Some(wan) = Wan::start(test, &["--rtt", "10ms", "--rate", "200mbit", "--name", &name]) else { return };
+    let mut pair = wan.pair(&Plan { head: "[link]\ntimeout = \"1s\"", ..SMALL });
+    wan.serve(&mut pair);
+    pair.sync_fully(Node::Near);
+    wan.control(&["drop-above", "1400"]);
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M"]);
+    pair.until("small segments are used, by the node that dials", |pair| {
+        warns_of(&link(pair, Node::Far), "swallows large packets")
+    });
+    pair.wait_for(Node::Near, "replicating");
+    let near = measured(&mut pair, Node::Near);
+    assert!(near["tcp"]["segment_bytes"].as_u64() <= Some(1200), "it binds both directions: {near}");
+    pair.qemu_io(Node::Near, "data", &["write -P 8 1M 1M", "flush"]);
+    assert!(warns_of(&link(&pair, Node::Far), "net.ipv4.tcp_mtu_probing"));
+    ends_equal(pair);
+}
+
+/// A fixed receive buffer bounds the rate by the round trip, and the verdict says so.
+#[test]
+fn a_small_window_on_a_long_line_is_named() {
+    let name = format!("window-{}", std::process::id());
+    let test = "a_small_window_on_a_long_line_is_named";
+    let Some(wan) = Wan::start(test, &["--rtt", "100ms", "--rate", "100mbit", "--name", &name]) else { return };
+    let plan = Plan { volumes: VOLUMES, volume_bytes: 64 << 20, head: "[link]\nbuffers = \"32KiB\"", ..Plan::DEFAULT };
+    let mut pair = wan.pair(&plan);
+    wan.serve(&mut pair);
+    pair.until("the nodes have met", |pair| pair.told(Node::Near, &["sync", GROUP, "--full"]).0 == 0);
+    let writing = pair.start_qemu_io(Node::Near, "data", &["write -P 3 0 32M", "flush"]);
+    let mut seen = Value::Null;
+    pair.until("what limits it is named", |pair| {
+        seen = link(pair, Node::Near);
+        seen["limit"] == "receiver-window" || seen["limit"] == "send-buffer"
+    });
+    assert!(seen["tcp"]["rtt_ms"].as_f64() >= Some(100.0), "{seen}");
+    let verdict = seen["verdict"].as_str().expect("a sentence");
+    assert!(verdict.contains("net.ipv4.tcp_") && verdict.contains("buffers"), "{verdict}");
+    drop(writing);
+}

@@ -1,0 +1,388 @@
+//! How a link did, minute by minute, for four weeks: a ring on disk (docs/format.md, "Link history").
+//!
+//! A visitors' book with a fixed number of lines: when the last line is full, the next visitor writes over the first. Each
+//! line carries its number and its own checksum, so a line that rotted is told apart and left out; only a book whose cover
+//! cannot be read is put aside and begun anew. Nothing rests on it, so a write here may fail without harm.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::meter::Minute;
+
+const MAGIC: [u8; 8] = *b"FSHRLINK";
+const VERSION: u16 = 1;
+const HEAD_BYTES: usize = 4096;
+/// A power of two, so that no record lies across two sectors: one is old or new, never both.
+pub const RECORD_BYTES: usize = 128;
+/// Four weeks of minutes, and 5 MiB.
+pub const RECORDS_MAX: u64 = 28 * 24 * 60;
+
+/// One line: what a stretch of time, mostly a minute, has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Counts the records of this file from 1.
+    pub number: u64,
+    /// When it ended, by this node's clock.
+    pub unix_ms: u64,
+    pub covered_ms: u32,
+    pub connected_ms: u32,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub retransmitted_bytes: u64,
+    /// The best second.
+    pub sent_per_s_max: u64,
+    /// All three 0: not measured.
+    pub rtt_min_us: u32,
+    pub rtt_mean_us: u32,
+    pub rtt_max_us: u32,
+    pub connections: u32,
+    pub busy_ms: u32,
+    pub receiver_limited_ms: u32,
+    pub buffer_limited_ms: u32,
+}
+
+impl Record {
+    pub fn of(minute: &Minute, unix_ms: u64) -> Record {
+        let short = |ms: u128| u32::try_from(ms).unwrap_or(u32::MAX);
+        let us = |us: u64| short(u128::from(us / 1000));
+        Record {
+            number: 0,
+            unix_ms,
+            covered_ms: short(minute.covered.as_millis()),
+            connected_ms: short(minute.sums.time.as_millis()),
+            sent_bytes: minute.sums.sent_bytes,
+            received_bytes: minute.sums.received_bytes,
+            retransmitted_bytes: minute.sums.retransmitted_bytes,
+            sent_per_s_max: minute.sent_per_s_max,
+            rtt_min_us: minute.rtt_min_us,
+            rtt_mean_us: minute.rtt_mean_us(),
+            rtt_max_us: minute.rtt_max_us,
+            connections: minute.connections,
+            busy_ms: us(minute.sums.busy_us),
+            receiver_limited_ms: us(minute.sums.receiver_limited_us),
+            buffer_limited_ms: us(minute.sums.buffer_limited_us),
+        }
+    }
+
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = Vec::with_capacity(RECORD_BYTES);
+        for wide in [self.number, self.unix_ms] {
+            bytes.extend(wide.to_le_bytes());
+        }
+        for narrow in [self.covered_ms, self.connected_ms] {
+            bytes.extend(narrow.to_le_bytes());
+        }
+        for wide in [self.sent_bytes, self.received_bytes, self.retransmitted_bytes, self.sent_per_s_max] {
+            bytes.extend(wide.to_le_bytes());
+        }
+        for narrow in [
+            self.rtt_min_us,
+            self.rtt_mean_us,
+            self.rtt_max_us,
+            self.connections,
+            self.busy_ms,
+            self.receiver_limited_ms,
+            self.buffer_limited_ms,
+        ] {
+            bytes.extend(narrow.to_le_bytes());
+        }
+        bytes.resize(RECORD_BYTES - 4, 0);
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.try_into().expect("a record has its length")
+    }
+
+    /// `None`: not whole, or of another place.
+    fn decode(bytes: &[u8; RECORD_BYTES], place: u64) -> Option<Record> {
+        let (content, sum) = bytes.split_last_chunk::<4>().expect("a record is longer than its checksum");
+        let wide = |at: usize| u64::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
+        let narrow = |at: usize| u32::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
+        let record = Record {
+            number: wide(0),
+            unix_ms: wide(8),
+            covered_ms: narrow(16),
+            connected_ms: narrow(20),
+            sent_bytes: wide(24),
+            received_bytes: wide(32),
+            retransmitted_bytes: wide(40),
+            sent_per_s_max: wide(48),
+            rtt_min_us: narrow(56),
+            rtt_mean_us: narrow(60),
+            rtt_max_us: narrow(64),
+            connections: narrow(68),
+            busy_ms: narrow(72),
+            receiver_limited_ms: narrow(76),
+            buffer_limited_ms: narrow(80),
+        };
+        let is_whole = u32::from_le_bytes(*sum) == crc32c::crc32c(content);
+        (is_whole && record.number > 0 && place_of(record.number) == place).then_some(record)
+    }
+}
+
+fn place_of(number: u64) -> u64 {
+    (number - 1) % RECORDS_MAX
+}
+
+/// What a file held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// In the order of their numbers.
+    pub list: Vec<Record>,
+    /// Places that hold something that is no record.
+    pub damaged: u64,
+}
+
+/// Why a file is no history of this link.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("its head is damaged")]
+    Head,
+    #[error("it is of version {0}, which this program does not know")]
+    Version(u16),
+    #[error("it belongs to another cluster, node or peer")]
+    Other,
+}
+
+/// A peer's history, open for one more line.
+#[derive(Debug)]
+pub struct History {
+    file: File,
+    next: u64,
+}
+
+impl History {
+    /// Opens the file, or makes a new one. One that cannot be used is put aside as `NAME.damaged`, over an earlier one,
+    /// and a new one begun: then there is a sentence for the log.
+    ///
+    /// # Errors
+    /// Neither is possible.
+    pub fn open(path: &Path, tag: u64) -> io::Result<(History, Option<String>)> {
+        let why = match read_file(path, tag) {
+            Ok((file, records)) => {
+                let next = records.list.last().map_or(1, |last| last.number + 1);
+                let told = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
+                return Ok((History { file, next }, told));
+            }
+            Err(HistoryError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((History { file: make(path, tag)?, next: 1 }, None));
+            }
+            Err(HistoryError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            Err(error) => error,
+        };
+        let aside = aside(path);
+        std::fs::rename(path, &aside)?;
+        let told = format!(
+            "the link history {} cannot be used ({why}); it was put aside as {} and a new one begins",
+            path.display(),
+            aside.display()
+        );
+        Ok((History { file: make(path, tag)?, next: 1 }, Some(told)))
+    }
+
+    /// Writes the next line, durably.
+    ///
+    /// # Errors
+    /// The disk refuses; the next call tries the same place again.
+    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+        let record = Record { number: self.next, ..*record };
+        let place = HEAD_BYTES as u64 + place_of(self.next) * RECORD_BYTES as u64;
+        self.file.write_all_at(&record.encode(), place)?;
+        self.file.sync_data()?;
+        self.next += 1;
+        Ok(())
+    }
+}
+
+/// All lines of a file; never writes.
+///
+/// # Errors
+/// It cannot be read, or is no history of this link.
+pub fn read(path: &Path, tag: u64) -> Result<Records, HistoryError> {
+    read_file(path, tag).map(|(_, records)| records)
+}
+
+/// Identity of a history: one of another pair of nodes is not continued.
+pub fn tag(cluster: &str, node: &str, peer: &str) -> u64 {
+    // Names hold no slash, so the text is unambiguous.
+    let hash = blake3::hash(format!("farshore link {cluster}/{node}/{peer}").as_bytes());
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}
+
+pub fn damaged_sentence(path: &Path, count: u64) -> String {
+    format!("the link history {} has {count} damaged records; they are left out", path.display())
+}
+
+fn aside(path: &Path) -> PathBuf {
+    beside(path, ".damaged")
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn read_file(path: &Path, tag: u64) -> Result<(File, Records), HistoryError> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact_at(&mut head, 0)?;
+    check_head(&head, tag)?;
+    let bytes = RECORDS_MAX as usize * RECORD_BYTES;
+    let mut content = vec![0; bytes];
+    let mut read = 0;
+    while read < bytes {
+        match file.read_at(&mut content[read..], (HEAD_BYTES + read) as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    let mut records = Records::default();
+    let (places, _) = content.as_chunks::<RECORD_BYTES>();
+    for (place, bytes) in places.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+        match Record::decode(bytes, place as u64) {
+            Some(record) => records.list.push(record),
+            None => records.damaged += 1,
+        }
+    }
+    records.list.sort_by_key(|record| record.number);
+    Ok((file, records))
+}
+
+fn head(tag: u64) -> [u8; HEAD_BYTES] {
+    let mut head = MAGIC.to_vec();
+    head.extend(VERSION.to_le_bytes());
+    head.extend([0; 6]);
+    head.extend(tag.to_le_bytes());
+    head.resize(HEAD_BYTES - 4, 0);
+    head.extend(crc32c::crc32c(&head).to_le_bytes());
+    head.try_into().expect("a head has its length")
+}
+
+fn check_head(bytes: &[u8; HEAD_BYTES], expected: u64) -> Result<(), HistoryError> {
+    let (content, sum) = bytes.split_last_chunk::<4>().expect("a head is longer than its checksum");
+    if content[..8] != MAGIC || u32::from_le_bytes(*sum) != crc32c::crc32c(content) {
+        return Err(HistoryError::Head);
+    }
+    let version = u16::from_le_bytes([content[8], content[9]]);
+    if version != VERSION {
+        return Err(HistoryError::Version(version));
+    }
+    let tag = u64::from_le_bytes(*content[16..].first_chunk().expect("a field lies inside"));
+    if tag == expected { Ok(()) } else { Err(HistoryError::Other) }
+}
+
+/// Whole before it appears under its name. The lines take space as they are written.
+fn make(path: &Path, tag: u64) -> io::Result<File> {
+    let unfinished = beside(path, ".new");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all_at(&head(tag), 0)?;
+    file.set_len(HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64)?;
+    file.sync_all()?;
+    std::fs::rename(&unfinished, path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: u64 = 7;
+
+    fn record(minute: u64) -> Record {
+        Record { unix_ms: minute * 60_000, sent_bytes: minute * 1000, rtt_min_us: 50, ..Record::default() }
+    }
+
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("beta");
+        (directory, path)
+    }
+
+    fn open(path: &Path) -> (History, Option<String>) {
+        History::open(path, TAG).expect("it opens")
+    }
+
+    #[test]
+    fn lines_are_kept_and_go_round() {
+        let (_directory, path) = file();
+        let (mut history, told) = open(&path);
+        assert_eq!(told, None);
+        for minute in 1..=3 {
+            history.append(&record(minute)).expect("written");
+        }
+        drop(history);
+        let (mut history, told) = open(&path);
+        assert_eq!((told, history.next), (None, 4));
+        // As if four weeks had passed.
+        history.next = RECORDS_MAX + 1;
+        history.append(&record(99)).expect("written");
+        let records = read(&path, TAG).expect("a history");
+        let minutes: Vec<u64> = records.list.iter().map(|record| record.unix_ms / 60_000).collect();
+        assert_eq!((minutes, records.damaged), (vec![2, 3, 99], 0), "the oldest made room");
+        let size = std::fs::metadata(&path).expect("there").len();
+        assert_eq!(size, HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64, "it does not grow");
+    }
+
+    #[test]
+    fn every_field_is_read_back() {
+        let record = Record {
+            number: 3,
+            unix_ms: 2,
+            covered_ms: 3,
+            connected_ms: 4,
+            sent_bytes: 5,
+            received_bytes: 6,
+            retransmitted_bytes: 7,
+            sent_per_s_max: 8,
+            rtt_min_us: 9,
+            rtt_mean_us: 10,
+            rtt_max_us: 11,
+            connections: 12,
+            busy_ms: 13,
+            receiver_limited_ms: 14,
+            buffer_limited_ms: 15,
+        };
+        assert_eq!(Record::decode(&record.encode(), 2), Some(record));
+        assert_eq!(Record::decode(&record.encode(), 3), None, "astray");
+    }
+
+    #[test]
+    fn a_damaged_line_is_left_out_and_counted() {
+        let (_directory, path) = file();
+        let (mut history, _) = open(&path);
+        for minute in 1..=3 {
+            history.append(&record(minute)).expect("written");
+        }
+        history.file.write_all_at(&[0xff], (HEAD_BYTES + RECORD_BYTES + 24) as u64).expect("damaged");
+        let records = read(&path, TAG).expect("a history");
+        assert_eq!((records.list.len(), records.damaged), (2, 1));
+        let (history, told) = open(&path);
+        assert_eq!(history.next, 4);
+        assert!(told.expect("told").contains("1 damaged records"));
+    }
+
+    #[test]
+    fn an_unusable_file_is_put_aside_and_named() {
+        for (damage, words) in [
+            ((|file: &File| file.write_all_at(b"x", 3).expect("damaged")) as fn(&File), "head is damaged"),
+            (|file| file.set_len(100).expect("cut"), "failed to fill whole buffer"),
+            (|file| file.write_all_at(&head(8), 0).expect("another's"), "another cluster"),
+        ] {
+            let (_directory, path) = file();
+            let (mut history, _) = open(&path);
+            history.append(&record(1)).expect("written");
+            damage(&history.file);
+            assert!(read(&path, TAG).expect_err("unusable").to_string().contains(words));
+            let (history, told) = open(&path);
+            let told = told.expect("it is told");
+            assert!(told.contains(words) && told.contains("beta.damaged"), "{told}");
+            assert_eq!(history.next, 1);
+            assert!(aside(&path).exists());
+            assert_eq!(read(&path, TAG).expect("begun anew"), Records::default());
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What the looks at a peer's connections add up to: rates, what stands in the way, and a minute at a time for the history.
+//!
+//! Fed once a second, through all connections with the peer; knows no clock and no socket.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::info::TcpInfo;
+
+/// Looks that a rate and a verdict are made of.
+const WINDOW: usize = 10;
+/// From this share of the sending time on, something stands in the way.
+const LIMITED: f64 = 0.05;
+/// From this share of bytes sent again on, the path loses packets.
+const LOSSY: f64 = 0.001;
+/// Fewer bytes say nothing about loss.
+const TELLING_BYTES: u64 = 1 << 20;
+/// A round trip this much longer than the shortest is time spent in queues.
+const QUEUED: f64 = 1.5;
+const QUEUED_MIN_US: u32 = 5_000;
+
+/// What passed between looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub time: Duration,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub retransmitted_bytes: u64,
+    pub busy_us: u64,
+    pub receiver_limited_us: u64,
+    pub buffer_limited_us: u64,
+}
+
+impl Sums {
+    fn between(old: &TcpInfo, new: &TcpInfo, time: Duration) -> Sums {
+        Sums {
+            time,
+            sent_bytes: new.bytes_sent.saturating_sub(old.bytes_sent),
+            received_bytes: new.bytes_received.saturating_sub(old.bytes_received),
+            retransmitted_bytes: new.bytes_retransmitted.saturating_sub(old.bytes_retransmitted),
+            busy_us: new.busy_us.saturating_sub(old.busy_us),
+            receiver_limited_us: new.receiver_limited_us.saturating_sub(old.receiver_limited_us),
+            buffer_limited_us: new.buffer_limited_us.saturating_sub(old.buffer_limited_us),
+        }
+    }
+
+    fn add(&mut self, more: &Sums) {
+        self.time += more.time;
+        self.sent_bytes += more.sent_bytes;
+        self.received_bytes += more.received_bytes;
+        self.retransmitted_bytes += more.retransmitted_bytes;
+        self.busy_us += more.busy_us;
+        self.receiver_limited_us += more.receiver_limited_us;
+        self.buffer_limited_us += more.buffer_limited_us;
+    }
+
+    pub fn sent_per_s(&self) -> f64 {
+        per_second(self.sent_bytes, self.time)
+    }
+
+    pub fn received_per_s(&self) -> f64 {
+        per_second(self.received_bytes, self.time)
+    }
+
+    /// Of the time with something to send.
+    pub fn receiver_limited(&self) -> f64 {
+        share(self.receiver_limited_us, self.busy_us)
+    }
+
+    pub fn buffer_limited(&self) -> f64 {
+        share(self.buffer_limited_us, self.busy_us)
+    }
+
+    /// Of the whole time.
+    pub fn busy(&self) -> f64 {
+        share(self.busy_us, self.time.as_micros() as u64)
+    }
+
+    /// Of the bytes sent.
+    pub fn retransmitted(&self) -> f64 {
+        share(self.retransmitted_bytes, self.sent_bytes)
+    }
+}
+
+fn per_second(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { bytes as f64 / time.as_secs_f64() }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}
+
+/// What keeps the link from carrying more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    ReceiverWindow,
+    SendBuffer,
+    Loss,
+    Queueing,
+    /// There is no more to send.
+    Nothing,
+    Network,
+}
+
+impl Limit {
+    pub const ALL: [Limit; 6] =
+        [Limit::ReceiverWindow, Limit::SendBuffer, Limit::Loss, Limit::Queueing, Limit::Nothing, Limit::Network];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Limit::ReceiverWindow => "receiver-window",
+            Limit::SendBuffer => "send-buffer",
+            Limit::Loss => "loss",
+            Limit::Queueing => "queueing",
+            Limit::Nothing => "nothing",
+            Limit::Network => "network",
+        }
+    }
+
+    /// The first row that holds, the surest sign first.
+    fn judge(now: &TcpInfo, lately: &Sums) -> Limit {
+        // A few milliseconds of a quiet link are no limit.
+        let tells = |us: u64| us as f64 >= lately.time.as_micros() as f64 / 100.0;
+        let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US
+            && f64::from(now.rtt_us) > QUEUED * f64::from(now.rtt_min_us);
+        let rows = [
+            (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && tells(lately.receiver_limited_us)),
+            (Limit::SendBuffer, lately.buffer_limited() > LIMITED && tells(lately.buffer_limited_us)),
+            (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= TELLING_BYTES),
+            (Limit::Queueing, now.rtt_min_us > 0 && slow),
+            (Limit::Nothing, now.app_limited || lately.sent_bytes == 0),
+        ];
+        rows.into_iter().find(|(_, holds)| *holds).map_or(Limit::Network, |(limit, _)| limit)
+    }
+}
+
+/// A peer's link as it is now.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub now: TcpInfo,
+    pub lately: Sums,
+    pub limit: Limit,
+    /// Retransmissions rose after the settings changed: shares before and after, and how long ago that was.
+    pub risen: Option<(f64, f64, Duration)>,
+}
+
+/// The verdict in words.
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let ms = |us: u32| format!("{:.1} ms", f64::from(us) / 1000.0);
+        match self.limit {
+            Limit::ReceiverWindow => write!(
+                f,
+                "limited by the receiver's window {} of the time: the other node takes data too slowly (see its journal \
+                 and disk), or its receive buffer is too small: raise net.ipv4.tcp_rmem there, or set buffers",
+                percent(self.lately.receiver_limited())
+            ),
+            Limit::SendBuffer => write!(
+                f,
+                "limited by the send buffer {} of the time: raise net.ipv4.tcp_wmem on this node, or set buffers",
+                percent(self.lately.buffer_limited())
+            ),
+            Limit::Loss => write!(
+                f,
+                "limited by loss: {:.2} % of what is sent is sent again; congestion = \"bbr\" bears that better than others",
+                self.lately.retransmitted() * 100.0
+            ),
+            Limit::Queueing => write!(
+                f,
+                "packets wait in queues on the way: the round trip is {}, at best {}; pacing below the line's rate or \
+                 congestion = \"bbr\" keeps queues short",
+                ms(self.now.rtt_us),
+                ms(self.now.rtt_min_us)
+            ),
+            Limit::Nothing => write!(f, "carries all there is to send"),
+            Limit::Network => write!(f, "limited by the network"),
+        }
+    }
+}
+
+/// A stretch of time, mostly a minute, for the history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Minute {
+    pub covered: Duration,
+    /// How much of it a connection was up is `sums.time`.
+    pub sums: Sums,
+    pub rtt_min_us: u32,
+    pub rtt_max_us: u32,
+    rtt_sum_us: u64,
+    looks: u32,
+    /// The best second.
+    pub sent_per_s_max: u64,
+    /// How often a connection came up.
+    pub connections: u32,
+}
+
+impl Minute {
+    pub fn rtt_mean_us(&self) -> u32 {
+        self.rtt_sum_us.checked_div(u64::from(self.looks)).map_or(0, |mean| u32::try_from(mean).unwrap_or(u32::MAX))
+    }
+
+    fn look(&mut self, info: &TcpInfo, step: &Sums) {
+        self.sums.add(step);
+        self.sent_per_s_max = self.sent_per_s_max.max(step.sent_per_s() as u64);
+        if info.rtt_us > 0 {
+            self.rtt_min_us = if self.looks == 0 { info.rtt_us } else { self.rtt_min_us.min(info.rtt_us) };
+            self.rtt_max_us = self.rtt_max_us.max(info.rtt_us);
+            self.rtt_sum_us += u64::from(info.rtt_us);
+            self.looks += 1;
+        }
+    }
+}
+
+/// All connections with one peer, one after the other.
+#[derive(Debug)]
+pub struct Meter {
+    /// The last look at the connection that is up.
+    last: Option<(Instant, TcpInfo)>,
+    window: VecDeque<Sums>,
+    minute: Minute,
+    minute_since: Instant,
+    /// Under the settings that hold, and under those before.
+    since_change: Sums,
+    before_change: Option<(Sums, Instant)>,
+    connections: u64,
+}
+
+impl Meter {
+    pub fn new(now: Instant) -> Meter {
+        Meter {
+            last: None,
+            window: VecDeque::new(),
+            minute: Minute::default(),
+            minute_since: now,
+            since_change: Sums::default(),
+            before_change: None,
+            connections: 0,
+        }
+    }
+
+    /// A connection came up: its sums begin at zero.
+    pub fn up(&mut self, now: Instant) {
+        self.last = Some((now, TcpInfo::default()));
+        self.window.clear();
+        self.minute.connections += 1;
+        self.connections += 1;
+    }
+
+    pub fn down(&mut self) {
+        self.last = None;
+        self.window.clear();
+    }
+
+    pub fn look(&mut self, now: Instant, info: TcpInfo) {
+        let Some((at, old)) = self.last.replace((now, info)) else { return };
+        let step = Sums::between(&old, &info, now.saturating_duration_since(at));
+        if self.window.len() == WINDOW {
+            self.window.pop_front();
+        }
+        self.window.push_back(step);
+        self.minute.look(&info, &step);
+        self.since_change.add(&step);
+    }
+
+    /// From here on the settings are others.
+    pub fn retuned(&mut self, now: Instant) {
+        let before = std::mem::take(&mut self.since_change);
+        // A change that had no time to show does not hide the one before.
+        if before.sent_bytes >= TELLING_BYTES || self.before_change.is_none() {
+            self.before_change = Some((before, now));
+        }
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// `None`: no connection is up, or it was not looked at yet.
+    pub fn reading(&self, now: Instant) -> Option<Reading> {
+        let (_, info) = self.last.filter(|_| !self.window.is_empty())?;
+        let mut lately = Sums::default();
+        self.window.iter().for_each(|step| lately.add(step));
+        Some(Reading { now: info, lately, limit: Limit::judge(&info, &lately), risen: self.risen(now) })
+    }
+
+    fn risen(&self, now: Instant) -> Option<(f64, f64, Duration)> {
+        let (before, at) = self.before_change.as_ref()?;
+        let tells = before.sent_bytes.min(self.since_change.sent_bytes) >= TELLING_BYTES;
+        let (old, new) = (before.retransmitted(), self.since_change.retransmitted());
+        (tells && new > 2.0 * old + LOSSY).then(|| (old, new, now.saturating_duration_since(*at)))
+    }
+
+    /// What has gathered since the last minute was taken.
+    pub fn minute(&self, now: Instant) -> Minute {
+        Minute { covered: now.saturating_duration_since(self.minute_since), ..self.minute }
+    }
+
+    pub fn take_minute(&mut self, now: Instant) -> Minute {
+        let minute = self.minute(now);
+        (self.minute, self.minute_since) = (Minute::default(), now);
+        minute
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A connection that sends 10 MB/s, looked at every second; `change` makes it another kind of connection.
+    fn looks(meter: &mut Meter, from: Instant, seconds: u32, change: impl Fn(&mut TcpInfo)) {
+        meter.up(from);
+        for second in 1..=seconds {
+            let n = u64::from(second);
+            let mut info = TcpInfo {
+                rtt_us: 50_000,
+                rtt_min_us: 49_000,
+                bytes_sent: n * 10_000_000,
+                bytes_received: n * 1000,
+                busy_us: n * 1_000_000,
+                ..TcpInfo::default()
+            };
+            change(&mut info);
+            meter.look(from + second * SECOND, info);
+        }
+    }
+
+    #[test]
+    fn each_limit_is_told_by_its_sign() {
+        for (limit, change) in [
+            (Limit::Network, (|_| {}) as fn(&mut TcpInfo)),
+            (Limit::Nothing, |info| info.app_limited = true),
+            (Limit::ReceiverWindow, |info| info.receiver_limited_us = info.busy_us / 2),
+            (Limit::SendBuffer, |info| info.buffer_limited_us = info.busy_us / 4),
+            (Limit::Loss, |info| info.bytes_retransmitted = info.bytes_sent / 100),
+            (Limit::Queueing, |info| info.rtt_us = 90_000),
+            // Long only beside a very short one: a scheduler's pause, no queue.
+            (Limit::Network, |info| (info.rtt_us, info.rtt_min_us) = (300, 20)),
+            // The surest sign first.
+            (Limit::ReceiverWindow, |info| {
+                (info.receiver_limited_us, info.rtt_us, info.app_limited) = (info.busy_us, 90_000, true);
+            }),
+        ] {
+            let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
+            looks(&mut meter, start, 20, change);
+            let reading = meter.reading(start + 20 * SECOND).expect("it is up");
+            assert_eq!(reading.limit, limit, "{reading}");
+            assert_eq!(reading.lately.time, 10 * SECOND);
+            assert!((reading.lately.sent_per_s() - 10e6).abs() < 1.0);
+        }
+    }
+
+    #[test]
+    fn minutes_add_up_over_connections() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        looks(&mut meter, start, 20, |_| {});
+        meter.down();
+        assert!(meter.reading(start).is_none());
+        looks(&mut meter, start + 30 * SECOND, 10, |info| info.rtt_us = 70_000);
+        let minute = meter.take_minute(start + 60 * SECOND);
+        assert_eq!((minute.covered, minute.sums.time), (60 * SECOND, 30 * SECOND));
+        assert_eq!((minute.sums.sent_bytes, minute.connections), (300_000_000, 2));
+        assert_eq!((minute.rtt_min_us, minute.rtt_max_us), (50_000, 70_000));
+        assert_eq!(minute.rtt_mean_us(), (20 * 50_000 + 10 * 70_000) / 30);
+        assert_eq!(minute.sent_per_s_max, 10_000_000);
+        assert_eq!(meter.minute(start + 61 * SECOND), Minute { covered: SECOND, ..Minute::default() });
+    }
+
+    #[test]
+    fn a_rise_of_retransmissions_after_a_change_is_told() {
+        for (before, after, is_told) in [(0, 0, false), (0, 100, true), (10, 500, true), (100, 150, false)] {
+            let start = Instant::now();
+            let mut meter = Meter::new(start);
+            looks(&mut meter, start, 5, |info| info.bytes_retransmitted = info.bytes_sent / 10_000 * before);
+            assert_eq!(meter.reading(start).expect("up").risen, None, "nothing changed yet");
+            meter.retuned(start);
+            looks(&mut meter, start, 5, |info| info.bytes_retransmitted = info.bytes_sent / 10_000 * after);
+            let risen = meter.reading(start + 5 * SECOND).expect("up").risen;
+            assert_eq!(risen.is_some(), is_told, "{before} to {after}: {risen:?}");
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! Socket options: what replication asks of the kernel, and what the kernel really gave.
+//!
+//! A refused option is a warning, never the end of a link: a mirror on a container's defaults is slower than it could be
+//! and still a mirror. Every option is read back, because the kernel also caps, rounds and ignores in silence. Order
+//! matters: buffers decide the window scale in the very first segment and the longest retransmission pause counts from
+//! there too, so these stand before connect and listen (accepted sockets inherit them); the rest follows on the connected
+//! socket, and the shortest retransmission pause only once both ends are known to want it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use super::info::TcpInfo;
+
+// Linux 6.15; not yet named by libc for every target.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+const TCP_RTO_MIN_US: libc::c_int = 45;
+const SO_BUF_LOCK: libc::c_int = 72;
+
+/// The kernel rounds the shortest retransmission pause up to its tick; the coarsest tick in use is 10 ms.
+const TICK_US: u64 = 10_000;
+/// From this round trip on, `auto` prefers [`AUTO_CONGESTION`]: nearer by, loss is repaired too fast to matter.
+const AUTO_ROUND_TRIP: Duration = Duration::from_millis(10);
+/// Keeps the rate of a long line under stray loss, and its queue short.
+const AUTO_CONGESTION: &str = "bbr";
+
+/// Which congestion control to ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Congestion {
+    /// bbr where the kernel has it and the round trip is long; else the system's.
+    #[default]
+    Auto,
+    System,
+    /// From `net.ipv4.tcp_available_congestion_control`.
+    Named(String),
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Congestion::Auto => f.pad("auto"),
+            Congestion::System => f.pad("system"),
+            Congestion::Named(name) => f.pad(name),
+        }
+    }
+}
+
+/// What to ask of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Both directions; `None`: the kernel's autotuning, which setting a size switches off.
+    pub buffer_bytes: Option<usize>,
+    pub congestion: Congestion,
+    /// Bytes the kernel may hold unsent before the socket counts as full: the backlog belongs in our queue, where a
+    /// heartbeat or an acknowledgement need not wait behind it. Same throughput as without, measured.
+    pub unsent_bytes: u32,
+    /// Sent data unacknowledged for this long breaks the connection (by default the kernel tries for a quarter of an
+    /// hour). Also counts while the peer's window stays closed, so it is far above the link timeout.
+    pub user_timeout: Duration,
+    /// Idle time before the kernel asks whether the peer's machine is there; it asks again at half of it, four times.
+    pub keepalive: Duration,
+    /// Longest pause between retransmissions: after an outage the first segment goes out within this. The kernel's own
+    /// two minutes turned a 20 s outage into 33 s.
+    pub rto_max: Option<Duration>,
+    /// Shortest pause before a retransmission, asked for when both ends announce one: it must not be shorter than the
+    /// peer takes to acknowledge, and setting it shortens that too.
+    pub rto_min: Option<Duration>,
+    /// Never faster than this, in bytes per second.
+    pub pacing: Option<u64>,
+    /// Largest segment, for a path that swallows large packets.
+    pub segment_bytes: Option<u16>,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        SocketOptions {
+            buffer_bytes: None,
+            congestion: Congestion::Auto,
+            unsent_bytes: 128 << 10,
+            user_timeout: Duration::from_secs(30),
+            keepalive: Duration::from_secs(10),
+            rto_max: Some(Duration::from_secs(1)),
+            rto_min: None,
+            pacing: None,
+            segment_bytes: None,
+        }
+    }
+}
+
+impl SocketOptions {
+    /// What the greeting announces: the shortest pause wanted, in microseconds; 0 for none.
+    pub fn announced_rto_min_us(&self) -> u32 {
+        self.rto_min.map_or(0, |pause| u32::try_from(pause.as_micros()).unwrap_or(u32::MAX))
+    }
+}
+
+/// A socket buffer's size, in the kernel's own count: twice what was asked, because it counts its bookkeeping with the
+/// bytes. About 0.62 of it is usable as a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BufferReport {
+    /// `None`: left to autotuning.
+    pub requested: Option<usize>,
+    pub granted_at_creation: usize,
+    pub granted_when_connected: usize,
+}
+
+/// One option, asked for and read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionReport {
+    pub name: &'static str,
+    pub requested: u64,
+    /// `None`: the kernel does not know it.
+    pub granted: Option<u64>,
+    place: (libc::c_int, libc::c_int),
+}
+
+/// What a connection's socket got of what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SocketReport {
+    pub send_buffer: BufferReport,
+    pub receive_buffer: BufferReport,
+    pub congestion_requested: Congestion,
+    /// Name in use; empty when the kernel would not say.
+    pub congestion: String,
+    /// In the order they were set.
+    pub options: Vec<OptionReport>,
+    /// One sentence for each refused option.
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Display for SocketReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, buffer) in [("send", self.send_buffer), ("receive", self.receive_buffer)] {
+            let requested = buffer.requested.map_or("auto".to_owned(), |bytes| bytes.to_string());
+            let (created, connected) = (buffer.granted_at_creation, buffer.granted_when_connected);
+            write!(f, "{name} buffer requested {requested}, granted {created}, connected {connected}; ")?;
+        }
+        write!(f, "congestion control {}", self.congestion)?;
+        for option in &self.options {
+            let granted = option.granted.map_or("refused".to_owned(), |granted| granted.to_string());
+            write!(f, "; {} {} -> {granted}", option.name, option.requested)?;
+        }
+        Ok(())
+    }
+}
+
+/// An option that is one number.
+struct Wish {
+    name: &'static str,
+    place: (libc::c_int, libc::c_int),
+    value: u64,
+    /// The kernel may round up by so much; `None`: it answers something else until the connection is made.
+    slack: Option<u64>,
+    /// Where to look when it is refused.
+    hint: &'static str,
+}
+
+impl Wish {
+    fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> Wish {
+        Wish { name, place: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint }
+    }
+}
+
+/// What stands before connect and listen.
+fn early_wishes(options: &SocketOptions) -> Vec<Wish> {
+    let rto_max = options.rto_max.map(|pause| {
+        let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_max_ms sets it for the whole system";
+        Wish::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint)
+    });
+    let segment = options.segment_bytes.map(|bytes| Wish {
+        slack: None,
+        ..Wish::tcp("TCP_MAXSEG", libc::TCP_MAXSEG, u64::from(bytes), "see the MTU of the route (ip route)")
+    });
+    rto_max.into_iter().chain(segment).collect()
+}
+
+/// What is asked of the connected socket.
+fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
+    let idle = options.keepalive.as_secs().max(1);
+    let keepalive = |name, option, value, hint| Wish::tcp(name, option, value, hint);
+    let mut wishes = vec![
+        Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, 1, "small frames may wait for 40 ms"),
+        Wish {
+            place: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+            ..keepalive("SO_KEEPALIVE", 0, 1, "a peer whose machine is gone is found by silence alone")
+        },
+        keepalive("TCP_KEEPIDLE", libc::TCP_KEEPIDLE, idle, "see net.ipv4.tcp_keepalive_time"),
+        keepalive("TCP_KEEPINTVL", libc::TCP_KEEPINTVL, idle.div_ceil(2), "see net.ipv4.tcp_keepalive_intvl"),
+        keepalive("TCP_KEEPCNT", libc::TCP_KEEPCNT, 4, "see net.ipv4.tcp_keepalive_probes"),
+        Wish::tcp(
+            "TCP_USER_TIMEOUT",
+            libc::TCP_USER_TIMEOUT,
+            options.user_timeout.as_millis() as u64,
+            "net.ipv4.tcp_retries2 bounds it for the whole system",
+        ),
+        Wish::tcp(
+            "TCP_NOTSENT_LOWAT",
+            libc::TCP_NOTSENT_LOWAT,
+            u64::from(options.unsent_bytes),
+            "net.ipv4.tcp_notsent_lowat sets it for the whole system",
+        ),
+    ];
+    wishes.extend(options.pacing.map(|rate| Wish {
+        name: "SO_MAX_PACING_RATE",
+        place: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+        value: rate,
+        slack: Some(0),
+        hint: "the queueing discipline fq (net.core.default_qdisc) paces best",
+    }));
+    wishes
+}
+
+impl SocketReport {
+    fn ask(&mut self, socket: BorrowedFd<'_>, wish: &Wish) {
+        let Wish { name, place, value, slack, hint } = *wish;
+        let set = set_option(socket, place, value);
+        let granted = read_option(socket, place).ok();
+        let is_kept = |granted| slack.is_none_or(|slack| (value..=value.saturating_add(slack)).contains(&granted));
+        match (set, granted) {
+            (Err(error), _) => self
+                .warnings
+                .push(format!("the kernel refused {name} = {value}: {error}; the link works without it ({hint})")),
+            (Ok(()), Some(granted)) if !is_kept(granted) => {
+                self.warnings.push(format!("the kernel gave {name} = {granted} where {value} was asked ({hint})"));
+            }
+            _ => {}
+        }
+        self.options.push(OptionReport { name, requested: value, granted, place });
+    }
+
+    /// Options that must stand before connect or listen.
+    pub(super) fn prepare(&mut self, socket: BorrowedFd<'_>, options: &SocketOptions) {
+        self.congestion_requested = options.congestion.clone();
+        if let Congestion::Named(name) = &options.congestion {
+            self.ask_congestion(socket, name);
+        }
+        for wish in early_wishes(options) {
+            self.ask(socket, &wish);
+        }
+        if let Some(bytes) = options.buffer_bytes {
+            let send = [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF];
+            let receive = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
+            self.ask_buffer(socket, "send", send, bytes, "net.core.wmem_max");
+            self.ask_buffer(socket, "receive", receive, bytes, "net.core.rmem_max");
+        }
+        self.send_buffer.requested = options.buffer_bytes;
+        self.receive_buffer.requested = options.buffer_bytes;
+        self.send_buffer.granted_at_creation = buffer(socket, libc::SO_SNDBUF);
+        self.receive_buffer.granted_at_creation = buffer(socket, libc::SO_RCVBUF);
+    }
+
+    /// Options of a connected socket, then everything read back.
+    pub(super) fn finish(&mut self, socket: BorrowedFd<'_>, options: &SocketOptions) {
+        for wish in late_wishes(options) {
+            self.ask(socket, &wish);
+        }
+        if options.congestion == Congestion::Auto
+            && TcpInfo::read(socket).is_ok_and(|info| info.round_trip() >= AUTO_ROUND_TRIP)
+        {
+            // A kernel that has it not, or does not let us, keeps the system's; that is what `auto` means.
+            let _ = SockRef::from(&socket).set_tcp_congestion(AUTO_CONGESTION.as_bytes());
+        }
+        let congestion = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        self.congestion = String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned();
+        self.send_buffer.granted_when_connected = buffer(socket, libc::SO_SNDBUF);
+        self.receive_buffer.granted_when_connected = buffer(socket, libc::SO_RCVBUF);
+        // An accepted socket has its early options from the listener.
+        for option in &mut self.options {
+            option.granted = read_option(socket, option.place).ok();
+        }
+    }
+
+    /// The shortest retransmission pause, once the greeting told what the peer wants: the longer of both, or none.
+    pub(super) fn agree(&mut self, socket: BorrowedFd<'_>, ours_us: u32, theirs_us: u32) {
+        match (ours_us, theirs_us) {
+            (0, _) => {}
+            (_, 0) => self.warnings.push(
+                "min_rto is not used: the other node does not announce it, and its acknowledgements may be later than \
+                 that; set it on both nodes"
+                    .to_owned(),
+            ),
+            (ours, theirs) => {
+                let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_min_us sets it for the whole system";
+                let value = u64::from(ours.max(theirs));
+                let wish = Wish::tcp("TCP_RTO_MIN_US", TCP_RTO_MIN_US, value, hint);
+                self.ask(socket, &Wish { slack: Some(TICK_US), ..wish });
+            }
+        }
+    }
+
+    fn ask_congestion(&mut self, socket: BorrowedFd<'_>, name: &str) {
+        let Err(error) = SockRef::from(&socket).set_tcp_congestion(name.as_bytes()) else { return };
+        let hint = match error.raw_os_error() {
+            Some(libc::EPERM) => "allow it in net.ipv4.tcp_allowed_congestion_control",
+            _ => "load its module; net.ipv4.tcp_available_congestion_control lists what there is",
+        };
+        self.warnings.push(format!(
+            "the kernel refused congestion control {name:?}: {error}; the link uses the system's ({hint})"
+        ));
+    }
+
+    /// The privileged form first: it may pass the system's bound.
+    fn ask_buffer(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        which: &str,
+        [forced, plain]: [libc::c_int; 2],
+        bytes: usize,
+        sysctl: &str,
+    ) {
+        let ask = |option| set_option(socket, (libc::SOL_SOCKET, option), bytes as u64);
+        if let Err(error) = ask(forced).or_else(|_| ask(plain)) {
+            self.warnings.push(format!("the kernel refused a {which} buffer of {bytes} bytes: {error} (see {sysctl})"));
+            return;
+        }
+        let granted = buffer(socket, plain);
+        // It counts its bookkeeping with the bytes, so it doubles what is asked.
+        if granted < bytes.saturating_mul(2) {
+            let half = granted / 2;
+            self.warnings.push(format!(
+                "the kernel granted a {which} buffer of {half} bytes where {bytes} were asked (it shows {granted}, twice \
+                 that, as it counts its bookkeeping too): raise {sysctl} to {bytes} on this node"
+            ));
+        }
+    }
+}
+
+/// What a new socket has before anything is asked of it, so that a listener can go back there.
+#[derive(Clone, Debug)]
+pub(super) struct Untouched {
+    send_bytes: usize,
+    receive_bytes: usize,
+    congestion: Vec<u8>,
+}
+
+impl Untouched {
+    pub fn of(socket: BorrowedFd<'_>) -> Untouched {
+        Untouched {
+            send_bytes: buffer(socket, libc::SO_SNDBUF),
+            receive_bytes: buffer(socket, libc::SO_RCVBUF),
+            congestion: SockRef::from(&socket).tcp_congestion().unwrap_or_default(),
+        }
+    }
+
+    /// Takes back what [`SocketReport::prepare`] may have set and what new options may leave out.
+    ///
+    /// # Errors
+    /// The kernel refuses; the socket then keeps what it has.
+    pub fn restore(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let name = self.congestion.split(|byte| *byte == 0).next().unwrap_or_default();
+        SockRef::from(&socket).set_tcp_congestion(name)?;
+        for (option, bytes) in [(libc::SO_SNDBUF, self.send_bytes), (libc::SO_RCVBUF, self.receive_bytes)] {
+            set_option(socket, (libc::SOL_SOCKET, option), (bytes / 2) as u64)?;
+        }
+        // Setting a size pins it: this lets the kernel tune again.
+        set_option(socket, (libc::SOL_SOCKET, SO_BUF_LOCK), 0)
+    }
+}
+
+fn buffer(socket: BorrowedFd<'_>, option: libc::c_int) -> usize {
+    read_option(socket, (libc::SOL_SOCKET, option)).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// The one option that is wider than an `int`.
+fn is_wide(place: (libc::c_int, libc::c_int)) -> bool {
+    place == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
+}
+
+fn set_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int), value: u64) -> io::Result<()> {
+    if is_wide(place) {
+        return set_bytes(socket, place, &value.to_ne_bytes());
+    }
+    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+    set_bytes(socket, place, &value.to_ne_bytes())
+}
+
+fn set_bytes(socket: BorrowedFd<'_>, (level, name): (libc::c_int, libc::c_int), value: &[u8]) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the length of the borrow; the kernel reads `length` bytes of `value`, which
+    // lives across the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn read_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int)) -> io::Result<u64> {
+    let mut wide = [0; 8];
+    if is_wide(place) {
+        return read_bytes(socket, place, &mut wide).map(|_| u64::from_ne_bytes(wide));
+    }
+    let mut value = [0; 4];
+    read_bytes(socket, place, &mut value)?;
+    Ok(libc::c_int::from_ne_bytes(value).max(0) as u64)
+}
+
+/// Reads an option into `bytes`; how many the kernel wrote.
+pub(super) fn read_bytes(
+    socket: BorrowedFd<'_>,
+    (level, name): (libc::c_int, libc::c_int),
+    bytes: &mut [u8],
+) -> io::Result<usize> {
+    let mut length = bytes.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the length of the borrow; the kernel writes at most `length` bytes to `bytes`,
+    // which lives across the call as `length` does.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut length) };
+    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// A connected socket with these options, and what was said of it.
+    fn tuned(options: &SocketOptions) -> (TcpStream, SocketReport) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        let mut report = SocketReport::default();
+        report.prepare(socket.as_fd(), options);
+        report.finish(socket.as_fd(), options);
+        (socket, report)
+    }
+
+    fn granted(report: &SocketReport, name: &str) -> Option<u64> {
+        report.options.iter().find(|option| option.name == name).expect(name).granted
+    }
+
+    #[test]
+    fn every_option_is_read_back_as_asked() {
+        let options = SocketOptions {
+            buffer_bytes: Some(100_000),
+            unsent_bytes: 65_536,
+            user_timeout: Duration::from_secs(21),
+            keepalive: Duration::from_secs(7),
+            pacing: Some(12_500_000_000),
+            ..SocketOptions::default()
+        };
+        let (socket, report) = tuned(&options);
+        for (name, value) in [
+            ("TCP_NODELAY", 1),
+            ("SO_KEEPALIVE", 1),
+            ("TCP_KEEPIDLE", 7),
+            ("TCP_KEEPINTVL", 4),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", 21_000),
+            ("TCP_NOTSENT_LOWAT", 65_536),
+            // Above 4 GiB/s: eight bytes wide.
+            ("SO_MAX_PACING_RATE", 12_500_000_000),
+        ] {
+            assert_eq!(granted(&report, name), Some(value), "{name}: {report}");
+        }
+        assert_eq!(SockRef::from(&socket).tcp_user_timeout().expect("read"), Some(options.user_timeout));
+        for buffer in [report.send_buffer, report.receive_buffer] {
+            assert_eq!(buffer.requested, Some(100_000));
+            assert_eq!(buffer.granted_when_connected, 200_000, "the kernel doubles: {report}");
+        }
+        assert!(!report.congestion.is_empty());
+        // Only a kernel before 6.15 has anything to say.
+        assert!(report.warnings.iter().all(|warning| warning.contains("TCP_RTO_MAX_MS")), "{:?}", report.warnings);
+    }
+
+    #[test]
+    fn what_the_kernel_has_not_is_a_warning_that_names_the_sysctl() {
+        let options =
+            SocketOptions { congestion: Congestion::Named("no-such-thing".into()), ..SocketOptions::default() };
+        let (_, report) = tuned(&options);
+        let told = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
+        assert!(told("no-such-thing") && told("net.ipv4.tcp_available_congestion_control"), "{:?}", report.warnings);
+        assert!(!report.congestion.is_empty(), "the system's is in use");
+    }
+
+    #[test]
+    fn a_value_the_kernel_caps_is_told() {
+        let (socket, _) = tuned(&SocketOptions::default());
+        let mut report = SocketReport::default();
+        // The plain form twice: what a daemon without privileges gets.
+        let plain = [libc::SO_RCVBUF, libc::SO_RCVBUF];
+        report.ask_buffer(socket.as_fd(), "receive", plain, 1 << 30, "net.core.rmem_max");
+        let warning = report.warnings.first().expect("a gigabyte is past any net.core.rmem_max");
+        assert!(warning.contains("raise net.core.rmem_max to 1073741824"), "{warning}");
+    }
+
+    #[test]
+    fn the_shortest_pause_needs_both_ends() {
+        let (socket, mut report) = tuned(&SocketOptions::default());
+        let before = report.clone();
+        report.agree(socket.as_fd(), 0, 40_000);
+        assert_eq!(report, before, "not wanted here");
+        report.agree(socket.as_fd(), 20_000, 0);
+        assert!(report.warnings.last().is_some_and(|warning| warning.contains("does not announce")), "{report}");
+        report.agree(socket.as_fd(), 20_000, 40_000);
+        if granted(&report, "TCP_RTO_MIN_US").is_none() {
+            assert!(report.warnings.iter().any(|warning| warning.contains("net.ipv4.tcp_rto_min_us")), "{report}");
+            return;
+        }
+        let us = granted(&report, "TCP_RTO_MIN_US").expect("looked at above");
+        assert!((40_000..=50_000).contains(&us), "the longer of both, in whole ticks: {us}");
+    }
+
+    #[test]
+    fn a_listener_goes_back_to_autotuning() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let untouched = Untouched::of(listener.as_fd());
+        let pinned = SocketOptions { buffer_bytes: Some(64 << 10), ..SocketOptions::default() };
+        SocketReport::default().prepare(listener.as_fd(), &pinned);
+        let lock = || read_option(listener.as_fd(), (libc::SOL_SOCKET, SO_BUF_LOCK)).expect("Linux 5.16");
+        assert_eq!((lock(), buffer(listener.as_fd(), libc::SO_SNDBUF)), (3, 128 << 10));
+        untouched.restore(listener.as_fd()).expect("taken back");
+        assert_eq!(lock(), 0);
+        assert_eq!(buffer(listener.as_fd(), libc::SO_SNDBUF), untouched.send_bytes);
+        assert_eq!(buffer(listener.as_fd(), libc::SO_RCVBUF), untouched.receive_bytes);
+    }
+}
