@@ -10,6 +10,7 @@ use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::{Bitmap, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
 use host::disk::fingerprint::Fingerprint;
+use host::link::history;
 
 use crate::Seed;
 
@@ -322,4 +323,22 @@ mod tests {
         assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
         assert_eq!(farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).map(|seals| seals.len()).ok(), Some(2));
     }
+}
+
+/// Rule: records come in the order of their numbers, each of them once.
+pub fn link_history(bytes: &[u8]) {
+    for bytes in as_is_and_mended(bytes, 4096) {
+        match history::parse(&bytes, Some(LINK_TAG)) {
+            Ok(records) => assert!(records.list.is_sorted_by(|one, next| one.number < next.number)),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+const LINK_TAG: u64 = 7;
+
+pub fn link_history_seeds() -> Vec<Seed> {
+    let record = |minute: u64| history::Record { unix_ms: minute * 60_000, sent_bytes: 5, ..history::Record::default() };
+    let three = history::example(LINK_TAG, &[record(1), record(2), record(3)]);
+    vec![("three_minutes", three.clone()), ("another_link", history::example(8, &[])), ("cut", three[..4200].to_vec())]
 }

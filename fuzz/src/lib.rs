@@ -47,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "fingerprints", run: disk::fingerprints, seeds: disk::fingerprints_seeds },
     Target { name: "config", run: operator::config, seeds: operator::config_seeds },
     Target { name: "overrides", run: operator::overrides, seeds: operator::overrides_seeds },
+    Target { name: "link_overrides", run: operator::link_overrides, seeds: operator::link_overrides_seeds },
+    Target { name: "link_history", run: disk::link_history, seeds: disk::link_history_seeds },
     Target { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
     Target { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
     Target { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },

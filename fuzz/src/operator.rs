@@ -4,6 +4,7 @@ use std::path::Path;
 
 use farshore::api::Request;
 use farshore::config::{Config, diff_definitions};
+use farshore::link_overrides::LinkOverrides;
 use farshore::overrides::Overrides;
 
 use crate::Seed;
@@ -65,6 +66,24 @@ pub fn overrides_seeds() -> Vec<Seed> {
     vec![("two_groups", text.into())]
 }
 
+/// Rule: as for the groups' overrides.
+pub fn link_overrides(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match LinkOverrides::parse(Path::new("link.toml"), &text) {
+        Ok(overrides) => {
+            let config = Config::parse(Path::new("farshore.toml"), SMALL).expect("the seed is sound");
+            let effective = overrides.effective(&config.link.settings);
+            let _ = effective.socket_options(config.link.timeout);
+        }
+        Err(problems) => assert!(!problems.to_string().is_empty()),
+    }
+}
+
+pub fn link_overrides_seeds() -> Vec<Seed> {
+    let text = "[link]\nbuffers = \"4MiB\"\ncongestion = \"bbr\"\nunsent = \"256KiB\"\nuser_timeout = \"1m\"\nmin_rto = \"40ms\"\npacing = \"93Mbit/s\"\n";
+    vec![("most_keys", text.into())]
+}
+
 /// Rule: what is understood comes back when it is written again.
 pub fn api_request(bytes: &[u8]) {
     let Ok(request) = serde_json::from_slice::<Request>(bytes) else { return };
@@ -79,6 +98,8 @@ pub fn api_request_seeds() -> Vec<Seed> {
         ("promote", br#"{"request":"promote","group":"db","force":true}"#.to_vec()),
         ("sync", br#"{"request":"sync","group":"db","full":false}"#.to_vec()),
         ("counters", br#"{"request":"counters"}"#.to_vec()),
+        ("set_link", br#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#.to_vec()),
+        ("link_history", br#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#.to_vec()),
         ("record", br#"{"request":"record","group":"db"}"#.to_vec()),
     ]
 }

@@ -64,6 +64,11 @@ impl LinkOverrides {
         overrides::replace(file, &text)
     }
 
+    /// Each override: key, value.
+    pub fn entries(&self) -> impl Iterator<Item = (LinkKey, &str)> {
+        self.0.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+
     /// Takes what a `link set` asked for: all of it or nothing.
     ///
     /// # Errors

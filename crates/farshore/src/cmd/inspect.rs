@@ -36,16 +36,19 @@ enum Kind {
     Undo,
     Fingerprints,
     Overrides,
+    LinkOverrides,
+    LinkHistory,
     /// All blank so far, and its name says nothing.
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 5] = [
+const MAGICS: [(&[u8; 8], Kind); 6] = [
     (b"FSHSUPER", Kind::Superblock),
     (b"FSHBITMP", Kind::Bitmaps),
     (b"FSHACTIV", Kind::Activity),
     (b"FSHBATCH", Kind::Journal),
     (b"FSHUNDOB", Kind::Undo),
+    (b"FSHRLINK", Kind::LinkHistory),
 ];
 
 impl Kind {
@@ -58,6 +61,8 @@ impl Kind {
             Kind::Undo => "undo store of a group",
             Kind::Fingerprints => "fingerprints of a group's volumes",
             Kind::Overrides => "settings changed by 'farshore set'",
+            Kind::LinkOverrides => "settings changed by 'farshore link set'",
+            Kind::LinkHistory => "history of a link",
             Kind::Blank => "blank: made, and nothing written yet",
         }
     }
@@ -72,6 +77,7 @@ impl Kind {
             "undo" => Some(Kind::Undo),
             "fingerprints" => Some(Kind::Fingerprints),
             "overrides.toml" => Some(Kind::Overrides),
+            "link.toml" => Some(Kind::LinkOverrides),
             _ => None,
         }
     }
@@ -181,6 +187,8 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
         Kind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
         Kind::Fingerprints => small::fingerprints(&whole()?),
         Kind::Overrides => small::overrides(&whole()?, file),
+        Kind::LinkOverrides => small::link_overrides(&whole()?, file),
+        Kind::LinkHistory => small::link_history(&whole()?),
         Kind::Blank => Report::default(),
     };
     Ok((kind, found.len(), report))
@@ -195,7 +203,7 @@ fn read_up_to(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
 fn detect(head: &[u8], file: &Path) -> Option<Kind> {
     // Files of blocks are never of another size.
     let in_blocks = !head.is_empty() && head.len().is_multiple_of(BLOCK_BYTES);
-    let is_small = |kind: &Kind| matches!(kind, Kind::Fingerprints | Kind::Overrides);
+    let is_small = |kind: &Kind| matches!(kind, Kind::Fingerprints | Kind::Overrides | Kind::LinkOverrides);
     let by_name = Kind::by_name(file).filter(|kind| in_blocks || is_small(kind));
     let marked = head
         .chunks(BLOCK_BYTES)
@@ -204,7 +212,13 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
         let (length, rest) = head.split_first()?;
         rest.get(usize::from(*length) + 4..)?.starts_with(b"FARSEAL\0").then_some(Kind::Fingerprints)
     };
-    let is_override = || head.starts_with(b"# Written by `farshore set`").then_some(Kind::Overrides);
+    let is_override = || {
+        let heads = [
+            (&b"# Written by `farshore set`"[..], Kind::Overrides),
+            (b"# Written by `farshore link set`", Kind::LinkOverrides),
+        ];
+        heads.into_iter().find(|(words, _)| head.starts_with(words)).map(|(_, kind)| kind)
+    };
     let blank = !head.is_empty() && head.iter().all(|byte| *byte == 0);
     marked.or_else(is_seal).or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
 }
@@ -249,6 +263,8 @@ mod tests {
             (inside, "superblock", Some(Kind::Superblock)),
             (b"\x02db1234FARSEAL\0".to_vec(), "x", Some(Kind::Fingerprints)),
             (b"# Written by `farshore set`; x".to_vec(), "x", Some(Kind::Overrides)),
+            (b"# Written by `farshore link set`; x".to_vec(), "x", Some(Kind::LinkOverrides)),
+            (b"FSHRLINK".to_vec(), "beta", Some(Kind::LinkHistory)),
             (b"FSHBAT".to_vec(), "x", None),
             (Vec::new(), "x", None),
         ] {

@@ -5,7 +5,7 @@
 //! cannot be read is put aside and begun anew. Nothing rests on it, so a write here may fail without harm.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,8 @@ const HEAD_BYTES: usize = 4096;
 pub const RECORD_BYTES: usize = 128;
 /// Four weeks of minutes, and 5 MiB.
 pub const RECORDS_MAX: u64 = 28 * 24 * 60;
+
+const FILE_BYTES: u64 = HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64;
 
 /// One line: what a stretch of time, mostly a minute, has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +140,7 @@ pub struct Records {
 pub enum HistoryError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("its head is damaged")]
+    #[error("its head is missing or damaged")]
     Head,
     #[error("it is of version {0}, which this program does not know")]
     Version(u16),
@@ -160,16 +162,18 @@ impl History {
     /// # Errors
     /// Neither is possible.
     pub fn open(path: &Path, tag: u64) -> io::Result<(History, Option<String>)> {
-        let why = match read_file(path, tag) {
-            Ok((file, records)) => {
-                let next = records.list.last().map_or(1, |last| last.number + 1);
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let read = file.map_err(HistoryError::Io).and_then(|file| Ok((read_from(&file, tag)?, file)));
+        let why = match read {
+            Ok((records, file)) => {
+                let next = records.list.last().map_or(1, |last| last.number.saturating_add(1));
                 let told = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
                 return Ok((History { file, next }, told));
             }
             Err(HistoryError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok((History { file: make(path, tag)?, next: 1 }, None));
             }
-            Err(HistoryError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            Err(HistoryError::Io(error)) => return Err(error),
             Err(error) => error,
         };
         let aside = aside(path);
@@ -201,7 +205,16 @@ impl History {
 /// # Errors
 /// It cannot be read, or is no history of this link.
 pub fn read(path: &Path, tag: u64) -> Result<Records, HistoryError> {
-    read_file(path, tag).map(|(_, records)| records)
+    read_from(&File::open(path)?, tag)
+}
+
+/// A file's bytes with these records: for tests and fuzzing.
+pub fn example(tag: u64, records: &[Record]) -> Vec<u8> {
+    let mut bytes = head(tag).to_vec();
+    for (place, record) in records.iter().enumerate() {
+        bytes.extend(Record { number: place as u64 + 1, ..*record }.encode());
+    }
+    bytes
 }
 
 /// Identity of a history: one of another pair of nodes is not continued.
@@ -225,30 +238,31 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn read_file(path: &Path, tag: u64) -> Result<(File, Records), HistoryError> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let mut head = [0; HEAD_BYTES];
-    file.read_exact_at(&mut head, 0)?;
-    check_head(&head, tag)?;
-    let bytes = RECORDS_MAX as usize * RECORD_BYTES;
-    let mut content = vec![0; bytes];
-    let mut read = 0;
-    while read < bytes {
-        match file.read_at(&mut content[read..], (HEAD_BYTES + read) as u64)? {
-            0 => break,
-            more => read += more,
-        }
-    }
+fn read_from(mut file: &File, tag: u64) -> Result<Records, HistoryError> {
+    let mut bytes = Vec::new();
+    file.by_ref().take(FILE_BYTES).read_to_end(&mut bytes)?;
+    parse(&bytes, Some(tag))
+}
+
+/// Reads a file's bytes; without a tag it may be of any link.
+///
+/// # Errors
+/// It is no history, or not this link's.
+pub fn parse(bytes: &[u8], tag: Option<u64>) -> Result<Records, HistoryError> {
+    let (head, content) = bytes.split_first_chunk().ok_or(HistoryError::Head)?;
+    check_head(head, tag)?;
     let mut records = Records::default();
+    // What a cut-off file lacks was never written, or is lost: either way there is nothing to be said of it.
     let (places, _) = content.as_chunks::<RECORD_BYTES>();
-    for (place, bytes) in places.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+    let written = places.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+    for (place, bytes) in written {
         match Record::decode(bytes, place as u64) {
             Some(record) => records.list.push(record),
             None => records.damaged += 1,
         }
     }
     records.list.sort_by_key(|record| record.number);
-    Ok((file, records))
+    Ok(records)
 }
 
 fn head(tag: u64) -> [u8; HEAD_BYTES] {
@@ -261,7 +275,7 @@ fn head(tag: u64) -> [u8; HEAD_BYTES] {
     head.try_into().expect("a head has its length")
 }
 
-fn check_head(bytes: &[u8; HEAD_BYTES], expected: u64) -> Result<(), HistoryError> {
+fn check_head(bytes: &[u8; HEAD_BYTES], expected: Option<u64>) -> Result<(), HistoryError> {
     let (content, sum) = bytes.split_last_chunk::<4>().expect("a head is longer than its checksum");
     if content[..8] != MAGIC || u32::from_le_bytes(*sum) != crc32c::crc32c(content) {
         return Err(HistoryError::Head);
@@ -271,7 +285,7 @@ fn check_head(bytes: &[u8; HEAD_BYTES], expected: u64) -> Result<(), HistoryErro
         return Err(HistoryError::Version(version));
     }
     let tag = u64::from_le_bytes(*content[16..].first_chunk().expect("a field lies inside"));
-    if tag == expected { Ok(()) } else { Err(HistoryError::Other) }
+    if expected.is_none_or(|expected| tag == expected) { Ok(()) } else { Err(HistoryError::Other) }
 }
 
 /// Whole before it appears under its name. The lines take space as they are written.
@@ -279,7 +293,7 @@ fn make(path: &Path, tag: u64) -> io::Result<File> {
     let unfinished = beside(path, ".new");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all_at(&head(tag), 0)?;
-    file.set_len(HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64)?;
+    file.set_len(FILE_BYTES)?;
     file.sync_all()?;
     std::fs::rename(&unfinished, path)?;
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
@@ -324,7 +338,7 @@ mod tests {
         let minutes: Vec<u64> = records.list.iter().map(|record| record.unix_ms / 60_000).collect();
         assert_eq!((minutes, records.damaged), (vec![2, 3, 99], 0), "the oldest made room");
         let size = std::fs::metadata(&path).expect("there").len();
-        assert_eq!(size, HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64, "it does not grow");
+        assert_eq!(size, FILE_BYTES, "it does not grow");
     }
 
     #[test]
@@ -368,8 +382,8 @@ mod tests {
     #[test]
     fn an_unusable_file_is_put_aside_and_named() {
         for (damage, words) in [
-            ((|file: &File| file.write_all_at(b"x", 3).expect("damaged")) as fn(&File), "head is damaged"),
-            (|file| file.set_len(100).expect("cut"), "failed to fill whole buffer"),
+            ((|file: &File| file.write_all_at(b"x", 3).expect("damaged")) as fn(&File), "missing or damaged"),
+            (|file| file.set_len(100).expect("cut"), "missing or damaged"),
             (|file| file.write_all_at(&head(8), 0).expect("another's"), "another cluster"),
         ] {
             let (_directory, path) = file();

@@ -1,11 +1,14 @@
-//! The two small files: fingerprints and overrides.
+//! The small files: fingerprints and overrides; and the history of a link.
 
 use std::path::Path;
 
+use host::link::history;
 use serde_json::json;
 
 use super::Report;
+use crate::api::time_text;
 use crate::daemon::seals;
+use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 pub(super) fn fingerprints(bytes: &[u8]) -> Report {
@@ -26,10 +29,53 @@ pub(super) fn fingerprints(bytes: &[u8]) -> Report {
     report
 }
 
-pub(super) fn overrides(bytes: &[u8], file: &Path) -> Report {
-    let text = match std::str::from_utf8(bytes) {
+fn as_text(bytes: &[u8]) -> Result<&str, Report> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| Report::failed(format!("byte {} is not text (UTF-8)", error.valid_up_to())))
+}
+
+pub(super) fn link_overrides(bytes: &[u8], file: &Path) -> Report {
+    let text = match as_text(bytes) {
         Ok(text) => text,
-        Err(error) => return Report::failed(format!("byte {} is not text (UTF-8)", error.valid_up_to())),
+        Err(failed) => return failed,
+    };
+    let overrides = match LinkOverrides::parse(file, text) {
+        Ok(overrides) => overrides,
+        Err(problems) => return Report::failed(problems.to_string()),
+    };
+    let mut report = Report::default();
+    for (key, value) in overrides.entries() {
+        report.line("link", format!("{key} = {value}"));
+    }
+    let entry = |(key, value): (crate::config::LinkKey, &str)| json!({ "key": key.as_str(), "value": value });
+    report.facts = json!({ "overrides": overrides.entries().map(entry).collect::<Vec<_>>() });
+    report
+}
+
+pub(super) fn link_history(bytes: &[u8]) -> Report {
+    let records = match history::parse(bytes, None) {
+        Ok(records) => records,
+        Err(error) => return Report::failed(format!("{error}; the daemon puts it aside and begins anew")),
+    };
+    let mut report = Report::default();
+    let moment =
+        |record: Option<&history::Record>| record.map(|record| time_text(record.unix_ms.saturating_mul(1_000_000)));
+    let (first, last) = (moment(records.list.first()), moment(records.list.last()));
+    report.line("records", records.list.len());
+    if let (Some(first), Some(last)) = (&first, &last) {
+        report.line("from, to", format!("{first}, {last}"));
+    }
+    if records.damaged > 0 {
+        report.warnings.push(format!("{} records are damaged; they are left out", records.damaged));
+    }
+    report.facts = json!({ "records": records.list.len(), "damaged": records.damaged, "first": first, "last": last });
+    report
+}
+
+pub(super) fn overrides(bytes: &[u8], file: &Path) -> Report {
+    let text = match as_text(bytes) {
+        Ok(text) => text,
+        Err(failed) => return failed,
     };
     let overrides = match Overrides::parse(file, text) {
         Ok(overrides) => overrides,
@@ -54,6 +100,13 @@ mod tests {
         assert!(failure(fingerprints(b"\x04ab")).contains("cut short in a name"));
         assert!(failure(overrides(b"[g]\n\xff", Path::new("o"))).contains("byte 4"));
         assert!(failure(overrides(b"[g]\nmdoe = \"sync\"\n", Path::new("o"))).contains("mdoe"));
+        assert!(failure(link_overrides(b"[link]\nbufers = 1\n", Path::new("l"))).contains("bufers"));
+        assert!(failure(link_history(b"FSHRLINK")).contains("missing or damaged"));
+        let sound = link_overrides(b"[link]\nbuffers = \"4MiB\"\n", Path::new("l"));
+        assert_eq!(sound.facts["overrides"][0]["value"], "4MiB");
+        let record = history::Record { unix_ms: 1, ..history::Record::default() };
+        let sound = link_history(&history::example(7, &[record; 3]));
+        assert_eq!((&sound.facts["records"], sound.warnings.len()), (&3.into(), 0));
         let sound = overrides(b"[g]\nmode = \"sync\"\n", Path::new("o"));
         assert_eq!(sound.facts["overrides"][0]["value"], "sync");
     }
