@@ -14,6 +14,7 @@ mod view;
 
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
@@ -28,6 +29,9 @@ use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 use answer::Desk;
 use recorder::Recorder;
+
+/// How long the stop waits for the last line of the links' histories.
+const LAST_RECORD: Duration = Duration::from_secs(1);
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
 /// that hold are `overrides.effective(..)`.
@@ -103,7 +107,8 @@ async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recor
         Some(result) => result,
         None => {
             tracing::info!("stopping");
-            recorder.write().await;
+            // A disk that hangs is the data thread's to deal with.
+            let _ = tokio::time::timeout(LAST_RECORD, recorder.write()).await;
             // If it has ended by itself, its end is told below.
             let _ = control.stop().await;
             wait.await

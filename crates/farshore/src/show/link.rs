@@ -60,7 +60,7 @@ pub fn pages(links: &[LinkReport], paint: &Paint) -> String {
 
 fn page(link: &LinkReport, paint: &Paint) -> String {
     let mut text = format!("{}\n", paint.with(super::Colour::Head, &clean(&link.node)));
-    let mut line = |title: &str, content: &str| text += &format!("  {title:<14}{}\n", clean(content));
+    let mut line = |title: &str, content: &str| text += &format!("  {title:<16}{}\n", clean(content));
     let reason = link.link_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     line("State", &format!("{} for {}{reason}", link.link, show_seconds(link.link_since_s)));
     if let (Some(address), Some(dialed)) = (&link.address, link.dialed) {

@@ -164,7 +164,8 @@ impl fmt::Display for Reading {
             ),
             Limit::Loss => write!(
                 f,
-                "limited by loss: {:.2} % of what is sent is sent again; congestion = \"bbr\" bears that better than others",
+                "limited by loss: {:.2} % of what is sent is sent again; pacing below the line's rate helps where queues \
+                 overflow, congestion = \"bbr\" where the line loses packets by itself",
                 self.lately.retransmitted() * 100.0
             ),
             Limit::Queueing => write!(

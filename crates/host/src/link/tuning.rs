@@ -348,15 +348,18 @@ impl Untouched {
     /// Takes back what [`SocketReport::prepare`] may have set and what new options may leave out.
     ///
     /// # Errors
-    /// The kernel refuses; the socket then keeps what it has.
+    /// The kernel refuses some of it; that then stays as it is.
     pub fn restore(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let name = self.congestion.split(|byte| *byte == 0).next().unwrap_or_default();
-        SockRef::from(&socket).set_tcp_congestion(name)?;
-        for (option, bytes) in [(libc::SO_SNDBUF, self.send_bytes), (libc::SO_RCVBUF, self.receive_bytes)] {
-            set_option(socket, (libc::SOL_SOCKET, option), (bytes / 2) as u64)?;
-        }
-        // Setting a size pins it: this lets the kernel tune again.
-        set_option(socket, (libc::SOL_SOCKET, SO_BUF_LOCK), 0)
+        let size = |option, bytes| set_option(socket, (libc::SOL_SOCKET, option), (bytes / 2) as u64);
+        let steps = [
+            size(libc::SO_SNDBUF, self.send_bytes),
+            size(libc::SO_RCVBUF, self.receive_bytes),
+            // Setting a size pins it: this lets the kernel tune again.
+            set_option(socket, (libc::SOL_SOCKET, SO_BUF_LOCK), 0),
+            SockRef::from(&socket).set_tcp_congestion(name),
+        ];
+        steps.into_iter().collect()
     }
 }
 
