@@ -8,6 +8,7 @@ mod difference;
 mod link_view;
 mod open;
 mod recorder;
+mod retune;
 pub mod seals;
 mod state_files;
 mod view;

@@ -123,6 +123,50 @@ fn settings_change_by_reconnecting_without_a_resync() {
     ends_equal(pair);
 }
 
+/// In `sync` writers wait for the moment of reconnecting, whatever the policy, and none goes on alone.
+#[test]
+fn settings_change_under_sync_writers_without_a_resync() {
+    let mut pair = Pair::replicating(&Plan { mode: "sync", group: "policy = \"degrade\"", ..SMALL });
+    let resynced = pair.counter(Node::Near, "group.g.resynced_bytes");
+    let words: Vec<String> = (0..100).map(|n| format!("write -f -P {} {}k 4k", n % 200 + 1, n * 4)).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let writing = pair.start_qemu_io(Node::Near, "data", &words);
+    for (number, pacing) in [(2, "pacing=1Gbit/s"), (3, "pacing=default")] {
+        pair.done(Node::Near, &["link", "set", pacing]);
+        pair.until("they met again", |pair| link(pair, Node::Near)["connections"] == number);
+        pair.wait_for(Node::Near, "replicating");
+    }
+    let (is_done, said) = writing.finish(&mut pair);
+    assert!(is_done, "{said}");
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), resynced, "nothing was synced for it");
+    assert!(!pair.log(Node::Near).contains("writes go on without the peer"), "{}", pair.log(Node::Near));
+    let policy = &pair.status(Node::Near)["settings"]["policy"]["value"];
+    assert_eq!(policy, "degrade");
+    ends_equal(pair);
+}
+
+/// Nothing is taken any more, long before the silence is long enough: the link is congested, and says so.
+#[test]
+fn a_link_that_takes_nothing_is_congested() {
+    let head = "[link]\ntimeout = \"1m\"";
+    let mut pair = Pair::new(&Plan { head, volume_bytes: 32 << 20, ..SMALL });
+    pair.lay_relay();
+    pair.first_sync();
+    pair.relay().cut();
+    let writing = pair.start_qemu_io(Node::Near, "data", &["write -P 4 0 16M", "write -P 5 16M 16M"]);
+    pair.until("it is congested", |pair| {
+        let link = link(pair, Node::Near);
+        link["link"] == "congested" && link["link_reason"] == "the socket takes nothing"
+    });
+    pair.relay().restore();
+    let (is_done, said) = writing.finish(&mut pair);
+    assert!(is_done, "{said}");
+    pair.until("it is connected again", |pair| link(pair, Node::Near)["link"] == "connected");
+    assert_eq!(link(&pair, Node::Near)["connections"], 1, "it was never cut off");
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}
+
 #[test]
 fn what_the_kernel_refuses_is_a_warning_with_the_sysctl() {
     let skipped = "what_the_kernel_refuses_is_a_warning_with_the_sysctl";

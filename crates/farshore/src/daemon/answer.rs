@@ -8,6 +8,7 @@ use host::driver::{Control, Gone, NoteKind, Notes, entropy};
 use tokio::sync::Mutex;
 
 use super::recorder::Recorder;
+use super::retune::retune;
 use super::view;
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
@@ -18,7 +19,8 @@ use crate::overrides::Overrides;
 pub(super) struct Desk {
     config: Config,
     node: NodeName,
-    /// Locked while a `set` is under way, so that two of them come one after the other.
+    /// Held while a change is under way, so that two of them come one after the other.
+    changing: Mutex<()>,
     overrides: Mutex<Overrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<Recorder>,
@@ -35,7 +37,7 @@ impl Desk {
         control: Control,
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        Desk { config, node, overrides, link_overrides, recorder, control }
+        Desk { config, node, changing: Mutex::new(()), overrides, link_overrides, recorder, control }
     }
 
     pub async fn answer(&self, request: Request) -> Reply {
@@ -104,6 +106,7 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        let _alone = self.changing.lock().await;
         let mut overrides = self.overrides.lock().await;
         let mut wanted = overrides.clone();
         if let Err(wrong) = wanted.change(&group.name, &settings) {
@@ -133,8 +136,10 @@ impl Desk {
 
     /// Is kept first: the links connect again in any case, and a start after this finds the same.
     async fn set_link(&self, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
-        let mut overrides = self.link_overrides.lock().await;
-        let (mut wanted, from_file) = (overrides.clone(), &self.config.link);
+        // A `set` meanwhile would be undone by what is put back afterwards, so it waits.
+        let _alone = self.changing.lock().await;
+        let (mut wanted, from_file) = (self.link_overrides.lock().await.clone(), &self.config.link);
+        let before = wanted.effective(&from_file.settings);
         if let Err(wrong) = wanted.change(&settings, &from_file.settings, from_file.timeout) {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
@@ -144,13 +149,13 @@ impl Desk {
         if let Err(problem) = wanted.save(&file) {
             warnings.push(format!("it holds until the daemon stops only: {problem}"));
         }
-        if effective == overrides.effective(&from_file.settings) {
-            *overrides = wanted;
+        let now = wanted.describe(&from_file.settings);
+        *self.link_overrides.lock().await = wanted;
+        if effective == before {
             return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
         }
-        *overrides = wanted;
-        self.control.retune(effective.socket_options(from_file.timeout)).await?;
-        let now = overrides.describe(&from_file.settings);
+        let groups = self.settings_of_groups().await;
+        retune(&self.control, &groups, effective.socket_options(from_file.timeout)).await?;
         let told: Vec<_> = settings
             .keys()
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
@@ -160,6 +165,16 @@ impl Desk {
             told.join(", ")
         );
         Ok(Reply::Ok { message, warnings })
+    }
+
+    /// As the data path has them now.
+    async fn settings_of_groups(&self) -> Vec<(GroupId, engine::Settings)> {
+        let overrides = self.overrides.lock().await;
+        let one = |(number, group): (usize, &Group)| {
+            let settings = overrides.effective(&group.name, &group.settings).for_engine();
+            Some((GroupId(u32::try_from(number).ok()?), settings))
+        };
+        self.config.groups_of(&self.node).filter_map(one).collect()
     }
 
     fn find(&self, name: &str) -> Result<(GroupId, &Group), Reply> {

@@ -1,0 +1,58 @@
+//! Gives the links other settings: they connect again, and nothing has to be synced for it.
+//!
+//! In `async` the queue bridges the moment without a connection. In `sync` and `nearsync` the policy `degrade` would let
+//! writers go on alone at once, and an update sync would have to follow; for a moment that we make ourselves writers are
+//! held instead, as under `hold`, until the link is back or has had its time.
+
+use std::time::{Duration, Instant};
+
+use engine::state::{Mode, Policy, State};
+use engine::{Command, GroupId, Settings};
+use host::driver::{Control, Gone, Snapshot};
+use host::link::SocketOptions;
+
+/// Writers are held so long at most; half the shortest sensible `wait_limit` default, many times a reconnect.
+const HOLD: Duration = Duration::from_secs(5);
+/// The engine ends the hold by itself; beyond this something is wrong that waiting does not mend.
+const PATIENCE: Duration = Duration::from_secs(8);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// # Errors
+/// The data thread has ended.
+pub(super) async fn retune(
+    control: &Control,
+    groups: &[(GroupId, Settings)],
+    options: SocketOptions,
+) -> Result<(), Gone> {
+    let before = control.snapshot().await?;
+    let degrading: Vec<_> = groups.iter().filter(|(id, settings)| would_degrade(&before, *id, settings)).collect();
+    for (id, settings) in &degrading {
+        let held = Settings { policy: Policy::Hold(HOLD), ..*settings };
+        control.command(*id, Command::Set(held)).await?;
+    }
+    control.retune(options).await?;
+    let started = Instant::now();
+    while !degrading.is_empty() && started.elapsed() < PATIENCE && !are_back(&before, &control.snapshot().await?) {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    for (id, settings) in &degrading {
+        control.command(*id, Command::Set(*settings)).await?;
+    }
+    Ok(())
+}
+
+fn would_degrade(now: &Snapshot, id: GroupId, settings: &Settings) -> bool {
+    let state = now.groups.iter().find(|group| group.status.id == id).map(|group| group.status.state);
+    matches!(settings.mode, Mode::Sync | Mode::Nearsync)
+        && settings.policy == Policy::Degrade
+        && matches!(state, Some(State::Replicating | State::CatchingUp))
+}
+
+/// Every link that was up came up again, or the hold has ended without it.
+fn are_back(before: &Snapshot, now: &Snapshot) -> bool {
+    let is_held = now.groups.iter().any(|group| group.status.state == State::Holding);
+    let mut links = before.links.iter().zip(&now.links).filter(|(before, _)| before.connection.is_some());
+    let all_up = links.all(|(before, now)| now.connection.is_some() && now.connections > before.connections);
+    let has_degraded = now.groups.iter().any(|group| group.status.state == State::Logging);
+    !is_held && (all_up || has_degraded)
+}
