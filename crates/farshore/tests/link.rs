@@ -312,6 +312,55 @@ fn a_path_that_swallows_large_packets_is_survived() {
     ends_equal(pair);
 }
 
+/// The same cuts where packets are lost and connections are half open, as a cable leaves them.
+#[test]
+fn half_open_connections_are_found_by_both_nodes() {
+    let name = format!("half-{}", std::process::id());
+    let options = ["--rtt", "10ms", "--rate", "200mbit", "--name", &name];
+    let Some(wan) = Wan::start("half_open_connections_are_found_by_both_nodes", &options) else { return };
+    let mut pair = wan.pair(&Plan { head: "[link]\ntimeout = \"1s\"", ..SMALL });
+    wan.serve(&mut pair);
+    pair.sync_fully(Node::Near);
+    for way in ["ab", "ba"] {
+        wan.control(&["cut", way]);
+        for node in Node::BOTH {
+            pair.until(&format!("{} finds that {way} is cut", node.name()), |pair| {
+                link(pair, node)["link"] == "disconnected"
+            });
+        }
+        wan.control(&["restore"]);
+        pair.wait_for(Node::Near, "replicating");
+    }
+    ends_equal(pair);
+}
+
+/// Somebody changes a setting, and from then on packets are lost: the two may have to do with each other.
+#[test]
+fn retransmissions_that_rise_after_a_change_are_a_warning() {
+    let name = format!("rise-{}", std::process::id());
+    let options = ["--rtt", "10ms", "--rate", "200mbit", "--name", &name];
+    let Some(wan) = Wan::start("retransmissions_that_rise_after_a_change_are_a_warning", &options) else { return };
+    let plan =
+        Plan { volumes: VOLUMES, volume_bytes: 16 << 20, head: "[link]\npacing = \"100Mbit/s\"", ..Plan::DEFAULT };
+    let mut pair = wan.pair(&plan);
+    wan.serve(&mut pair);
+    pair.sync_fully(Node::Near);
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 4M"]);
+    pair.until("the time before the change was seen", |pair| {
+        link(pair, Node::Near)["tcp"]["sent_bytes"].as_u64() >= Some(4 << 20)
+    });
+    wan.control(&["loss", "3"]);
+    pair.done(Node::Near, &["link", "set", "unsent=64KiB"]);
+    pair.qemu_io(Node::Near, "data", &["write -P 2 4M 8M"]);
+    pair.until("it is told, with the way back", |pair| {
+        let link = link(pair, Node::Near);
+        warns_of(&link, "retransmissions rose from") && warns_of(&link, "farshore link set KEY=default")
+    });
+    wan.control(&["loss", "0"]);
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}
+
 /// A fixed receive buffer bounds the rate by the round trip, and the verdict says so.
 #[test]
 fn a_small_window_on_a_long_line_is_named() {
