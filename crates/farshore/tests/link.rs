@@ -246,7 +246,7 @@ fn a_history_outlives_a_restart_and_its_damage_is_named() {
     let (code, said) = pair.told(Node::Near, &["link", "history", "elsewhere"]);
     assert!(code == 2 && said.contains("its peers are far"), "{said}");
 
-    let file = pair.path("near").join("state/links/far");
+    let file = pair.path("near").join("state/links/far.history");
     assert!(pair.stop(Node::Near).success());
     let mut bytes = fs::read(&file).expect("the history is there");
     bytes[4096 + 24] ^= 1;
@@ -259,8 +259,8 @@ fn a_history_outlives_a_restart_and_its_damage_is_named() {
     assert!(pair.stop(Node::Near).success());
     fs::write(&file, "no history at all").expect("damaged");
     pair.serve(Node::Near);
-    assert!(pair.log(Node::Near).contains("far.damaged and a new one begins"), "{}", pair.log(Node::Near));
-    assert!(file.with_extension("damaged").is_file());
+    assert!(pair.log(Node::Near).contains("far.history.damaged and a new one begins"), "{}", pair.log(Node::Near));
+    assert!(file.with_extension("history.damaged").is_file());
     pair.wait_for(Node::Near, "replicating");
     ends_equal(pair);
 }

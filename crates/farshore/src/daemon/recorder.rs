@@ -52,7 +52,8 @@ impl Recorder {
             let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
             let tag = history::tag(config.cluster.as_str(), node.as_str(), peer.name.as_str());
             names.insert(id, peer.name.clone());
-            books.insert(id, Book::open(directory.join(peer.name.as_str()), tag));
+            // The ending, because names may hold dots: what stands beside one peer's file is never another's.
+            books.insert(id, Book::open(directory.join(format!("{}.history", peer.name)), tag));
         }
         Recorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
     }
