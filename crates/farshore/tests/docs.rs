@@ -9,6 +9,7 @@ use farshore::api::{
 };
 use farshore::args::Args;
 use farshore::config::{Key, LinkKey, LinkSettings, Settings, example};
+use host::link::history::{self, RECORD_BYTES, Record};
 
 fn manual(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -54,6 +55,54 @@ fn the_defaults_in_the_manual_are_the_real_ones() {
             row.contains(&format!("`{value}`")) || row.contains(&format!("`\"{value}\"`")),
             "{key} = {value}: {row}"
         );
+    }
+}
+
+/// The tables of a section: offset, size, field of each row.
+fn tables(text: &str, section: &str) -> Vec<Vec<(usize, usize, String)>> {
+    let section = text.split(&format!("\n## {section}\n")).nth(1).expect("the section is there");
+    let section = section.split("\n## ").next().expect("a section has an end");
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        Some((cells.get(1)?.parse().ok()?, cells.get(2)?.parse().ok()?, (*cells.get(3)?).to_owned()))
+    };
+    let blocks = section.split("\n\n").map(|block| block.lines().filter_map(row).collect::<Vec<_>>());
+    blocks.filter(|rows| !rows.is_empty()).collect()
+}
+
+#[test]
+fn a_links_history_is_as_documented() {
+    let tables = tables(&manual("format.md"), "Link history");
+    for (table, bytes) in tables.iter().zip([4096, RECORD_BYTES]) {
+        let end = table.iter().fold(0, |at, (offset, size, field)| {
+            assert_eq!(*offset, at, "{field} begins where the field before it ends");
+            at + size
+        });
+        assert_eq!(end, bytes);
+    }
+    let record = Record {
+        number: 1,
+        unix_ms: 2,
+        covered_ms: 3,
+        connected_ms: 4,
+        sent_bytes: 5,
+        received_bytes: 6,
+        retransmitted_bytes: 7,
+        sent_per_s_max: 8,
+        rtt_min_us: 9,
+        rtt_mean_us: 10,
+        rtt_max_us: 11,
+        connections: 12,
+        busy_ms: 13,
+        receiver_limited_ms: 14,
+        buffer_limited_ms: 15,
+    };
+    let bytes = history::example(7, &[record]);
+    assert_eq!(bytes[..10], *b"FSHRLINK\x01\x00");
+    for (number, (offset, size, field)) in tables[1].iter().take(15).enumerate() {
+        let mut value = [0; 8];
+        value[..*size].copy_from_slice(&bytes[4096 + offset..][..*size]);
+        assert_eq!(u64::from_le_bytes(value), number as u64 + 1, "{field}");
     }
 }
 
