@@ -95,6 +95,7 @@ fn the_far_side_is_promoted_and_the_old_primary_follows() {
     });
     let (code, said) = pair.told(Node::Near, &["demote", GROUP]);
     assert!(code < 2, "{said}");
+    pair.until_fork_is_over(Node::Far);
     pair.done(Node::Far, &["sync", GROUP, "--full", "--wait"]);
     let (served, _) = pair.try_qemu_io(Node::Near, "data", &["read 0 4k"]);
     assert!(!served, "a secondary has no export");

@@ -435,7 +435,15 @@ impl Pair {
         });
         let (code, said) = self.told(node, &["demote", GROUP]);
         assert!(code < 2, "{said}\n{}", self.log(node));
+        self.until_fork_is_over(node.other());
         self.sync_fully(node.other());
+    }
+
+    /// Waits until a primary has heard that its peer was demoted, which is told after the peer's answer.
+    pub fn until_fork_is_over(&mut self, primary: Node) {
+        self.until("the primary has heard of the demotion", |pair| {
+            !pair.status(primary)["reason"].to_string().contains("both nodes are primary")
+        });
     }
 
     // --- Commands ---
