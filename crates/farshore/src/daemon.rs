@@ -6,6 +6,7 @@
 mod answer;
 mod difference;
 mod open;
+mod renewal;
 pub mod seals;
 mod state_files;
 mod view;
@@ -16,27 +17,30 @@ use std::rc::Rc;
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, Control, End};
+use host::tls::{Paths, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::api::server;
 use crate::cmd::Exit;
-use crate::config::{Config, NodeName, Secret};
+use crate::config::{Config, NodeName, Proof};
 use crate::overrides::Overrides;
 use answer::Desk;
+use renewal::Renewal;
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
 /// that hold are `overrides.effective(..)`.
 ///
 /// # Errors
 /// A sentence: what could not be started, and where.
-pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret) -> anyhow::Result<ExitCode> {
+pub fn run(config: Config, node: NodeName, overrides: Overrides, proof: Proof) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     // Held until the end: a second daemon on the same state would be a second writer of every volume.
     let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
-    let (setup, seals) = open::setup(&config, &node, &overrides, &secret, opened);
+    let (proof, renewal) = given(&config, &node, proof);
+    let (setup, seals) = open::setup(&config, &node, &overrides, proof, opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,13 +53,15 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
             config.cluster,
             control_socket.display()
         );
-        let desk = Rc::new(Desk::new(config, node, overrides, control.clone()));
+        let desk = Rc::new(Desk::new(config, node, overrides, control.clone(), renewal));
+        let renewing = tokio::task::spawn_local(desk.clone().renew_for_ever());
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
             let desk = desk.clone();
             async move { desk.answer(request).await }
         }));
         let end = supervise(control, thread).await;
         answering.abort();
+        renewing.abort();
         end
     })?;
     // It would lead nowhere from here on; if it is gone already, so much the better.
@@ -67,6 +73,19 @@ pub fn run(config: Config, node: NodeName, overrides: Overrides, secret: Secret)
             Ok(Exit::Done.into())
         }
         End::Hurried => Ok(Exit::Warning.into()),
+    }
+}
+
+/// What the data thread proves with, and what keeps it up to date.
+fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::Proof, Option<Renewal>) {
+    match (proof, &config.tls) {
+        (Proof::Certificates(credentials), Some(tls)) => {
+            let store = Store::new(*credentials);
+            let paths = Paths::of_node(&tls.directory, node.as_str());
+            (driver::Proof::Certificates(store.clone()), Some(Renewal::new(store, paths)))
+        }
+        (Proof::Certificates(_), None) => unreachable!("certificates come from the table [tls]"),
+        (Proof::Secret(secret), _) => (driver::Proof::Secret(secret.bytes().to_vec()), None),
     }
 }
 

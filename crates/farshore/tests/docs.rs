@@ -63,6 +63,14 @@ fn every_command_and_every_option_is_described() {
         }
     }
     tells_of("cli.md", ["config check", "config example"]);
+    let cert = root.find_subcommand("cert").expect("cert");
+    for command in cert.get_subcommands() {
+        let name = format!("`cert {}", command.get_name());
+        let row = text.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap_or_else(|| panic!("{name}"));
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(["config", "help"].contains(&option) || row.contains(&format!("--{option}")), "{name}: --{option}");
+        }
+    }
     let calc = root.find_subcommand("calc").expect("calc");
     let formulas: Vec<String> = calc.get_subcommands().map(|formula| format!("calc {}", formula.get_name())).collect();
     tells_of("cli.md", formulas.iter().map(String::as_str));
@@ -72,7 +80,7 @@ fn every_command_and_every_option_is_described() {
 
 #[test]
 fn every_key_of_the_status_is_described() {
-    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"groups":[{"name":"g","role":"primary",
+    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"tls":{"certificate_until":"t","authority_until":"t","fingerprint":"f"},"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"groups":[{"name":"g","role":"primary",
         "mode":"async","state":"syncing","protection":"queued","volumes":[{"name":"v","size_bytes":1,"device":"d","dirty_bytes":0,"direct":true}],
         "queue":{"bytes":0,"items":0,"bytes_hwm":0,"items_hwm":0,"limit_bytes":0,"limit_items":0,"blocked_ms":0},
         "journal":{"bytes":0,"limit_bytes":0},

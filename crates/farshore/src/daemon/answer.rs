@@ -1,15 +1,25 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use engine::identity::Role;
+use engine::state::{Mode, Policy as EnginePolicy, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, NoteKind, Notes, entropy};
+use host::driver::{Control, Gone, GroupSnapshot, NoteKind, Notes, entropy};
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
+use super::renewal::{self, Renewal};
 use super::view;
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
 use crate::overrides::Overrides;
+
+/// A link that was ended on purpose is back within this, or its peer has really gone.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
@@ -18,11 +28,81 @@ pub(super) struct Desk {
     /// Locked while a `set` is under way, so that two of them come one after the other.
     overrides: Mutex<Overrides>,
     control: Control,
+    /// With certificates.
+    renewal: Option<Renewal>,
 }
 
 impl Desk {
-    pub fn new(config: Config, node: NodeName, overrides: Overrides, control: Control) -> Desk {
-        Desk { config, node, overrides: Mutex::new(overrides), control }
+    pub fn new(
+        config: Config,
+        node: NodeName,
+        overrides: Overrides,
+        control: Control,
+        renewal: Option<Renewal>,
+    ) -> Desk {
+        Desk { config, node, overrides: Mutex::new(overrides), control, renewal }
+    }
+
+    /// Takes up new certificates as they come; for ever.
+    pub async fn renew_for_ever(self: Rc<Self>) {
+        let Some(renewal) = &self.renewal else { return };
+        loop {
+            sleep(renewal::LOOK_EVERY).await;
+            if renewal.look(&self.config, &self.node) && matches!(self.renew_links().await, Ok(true) | Err(Gone)) {
+                renewal.links_are_done();
+            }
+        }
+    }
+
+    /// Has the links come up anew, without giving up anything that is under way. False: not now.
+    ///
+    /// A primary whose writers need its peer holds them meanwhile, instead of going to `logging` as its policy would have
+    /// it when the link really falls. A secondary cannot tell its primary to; there the certificate serves the next
+    /// connection.
+    async fn renew_links(&self) -> Result<bool, Gone> {
+        // Nobody changes a setting meanwhile.
+        let overrides = self.overrides.lock().await;
+        let groups = self.control.snapshot().await?.groups;
+        let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Mode::Sync | Mode::Nearsync);
+        let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
+        if groups.iter().any(is_under_way) {
+            return Ok(false);
+        }
+        if groups.iter().any(|group| needs_peer(group) && group.status.role == Role::Secondary) {
+            tracing::info!("the links stay as they are: the new certificates are shown when they next connect");
+            return Ok(true);
+        }
+        let holding = groups.iter().filter(|group| needs_peer(group)).map(|group| group.status.id);
+        let holding: Vec<_> = holding.collect();
+        self.hold(&overrides, &holding, true).await?;
+        self.control.reconnect("the certificates were replaced, the link comes up anew with them").await?;
+        let deadline = Instant::now() + RECONNECT_WITHIN;
+        while !holding.is_empty() && Instant::now() < deadline {
+            sleep(LOOK_AGAIN).await;
+            let now = self.control.snapshot().await?.groups;
+            let held = now.iter().filter(|group| holding.contains(&group.status.id));
+            if held.clone().all(|group| group.status.state == State::Replicating) {
+                break;
+            }
+        }
+        self.hold(&overrides, &holding, false).await?;
+        Ok(true)
+    }
+
+    /// Makes groups with the policy `degrade` hold their writers when the link falls, or as it was before.
+    async fn hold(&self, overrides: &Overrides, groups: &[GroupId], begin: bool) -> Result<(), Gone> {
+        for (number, group) in self.config.groups_of(&self.node) {
+            let Some(id) = groups.iter().find(|id| id.0 as usize == number) else { continue };
+            let mut settings = overrides.effective(&group.name, &group.settings).for_engine();
+            if settings.policy == EnginePolicy::Degrade {
+                if begin {
+                    settings.policy = EnginePolicy::Hold(RECONNECT_WITHIN);
+                }
+                // A group that refuses settings has no writers to hold.
+                let _ = self.control.command(*id, Command::Set(settings)).await?;
+            }
+        }
+        Ok(())
     }
 
     pub async fn answer(&self, request: Request) -> Reply {
@@ -48,7 +128,11 @@ impl Desk {
         }
         let snapshot = self.control.snapshot().await?;
         let overrides = self.overrides.lock().await;
-        let status = view::status(&self.config, &self.node, &overrides, &snapshot, group);
+        let mut status = view::status(&self.config, &self.node, &overrides, &snapshot, group);
+        if let Some(renewal) = &self.renewal {
+            status.warnings.extend(renewal.warnings());
+            status.tls = Some(renewal.status());
+        }
         Ok(Reply::Status(Box::new(status)))
     }
 

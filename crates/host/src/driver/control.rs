@@ -72,6 +72,7 @@ pub(super) enum Question {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     Notes { group: GroupId, answer: oneshot::Sender<Notes> },
+    Reconnect { reason: String },
     Stop,
 }
 
@@ -117,6 +118,14 @@ impl Control {
         wait.await.map_err(|_| Gone)
     }
 
+    /// Ends all links, so that they come up again as new connections; the reason is for the log.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn reconnect(&self, reason: &str) -> Result<(), Gone> {
+        self.0.send(Question::Reconnect { reason: reason.to_owned() }).await.map_err(|_| Gone)
+    }
+
     /// Begins the clean stop; the thread ends when it is done or time is up.
     ///
     /// # Errors
@@ -144,6 +153,7 @@ impl Plane {
                 // Whoever asked may have gone meanwhile.
                 let _ = answer.send(notes);
             }
+            Question::Reconnect { reason } => self.hang_up(&reason),
             Question::Stop => self.stop(),
         }
         self.turn();
