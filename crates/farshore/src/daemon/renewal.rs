@@ -33,10 +33,10 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// The files are those that `store` was read from a moment ago; a change since is found at the first look.
+    /// The first look reads the files again: they may have changed since `store` was filled.
     pub fn new(store: Store, paths: Paths) -> Renewal {
         Renewal {
-            taken: Cell::new(stamps(&paths)),
+            taken: Cell::new([None; 3]),
             store,
             paths,
             failed: Cell::new(None),
@@ -60,12 +60,15 @@ impl Renewal {
     }
 
     fn take(&self, now: Stamps, credentials: Credentials) {
-        let until = facts::day(credentials.own.not_after);
-        tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
-        self.store.replace(credentials);
         self.taken.set(now);
         self.failed.set(None);
         self.problem.replace(None);
+        if credentials.is_same_as(&self.store.current()) {
+            return;
+        }
+        let until = facts::day(credentials.own.not_after);
+        tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
+        self.store.replace(credentials);
         self.links_are_due.set(true);
     }
 

@@ -162,6 +162,11 @@ impl Credentials {
         Channel::server(self.nbd_server.clone(), NBD_TABLE_BYTES)
     }
 
+    /// Read from files of the same content.
+    pub fn is_same_as(&self, other: &Credentials) -> bool {
+        self.own == other.own && self.authorities == other.authorities
+    }
+
     /// What an operator should see to, `now` in seconds since 1970.
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let own = warning("this node's certificate", "farshore cert rotate NAME", &self.own, now);

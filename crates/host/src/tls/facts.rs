@@ -90,8 +90,18 @@ impl Facts {
             fingerprint: Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect(),
         };
         let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;
+        let mut identities = Vec::new();
         for name in names.iter().flat_map(|names| &names.value.general_names) {
-            facts.take_name(name);
+            match name {
+                GeneralName::URI(uri) if uri.starts_with("farshore:") => identities.push(Identity::parse(uri)),
+                GeneralName::DNSName(name) => facts.hosts.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => facts.hosts.extend(address(bytes).map(|ip| ip.to_string())),
+                _ => {}
+            }
+        }
+        // Several would make it matter which one a reader looks at: none counts then.
+        if let [Some(identity)] = &identities[..] {
+            facts.identity = Some(identity.clone());
         }
         Ok(facts)
     }
@@ -106,19 +116,6 @@ impl Facts {
             Ok(ders) if ders.is_empty() => Err("it holds no certificate in PEM form".to_owned()),
             Ok(ders) => ders.iter().map(Facts::of).collect(),
             Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn take_name(&mut self, name: &GeneralName<'_>) {
-        match name {
-            // Several identities would make it matter which one a reader looks at: none counts then.
-            GeneralName::URI(uri) if uri.starts_with("farshore:") => {
-                let is_first = self.identity.is_none();
-                self.identity = Identity::parse(uri).filter(|_| is_first);
-            }
-            GeneralName::DNSName(name) => self.hosts.push((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => self.hosts.extend(address(bytes).map(|ip| ip.to_string())),
-            _ => {}
         }
     }
 }
