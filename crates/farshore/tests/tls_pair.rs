@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use common::{GROUP, Node, Pair, Plan, address};
+use common::{Background, GROUP, Node, Pair, Plan, address};
 use farshore::certs::{Holder, Registry, Validity};
 use host::tls::Identity;
 
@@ -68,6 +68,15 @@ fn connections(pair: &Pair, node: Node) -> usize {
     pair.log(node).matches("is connected (").count()
 }
 
+/// Somebody who writes for some seconds, all the time.
+fn write_steadily(pair: &Pair) -> Background {
+    let mut command = Command::new("fio");
+    command.args(["--name=job", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=4", "--offset=4M"]);
+    command.args(["--size=4M", "--rate=1m", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
+    command.arg(format!("--uri={}", pair.uri(Node::Near, "data"))).current_dir(pair.path("near"));
+    Background::start(command)
+}
+
 /// Renews certificates while a group replicates: the link comes up anew, nothing is synced again, nobody is refused.
 fn renewed_without_a_resync(mode: &str, renewed: &[Node]) {
     let mut pair = certified(&Plan { mode, ..PLAN });
@@ -79,10 +88,15 @@ fn renewed_without_a_resync(mode: &str, renewed: &[Node]) {
     let synced = pair.counter(Node::Near, "group.g.resynced_bytes");
     for (number, node) in renewed.iter().enumerate() {
         let (before, up) = (fingerprint(&pair, *node), connections(&pair, Node::Near));
+        let done = pair.counter(Node::Near, "nbd.write.done");
+        let writer = write_steadily(&pair);
+        pair.until("somebody writes", |pair| pair.counter(Node::Near, "nbd.write.done") > done);
         cert(&pair, &["rotate", node.name()], 0);
         pair.until("the link came up with the new certificate", |pair| {
             fingerprint(pair, *node) != before && connections(pair, Node::Near) > up
         });
+        let (is_done, said) = writer.finish(&mut pair);
+        assert!(is_done, "{said}\n{}", pair.log(Node::Near));
         pair.qemu_io(Node::Near, "data", &[&format!("write -P {} 1M 1M", number + 2), "flush"]);
         pair.wait_for(Node::Near, "replicating");
         pair.wait_for_rest(Node::Near);
