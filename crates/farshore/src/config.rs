@@ -354,6 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn who_has_to_encrypt_follows_from_table_address_and_word() {
+        let text = include_str!("../tests/valid_configs/tls-any-client.toml");
+        let [loopback, lan] = ["127.0.0.1:10809", "10.0.0.1:10809"].map(|text| text.parse().expect("an address"));
+        let config = parse(text).expect("sound");
+        assert!(config.needs_tls(lan) && !config.needs_tls(loopback));
+        let config = parse(&text.replace("cluster =", "insecure = true\ncluster =")).expect("sound");
+        assert!(!config.needs_tls(lan) && config.warnings()[0].contains("unencrypted"), "{:?}", config.warnings());
+        assert!(!config.warnings()[0].contains("replication"), "a link is encrypted all the same");
+        let without = text.replace("[tls]", "[link]").replace("directory", "# ").replace("clients", "# ");
+        let wrong = parse(&without.replace("cluster =", "secret_file = \"/s\"\ncluster =")).expect_err("not encrypted");
+        assert_eq!(wrong.list.len(), 3, "two links and an export: {wrong}");
+    }
+
+    #[test]
     fn a_node_is_found_by_name() {
         let config = parse(example::EXAMPLE).expect("sound");
         let alpha = config.local_node(Some("alpha")).expect("there");
