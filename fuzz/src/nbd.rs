@@ -1,7 +1,7 @@
 //! What NBD clients send: request headers, options, and whole handshakes.
 
 use host::frontend::{ExportInfo, VolumeHandle};
-use host::nbd::handshake::{Negotiation, Step};
+use host::nbd::handshake::{Encryption, Negotiation, Step};
 use host::nbd::proto::{
     self, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, Opt, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC, Request,
     option,
@@ -83,11 +83,12 @@ fn exports() -> Vec<ExportInfo> {
     vec![export(0, "db/data"), export(1, "db/log")]
 }
 
-/// Walks a handshake as the server does. How it ended, and how many answers were given.
-fn negotiate(bytes: &[u8]) -> Option<Step> {
+/// Walks a handshake as the server does, at a listener with or without TLS. How it ended.
+fn negotiate(bytes: &[u8], encryption: Encryption) -> Option<Step> {
     let exports = exports();
     let (flags, mut rest) = bytes.split_first_chunk::<4>()?;
-    let mut negotiation = Negotiation::default();
+    let mut negotiation = Negotiation::new(encryption);
+    let mut is_closed = encryption == Encryption::Required;
     negotiation.client_flags(u32::from_be_bytes(*flags)).ok()?;
     while let Some((header, behind)) = rest.split_first_chunk::<OPTION_BYTES>() {
         let header: OptionHeader = proto::parse_option_header(header).ok()?;
@@ -98,7 +99,13 @@ fn negotiate(bytes: &[u8]) -> Option<Step> {
         let (data, behind) = behind.split_at_checked(header.length as usize)?;
         match negotiation.answer(header.kind, data, &exports, &mut out) {
             Step::Continue => assert!(out.len() < 64 << 10, "an answer is short"),
+            Step::Encrypt => {
+                assert_ne!(encryption, Encryption::Off, "what is not there is not begun");
+                negotiation.encrypted();
+                is_closed = false;
+            }
             Step::Enter(entry) => {
+                assert!(!is_closed, "nobody enters in the clear where TLS is required");
                 let export =
                     exports.iter().find(|export| export.name == entry.name).expect("only what exists is entered");
                 negotiation.welcome(&entry, export, &mut out);
@@ -112,9 +119,12 @@ fn negotiate(bytes: &[u8]) -> Option<Step> {
     None
 }
 
-/// Rule: nobody enters but by a name that exists, no data is asked for beyond the limit, every answer is short.
+/// Rule: nobody enters but by a name that exists, nor in the clear where TLS is required; no data is asked for beyond the
+/// limit, every answer is short.
 pub fn nbd_handshake(bytes: &[u8]) {
-    negotiate(bytes);
+    for encryption in [Encryption::Off, Encryption::Offered, Encryption::Required] {
+        negotiate(bytes, encryption);
+    }
 }
 
 pub fn nbd_handshake_seeds() -> Vec<Seed> {
@@ -128,6 +138,7 @@ pub fn nbd_handshake_seeds() -> Vec<Seed> {
     let meta = option(option::SET_META_CONTEXT, &meta_data("db/data", &[proto::ALLOCATION]));
     let go = option(option::GO, &info_data("db/data", &[1, 2, 3]));
     vec![
+        ("starttls", talk(3, &[option(option::LIST, b""), option(option::STARTTLS, b""), go.clone()])),
         ("go", talk(3, &[option(option::LIST, b""), structured, meta, go])),
         ("export_name", talk(1, &[option(option::EXPORT_NAME, b"db/log")])),
         ("old_client", talk(0, &[option(option::EXPORT_NAME, b"db/log")])),
@@ -142,7 +153,7 @@ mod tests {
     #[test]
     fn seeds_reach_the_end() {
         for (name, bytes) in nbd_handshake_seeds() {
-            assert!(negotiate(&bytes).is_some(), "{name}");
+            assert!(negotiate(&bytes, Encryption::Off).is_some(), "{name}");
         }
     }
 }

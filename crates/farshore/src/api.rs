@@ -272,6 +272,9 @@ pub struct Status {
     /// What an operator must know about the node as a whole, such as an insecure link.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// This node's certificates; `null` when nothing is encrypted.
+    #[serde(default)]
+    pub tls: Option<TlsStatus>,
     /// What the groups share; absent from daemons that do not tell.
     #[serde(default)]
     pub shared: Option<SharedStatus>,
@@ -280,6 +283,16 @@ pub struct Status {
     pub links: Vec<LinkReport>,
     /// In the order of their names.
     pub groups: Vec<GroupStatus>,
+}
+
+/// The certificates that new connections use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// When this node's certificate ends, and the last of the authorities it believes.
+    pub certificate_until: String,
+    pub authority_until: String,
+    /// SHA-256 of this node's certificate.
+    pub fingerprint: String,
 }
 
 /// What the groups of a node share.

@@ -75,9 +75,12 @@ pub enum Command {
     Config(ConfigCommand),
     /// Write a first configuration for two nodes
     #[command(
-        after_help = "Examples:\n  farshore init --near 10.0.0.1:/dev/sdb --far 10.0.0.2:/dev/sdb > farshore.toml\n  farshore init --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdc --out /etc/farshore/farshore.toml --create-secret"
+        after_help = "Examples:\n  farshore init --near 10.0.0.1:/dev/sdb --far 10.0.0.2:/dev/sdb > farshore.toml\n  farshore init --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdc --out /etc/farshore/farshore.toml"
     )]
     Init(InitArgs),
+    /// Make, show and renew the certificates by which nodes and NBD clients know each other
+    #[command(subcommand)]
+    Cert(CertCommand),
     /// Explain one of Farshore's own files; never writes
     #[command(after_help = "Example:\n  farshore inspect /var/lib/farshore/db/journal")]
     Inspect(InspectArgs),
@@ -314,12 +317,109 @@ pub struct InitArgs {
     /// Write to this file instead of printing; an existing file is never overwritten
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// The secret file that the configuration names
+    /// Where the configuration says that certificates are, for nodes on two machines
+    #[arg(long, value_name = "DIR", default_value = "/etc/farshore/tls")]
+    pub tls_directory: PathBuf,
+    /// The secret file that the configuration names, for nodes on one machine
     #[arg(long, value_name = "FILE", default_value = "/etc/farshore/secret")]
     pub secret_file: PathBuf,
     /// Also make the secret file, mode 0600, with new random content
     #[arg(long)]
     pub create_secret: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Make the cluster's private authority, once, on one machine that keeps its key
+    #[command(after_help = "Example:\n  farshore cert init --config /etc/farshore/farshore.toml")]
+    Init(CertInitArgs),
+    /// Make a node's certificate and key, where the authority's key is
+    #[command(
+        after_help = "Examples:\n  farshore cert node alpha\n  farshore cert node beta --host beta.example.org   (a name NBD clients use for it)"
+    )]
+    Node(CertNodeArgs),
+    /// Make an NBD client's certificate and key, in a directory as qemu and libnbd want it
+    #[command(after_help = "Example:\n  farshore cert client backup")]
+    Client(CertClientArgs),
+    /// Show every certificate here: whose it is, and until when it is valid
+    #[command(
+        after_help = "Examples:\n  farshore cert show\n  farshore cert show --json | jq -r '.certificates[] | [.file, .not_after] | @tsv'\n\nExits with 1 when one needs attention."
+    )]
+    Show(CertShowArgs),
+    /// Renew certificates: new keys, the same names; running daemons take them up by themselves
+    #[command(
+        after_help = "Examples:\n  farshore cert rotate alpha beta\n  farshore cert rotate --client backup\n  farshore cert rotate --ca      (a new authority beside the old one; then renew every certificate)"
+    )]
+    Rotate(CertRotateArgs),
+}
+
+/// Which cluster's certificates.
+#[derive(Debug, ClapArgs)]
+pub struct CertPlace {
+    /// Configuration file; its [tls] names the directory
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertInitArgs {
+    #[command(flatten)]
+    pub place: CertPlace,
+    /// For how long it is valid
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertNodeArgs {
+    /// The node, as the configuration calls it
+    pub name: String,
+    /// A further host name or address by which NBD clients reach it
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+    /// For how long it is valid
+    #[arg(long, value_name = "DAYS", default_value_t = 397, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: u32,
+    #[command(flatten)]
+    pub place: CertPlace,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertClientArgs {
+    /// A name for it, for people and logs
+    pub name: String,
+    /// For how long it is valid
+    #[arg(long, value_name = "DAYS", default_value_t = 397, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: u32,
+    #[command(flatten)]
+    pub place: CertPlace,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertShowArgs {
+    /// One JSON object, schema farshore-certificates/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: CertPlace,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertRotateArgs {
+    /// Nodes whose certificates are renewed
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Clients whose certificates are renewed
+    #[arg(long, value_name = "NAME")]
+    pub client: Vec<String>,
+    /// Renew the authority; the old one stays trusted until its lines are taken out of ca.crt
+    #[arg(long)]
+    pub ca: bool,
+    /// For how long they are valid [default: 397, of an authority 3650]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: Option<u32>,
+    #[command(flatten)]
+    pub place: CertPlace,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -354,7 +454,7 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let families = ["config", "link", "mark", "calc"];
+        let families = ["config", "link", "mark", "calc", "cert"];
         let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
         let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
         for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod calc;
+mod cert;
 mod config;
 mod demo;
 mod demote;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::api::Reply;
-use crate::args::{Args, Command, ConfigCommand, LinkCommand, MarkCommand};
+use crate::args::{Args, CertCommand, Command, ConfigCommand, LinkCommand, MarkCommand};
 
 /// How a command ends; the numbers are the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,11 @@ fn run(command: Command) -> Outcome {
         Command::Config(ConfigCommand::Check(args)) => config::check(&args),
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),
+        Command::Cert(CertCommand::Init(args)) => cert::init(&args),
+        Command::Cert(CertCommand::Node(args)) => cert::node(&args),
+        Command::Cert(CertCommand::Client(args)) => cert::client(&args),
+        Command::Cert(CertCommand::Show(args)) => cert::show(&args),
+        Command::Cert(CertCommand::Rotate(args)) => cert::rotate(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Calc(args) => calc::run(&args),
         Command::Record(args) => record::run(&args),

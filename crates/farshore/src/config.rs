@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use definition::diff_definitions;
+use host::tls::{Clients, Credentials, Identity, Paths};
 pub use link::{LinkKey, LinkSettings};
+pub use local::Proof;
 pub use local::host_name;
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
@@ -39,14 +41,25 @@ pub struct Config {
     /// Where it was read from, for messages.
     pub file: PathBuf,
     pub cluster: ClusterName,
-    pub secret_file: PathBuf,
+    /// Always there without `tls`, of no use with it.
+    pub secret_file: Option<PathBuf>,
     /// Replication and NBD may leave loopback unencrypted.
     pub insecure: bool,
+    /// Links between nodes are encrypted, and NBD over TCP may be.
+    pub tls: Option<Tls>,
     pub link: Link,
     pub nodes: Vec<Node>,
     pub groups: Vec<Group>,
     /// Places of what was read, by dotted path, so that later checks can point at a line.
     places: BTreeMap<String, Position>,
+}
+
+/// Certificates, and who is believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Where `farshore cert` keeps them.
+    pub directory: PathBuf,
+    pub clients: Clients,
 }
 
 /// How connections between nodes behave; the same for all of them.
@@ -159,13 +172,12 @@ impl Config {
         local::check_local(self, node)
     }
 
-    /// Reads the shared secret.
+    /// Reads what `node` proves with who it is: its certificates, else the shared secret.
     ///
     /// # Errors
-    /// A sentence: missing, too short, too long, or readable by others.
-    pub fn secret(&self) -> Result<Secret, Problems> {
-        secret::read_secret(&self.secret_file)
-            .map_err(|message| Problems::new(&self.file, vec![self.problem("secret_file", message)]))
+    /// Sentences: missing, damaged, another node's, too short, too long, or readable by others.
+    pub fn proof(&self, node: &NodeName) -> Result<Proof, Problems> {
+        local::read_proof(self, node).map_err(|problems| Problems::new(&self.file, problems))
     }
 
     /// What is allowed but dangerous; `serve` says it loudly.
@@ -184,6 +196,28 @@ impl Config {
     /// The groups `node` is a member of, with their number in the file's order.
     pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
         self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
+    }
+
+    /// The nodes that `node` has groups with.
+    pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a Node> {
+        let meets = |other: &&Node| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
+        self.nodes.iter().filter(meets)
+    }
+
+    /// Reads the certificates of `node`; `None` without `[tls]`.
+    ///
+    /// # Errors
+    /// A sentence for everything that is wrong with the files.
+    pub fn credentials(&self, node: &NodeName) -> Option<Result<Credentials, Vec<String>>> {
+        let tls = self.tls.as_ref()?;
+        let us = Identity::node(self.cluster.as_str(), node.as_str());
+        let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
+        Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, tls.clients))
+    }
+
+    /// Whether NBD clients of this address have to encrypt.
+    pub fn needs_tls(&self, address: SocketAddr) -> bool {
+        self.tls.is_some() && !self.insecure && !is_loopback(address.ip())
     }
 
     /// What all groups of `node` may hold in memory together.
@@ -267,6 +301,16 @@ impl NbdListen {
     }
 }
 
+impl NbdListen {
+    /// The address, if it is one of TCP.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            NbdListen::Unix(_) => None,
+            NbdListen::Tcp(address) => Some(*address),
+        }
+    }
+}
+
 impl std::fmt::Display for NbdListen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -317,6 +361,20 @@ mod tests {
         assert_eq!(config.groups[7].name.as_str(), "g0007");
         // An unknown key and a missing device each.
         assert_eq!(parse(&text("alhpa")).expect_err("bad").list.len(), 2000);
+    }
+
+    #[test]
+    fn who_has_to_encrypt_follows_from_table_address_and_word() {
+        let text = include_str!("../tests/valid_configs/tls-any-client.toml");
+        let [loopback, lan] = ["127.0.0.1:10809", "10.0.0.1:10809"].map(|text| text.parse().expect("an address"));
+        let config = parse(text).expect("sound");
+        assert!(config.needs_tls(lan) && !config.needs_tls(loopback));
+        let config = parse(&text.replace("cluster =", "insecure = true\ncluster =")).expect("sound");
+        assert!(!config.needs_tls(lan) && config.warnings()[0].contains("unencrypted"), "{:?}", config.warnings());
+        assert!(!config.warnings()[0].contains("replication"), "a link is encrypted all the same");
+        let without = text.replace("[tls]", "[link]").replace("directory", "# ").replace("clients", "# ");
+        let wrong = parse(&without.replace("cluster =", "secret_file = \"/s\"\ncluster =")).expect_err("not encrypted");
+        assert_eq!(wrong.list.len(), 3, "two links and an export: {wrong}");
     }
 
     #[test]

@@ -7,8 +7,9 @@ mod answer;
 mod difference;
 mod link_view;
 mod open;
+mod reconnect;
 mod recorder;
-mod retune;
+mod renewal;
 pub mod seals;
 mod state_files;
 mod view;
@@ -20,16 +21,18 @@ use std::time::Duration;
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, Control, End};
+use host::tls::{Paths, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::api::server;
 use crate::cmd::Exit;
-use crate::config::{Config, NodeName, Secret};
+use crate::config::{Config, NodeName, Proof};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 use answer::Desk;
 use recorder::Recorder;
+use renewal::Renewal;
 
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
@@ -44,14 +47,15 @@ pub fn run(
     node: NodeName,
     overrides: Overrides,
     link_overrides: LinkOverrides,
-    secret: Secret,
+    proof: Proof,
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     // Held until the end: a second daemon on the same state would be a second writer of every volume.
     let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
-    let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), &secret, opened);
+    let (proof, renewal) = given(&config, &node, proof);
+    let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,8 +70,9 @@ pub fn run(
         );
         let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
-        let desk = Desk::new(config, node, overrides, link_overrides, recorder.clone(), control.clone());
+        let desk = Desk::new(config, node, overrides, link_overrides, recorder.clone(), control.clone(), renewal);
         let desk = Rc::new(desk);
+        let renewing = tokio::task::spawn_local(desk.clone().renew_for_ever());
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
             let desk = desk.clone();
             async move { desk.answer(request).await }
@@ -75,6 +80,7 @@ pub fn run(
         let end = supervise(control, thread, &recorder).await;
         recording.abort();
         answering.abort();
+        renewing.abort();
         end
     })?;
     // It would lead nowhere from here on; if it is gone already, so much the better.
@@ -86,6 +92,19 @@ pub fn run(
             Ok(Exit::Done.into())
         }
         End::Hurried => Ok(Exit::Warning.into()),
+    }
+}
+
+/// What the data thread proves with, and what keeps it up to date.
+fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::Proof, Option<Renewal>) {
+    match (proof, &config.tls) {
+        (Proof::Certificates(credentials), Some(tls)) => {
+            let store = Store::new(*credentials);
+            let paths = Paths::of_node(&tls.directory, node.as_str());
+            (driver::Proof::Certificates(store.clone()), Some(Renewal::new(store, paths)))
+        }
+        (Proof::Certificates(_), None) => unreachable!("certificates come from the table [tls]"),
+        (Proof::Secret(secret), _) => (driver::Proof::Secret(secret.bytes().to_vec()), None),
     }
 }
 

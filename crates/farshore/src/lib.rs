@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod args;
+pub mod certs;
 pub mod cmd;
 pub mod config;
 pub mod daemon;

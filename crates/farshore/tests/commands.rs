@@ -108,6 +108,7 @@ fn status(group: GroupStatus) -> Reply {
         version: "0.1.0".into(),
         uptime_s: 1.0,
         warnings: vec![],
+        tls: None,
         shared: None,
         links: vec![],
         groups: vec![group],
@@ -319,16 +320,18 @@ fn init_makes_a_configuration_that_passes_its_own_check() {
             "west=10.0.0.2:/dev/sdb",
             "--out",
             &path(&file),
-            "--secret-file",
-            &path(&secret),
-            "--create-secret",
+            "--tls-directory",
+            &path(&dir.path().join("tls")),
         ])
     };
-    expect(&init("east=10.0.0.1:/dev/sdb"), 0, "farshore serve --config");
-    assert_eq!(std::fs::metadata(&secret).expect("there").mode() & 0o7777, 0o600);
-    // Across a network without encryption: sound, and loudly said.
-    expect(&farshore(&["config", "check", &path(&file)]), 1, "insecure = true");
+    expect(&init("east=10.0.0.1:/dev/sdb"), 0, "farshore cert node west");
+    expect(&farshore(&["config", "check", &path(&file)]), 0, "sound");
     expect(&init("east=10.0.0.1:/dev/sdb"), 2, "exists already");
+    let words = ["init", "--near", "127.0.0.1:/a", "--far", "127.0.0.2:/b", "--create-secret", "--secret-file"];
+    expect(&farshore(&[&words[..], &[&path(&secret)]].concat()), 0, "secret_file");
+    assert_eq!(std::fs::metadata(&secret).expect("there").mode() & 0o7777, 0o600);
+    let needless = ["init", "--near", "10.0.0.1:/a", "--far", "10.0.0.2:/b", "--create-secret"];
+    expect(&farshore(&needless), 3, "know each other by certificates");
     expect(&farshore(&["init", "--near", "a=10.0.0.1:/x", "--far", "a=10.0.0.1:/x"]), 3, "both sides are called");
 }
 

@@ -119,6 +119,14 @@ fn every_command_and_every_option_is_described() {
         }
     }
     tells_of("cli.md", ["config check", "config example"]);
+    let cert = root.find_subcommand("cert").expect("cert");
+    for command in cert.get_subcommands() {
+        let name = format!("`cert {}", command.get_name());
+        let row = text.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap_or_else(|| panic!("{name}"));
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(["config", "help"].contains(&option) || row.contains(&format!("--{option}")), "{name}: --{option}");
+        }
+    }
     let calc = root.find_subcommand("calc").expect("calc");
     let formulas: Vec<String> = calc.get_subcommands().map(|formula| format!("calc {}", formula.get_name())).collect();
     tells_of("cli.md", formulas.iter().map(String::as_str));
@@ -128,7 +136,7 @@ fn every_command_and_every_option_is_described() {
 
 #[test]
 fn every_key_of_the_status_is_described() {
-    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[{"node":"b","link":"connected","link_since_s":1,"connections":1,"settings":{},
+    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"tls":{"certificate_until":"t","authority_until":"t","fingerprint":"f"},"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[{"node":"b","link":"connected","link_since_s":1,"connections":1,"settings":{},
         "socket":{"send_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
         "receive_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
         "congestion_requested":"auto","congestion":"bbr","options":[{"option":"TCP_NODELAY","requested":1,"granted":1}]}}],

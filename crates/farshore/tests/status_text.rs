@@ -73,6 +73,7 @@ fn status(groups: Vec<GroupStatus>) -> Status {
         version: "0.1.0".into(),
         uptime_s: 7600.0,
         warnings: vec![],
+        tls: None,
         shared: None,
         links: vec![],
         groups,
@@ -278,7 +279,7 @@ fn json_keys_are_the_contract() {
         text,
         concat!(
             r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
-            r#""shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[],"groups":["#,
+            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0},"#,

@@ -40,6 +40,7 @@ use crate::buffers::Pool;
 use crate::disk::{EngineKind, File, FileEngine};
 use crate::link::{LinkBounds, LinkConfig, Links, Ourselves, Peer, Secret, SocketOptions, Versions};
 use crate::nbd;
+use crate::tls::Store;
 use plane::Plane;
 
 /// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait before the door.
@@ -66,11 +67,19 @@ pub struct GroupSetup {
     pub undo: Arc<File>,
 }
 
+/// By what nodes prove to each other who they are.
+pub enum Proof {
+    /// Bytes that all of them share; nothing is encrypted.
+    Secret(Vec<u8>),
+    /// Certificates; all links are encrypted.
+    Certificates(Store),
+}
+
 /// How the node meets its peers.
 pub struct LinkSetup {
     pub cluster: String,
     pub node: String,
-    pub secret: Vec<u8>,
+    pub proof: Proof,
     /// All groups' definitions as text, the same bytes on every node that means the same.
     pub definitions: String,
     /// Shows two differing texts side by side, ours first.
@@ -84,7 +93,11 @@ pub struct LinkSetup {
 #[derive(Clone, Debug)]
 pub enum Listen {
     Unix(PathBuf),
-    Tcp(SocketAddr),
+    Tcp {
+        address: SocketAddr,
+        /// With credentials, clients may encrypt; this says that they have to.
+        needs_tls: bool,
+    },
 }
 
 /// Everything a data thread needs, opened and checked.
@@ -185,7 +198,7 @@ async fn run(
             }
         }
     };
-    plane.hang_up();
+    plane.hang_up("this node stops");
     let _ = tokio::time::timeout(FAREWELL_LIMIT, async {
         open.server.stop().await;
         plane.links_are_down().await;
@@ -218,24 +231,36 @@ struct Open {
 
 fn open(setup: Setup) -> Result<Open, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
-    let LinkSetup { cluster, node, secret, definitions, show_difference, peers, listen, socket } = setup.link;
+    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
-    let secret = Secret::new(&secret);
+    let (secret, tls) = match proof {
+        Proof::Secret(bytes) => (Secret::new(&bytes), None),
+        // Each encrypted connection has a secret of its own; this one is nobody's.
+        Proof::Certificates(store) => {
+            (Secret::new(&[entropy().to_le_bytes(), entropy().to_le_bytes()].concat()), Some(store))
+        }
+    };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
     let meeting = links::Meeting::new(known, definitions.clone(), show_difference);
     let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), meeting));
     let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
-    for place in &setup.nbd {
-        match place {
-            Listen::Unix(path) => server.listen_unix(path).map_err(|error| error.to_string())?,
-            Listen::Tcp(address) => {
-                server.listen_tcp(*address).map_err(|error| error.to_string())?;
-            }
-        }
-    }
+    setup.nbd.iter().try_for_each(|place| listen_nbd(&server, place, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
-    let config = LinkConfig { ours, peers, listen, socket, bounds: LinkBounds::default() };
+    let config = LinkConfig { ours, peers, listen, tls, socket, bounds: LinkBounds::default() };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
     Ok(Open { plane, server, links })
+}
+
+fn listen_nbd(server: &nbd::Server, place: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {
+    match (place, tls) {
+        (Listen::Unix(path), _) => server.listen_unix(path),
+        (Listen::Tcp { address, needs_tls }, Some(store)) => {
+            server.listen_tls(*address, store.clone(), *needs_tls).map(drop)
+        }
+        (Listen::Tcp { address, needs_tls }, None) => {
+            assert!(!needs_tls, "TLS is asked for with credentials only");
+            server.listen_tcp(*address).map(drop)
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
 
 pub mod buffers;
+mod complaints;
 pub mod disk;
 pub mod driver;
 pub mod frontend;
 pub mod link;
 pub mod nbd;
+pub mod tls;

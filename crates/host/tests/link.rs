@@ -142,6 +142,7 @@ fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
             address: peer_address.to_string(),
         }],
         listen: vec!["127.0.0.1:0".parse().unwrap()],
+        tls: None,
         socket: SocketOptions::default(),
         bounds: LinkBounds {
             backoff_min: Duration::from_millis(5),
@@ -593,7 +594,7 @@ fn silent_strangers_are_few_and_soon_gone() {
             silent.push(TcpStream::connect(west.address()).await.unwrap());
         }
         west.told.refused_with("more than 3 connections").await;
-        west.told.refused_with("did not prove the secret within 300ms").await;
+        west.told.refused_with("did not prove who it is within 300ms").await;
         west.told.until(|told| told.refused.borrow().len() == silent.len()).await;
         for stream in &mut silent {
             assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)));

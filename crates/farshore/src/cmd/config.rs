@@ -12,20 +12,23 @@ pub fn check(args: &CheckArgs) -> Outcome {
     };
     let mut text = format!("{}: sound\n", args.file.display());
     text += &format!("  {} nodes, {} groups\n", config.nodes.len(), config.groups.len());
+    let mut warnings = config.warnings();
     match &node {
         Some(node) => {
             config.check_local(node).map_err(told)?;
-            text += &format!("  devices, directories and secret of {node} were looked at on this machine\n");
+            let proof = config.proof(node).map_err(told)?;
+            warnings.extend(proof.warnings());
+            let what = proof.word();
+            text += &format!("  devices, directories and {what} of {node} were looked at on this machine\n");
         }
         None => {
             let host = host_name();
             text += &format!(
-                "  this host ({host}) is none of its nodes, so no device or secret was looked at; --node NAME does\n"
+                "  this host ({host}) is none of its nodes, so no device, secret or certificate was looked at; --node NAME does\n"
             );
         }
     }
     print(&text)?;
-    let warnings = config.warnings();
     warnings.iter().for_each(warn);
     Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }

@@ -1,11 +1,11 @@
-//! `init`: a first configuration from two words, and on request a secret.
+//! `init`: a first configuration from two words, and on request a secret where certificates are not needed.
 
 use std::io::Write;
 use std::path::Path;
 
 use super::{Exit, Failure, Outcome, print};
 use crate::args::{DEFAULT_CONFIG, InitArgs};
-use crate::config::example::{Side, first_config};
+use crate::config::example::{Side, Trust, first_config, leaves_this_machine};
 use crate::config::{Config, create_secret};
 
 pub fn run(args: &InitArgs) -> Outcome {
@@ -17,11 +17,8 @@ pub fn run(args: &InitArgs) -> Outcome {
         let advice = "name them, as in --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdb";
         return Err(Failure::usage(format!("both sides are called {:?}; {advice}", near.node)));
     }
-    let secret = args.secret_file.to_str().ok_or_else(|| Failure::usage("--secret-file: the path is not text"))?;
-    if secret.contains(['"', '\\']) || secret.chars().any(char::is_control) {
-        return Err(Failure::usage("--secret-file: the path holds quotes or control characters"));
-    }
-    let text = first_config(&near, &far, secret);
+    let trust = trust(args, &near, &far)?;
+    let text = first_config(&near, &far, trust);
     let file = args.out.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
     // Two sides can be sound each and not together: the same address, the same device on one machine.
     Config::parse(file, &text)?;
@@ -50,15 +47,58 @@ fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
+/// Certificates, unless the nodes share a machine.
+fn trust<'a>(args: &'a InitArgs, near: &Side, far: &Side) -> Result<Trust<'a>, Failure> {
+    if leaves_this_machine(near, far) {
+        if args.create_secret {
+            return Err(Failure::usage(
+                "--create-secret: these nodes know each other by certificates ('farshore cert init'), not by a secret; \
+                 leave it out",
+            ));
+        }
+        return Ok(Trust::Certificates { directory: text_of("--tls-directory", &args.tls_directory)? });
+    }
+    Ok(Trust::Secret { file: text_of("--secret-file", &args.secret_file)? })
+}
+
+/// A path that can stand in the file.
+fn text_of<'a>(flag: &str, path: &'a Path) -> Result<&'a str, Failure> {
+    let text = path.to_str().ok_or_else(|| Failure::usage(format!("{flag}: the path is not text")))?;
+    if text.contains(['"', '\\']) || text.chars().any(char::is_control) {
+        return Err(Failure::usage(format!("{flag}: the path holds quotes or control characters")));
+    }
+    Ok(text)
+}
+
 fn next_steps(args: &InitArgs, file: &Path, near: &Side, far: &Side) -> String {
-    let (file, secret) = (file.display(), args.secret_file.display());
-    let make = if args.create_secret {
-        format!("{secret} was made with new random content")
+    let file = file.display();
+    let (make, copy) = if leaves_this_machine(near, far) {
+        let directory = args.tls_directory.display();
+        let (near, far) = (&near.node, &far.node);
+        let option = if args.out.as_deref() == Some(Path::new(DEFAULT_CONFIG)) {
+            String::new()
+        } else {
+            format!(" --config {file}")
+        };
+        (
+            format!(
+                "here: farshore cert init{option}; farshore cert node {near}{option}; farshore cert node {far}{option}"
+            ),
+            format!(
+                "copy to {far}, to the same places: {file}, {directory}/ca.crt, {directory}/nodes/{far}.crt and \
+                 {directory}/nodes/{far}.key (mode 0600)"
+            ),
+        )
     } else {
-        format!("make the secret: (umask 077; head -c 32 /dev/urandom | base64 > {secret})")
+        let secret = args.secret_file.display();
+        let made = match args.create_secret {
+            true => format!("{secret} was made with new random content"),
+            false => format!("make the secret: (umask 077; head -c 32 /dev/urandom | base64 > {secret})"),
+        };
+        (made, format!("copy {file} and {secret} (mode 0600) to both nodes"))
     };
     format!(
-        "{file} was written. Next:\n  1. {make}\n  2. copy {file} and {secret} (mode 0600) to both nodes\n  \
+        "{file} was written. Next:\n  1. {make}\n  2. {copy}\n  \
          3. on each: farshore config check {file} --node NAME\n  \
          4. on {}: farshore serve --config {file} --node {}\n  5. on {}: farshore serve --config {file} --node {}\n",
         near.address.ip(),

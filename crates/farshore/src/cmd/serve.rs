@@ -13,15 +13,16 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
     config.check_local(&name)?;
-    let secret = config.secret()?;
+    let proof = config.proof(&name)?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;
     let overrides = Overrides::load(&node.overrides_file())?;
     let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
     check_together(&config, &link_overrides, node)?;
     start_log();
-    config.warnings().iter().chain(&overrides.unused(&config)).for_each(warn);
-    Ok(daemon::run(config, name, overrides, link_overrides, secret)?)
+    let dates = proof.warnings();
+    config.warnings().iter().chain(&dates).chain(&overrides.unused(&config)).for_each(warn);
+    Ok(daemon::run(config, name, overrides, link_overrides, proof)?)
 }
 
 /// The link's overrides were sound under another file.

@@ -3,7 +3,10 @@
 //! Placeholders of unreadable values (see `parse`) are passed over; their problem is on the list already.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use host::tls::Clients;
 
 use super::units::size_text;
 use super::{Config, Group, NbdListen, Node, Sheet, is_loopback};
@@ -27,25 +30,27 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
 /// What is allowed but dangerous.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
-    let open: Vec<String> = config
+    let is_open = |address: &SocketAddr| !is_loopback(address.ip());
+    let plain_links = config.nodes.iter().filter(|node| config.tls.is_none() && is_open(&node.address));
+    let replication = plain_links.map(|node| format!("replication on {} ({})", node.address, node.name));
+    let nbd: Vec<String> = config
         .nodes
         .iter()
-        .flat_map(|node| {
-            let nbd = node.nbd.iter().filter_map(|listen| match listen {
-                NbdListen::Tcp(address) if !is_loopback(address.ip()) => {
-                    Some(format!("NBD on {address} ({})", node.name))
-                }
-                _ => None,
-            });
-            let replication =
-                (!is_loopback(node.address.ip())).then(|| format!("replication on {} ({})", node.address, node.name));
-            replication.into_iter().chain(nbd)
-        })
+        .flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))))
+        .filter(|(_, address)| is_open(address))
+        .map(|(node, address)| format!("NBD on {address} ({})", node.name))
         .collect();
+    let open: Vec<String> = replication.chain(nbd.iter().filter(|_| config.insecure).cloned()).collect();
     if !open.is_empty() {
         warnings.push(format!(
             "insecure = true: data crosses the network unencrypted and can be read or changed on the way: {}",
             open.join(", ")
+        ));
+    }
+    if config.tls.as_ref().is_some_and(|tls| tls.clients == Clients::Any) && !nbd.is_empty() {
+        warnings.push(format!(
+            "clients = \"any\": whoever reaches these addresses can read and write the volumes: {}",
+            nbd.join(", ")
         ));
     }
     for group in &config.groups {
@@ -68,11 +73,11 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
                 &format!("{path}.address"),
                 format!("address: peers cannot dial {ip}; give the address of {} that its peer reaches", node.name),
             );
-        } else if !is_loopback(ip) && !config.insecure {
+        } else if !is_loopback(ip) && !config.insecure && config.tls.is_none() {
             sheet.at_path(
                 &format!("{path}.address"),
                 format!(
-                    "address: replication to {} would leave this machine unencrypted; use a loopback address (a tunnel's end), or set insecure = true at the top if the network is trusted",
+                    "address: replication to {} would leave this machine unencrypted; add a table [tls] with its directory (see 'farshore cert init'), use a loopback address (a tunnel's end), or set insecure = true at the top if the network is trusted",
                     node.address
                 ),
             );
@@ -81,12 +86,14 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
     for (index, listen) in node.nbd.iter().enumerate() {
         let place = format!("{path}.nbd.{index}");
         match listen {
-            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.insecure => sheet.at_path(
-                &place,
-                format!(
-                    "nbd: {listen} would serve volumes unencrypted and to anyone beyond this machine; use a unix socket or a loopback address, or set insecure = true at the top if the network is trusted"
-                ),
-            ),
+            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.insecure && config.tls.is_none() => {
+                sheet.at_path(
+                    &place,
+                    format!(
+                        "nbd: {listen} would serve volumes unencrypted and to anyone beyond this machine; add a table [tls] with its directory (see 'farshore cert init'), use a unix socket or a loopback address, or set insecure = true at the top if the network is trusted"
+                    ),
+                );
+            }
             NbdListen::Unix(socket) => check_socket_length(sheet, &place, "nbd", socket),
             NbdListen::Tcp(_) => {}
         }
@@ -246,7 +253,12 @@ fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machi
             );
         }
     }
-    if device == config.secret_file {
+    if config.secret_file.as_deref() == Some(device) {
         sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
+    }
+    if config.tls.as_ref().is_some_and(|tls| device.starts_with(&tls.directory)) {
+        let message =
+            format!("{key}: {} lies where the certificates are; a volume would overwrite one", device.display());
+        sheet.at_path(place, message);
     }
 }

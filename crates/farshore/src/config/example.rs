@@ -45,21 +45,38 @@ impl Side {
     }
 }
 
+/// What two nodes of a first configuration know each other by.
+#[derive(Clone, Copy, Debug)]
+pub enum Trust<'a> {
+    /// A file that both share; for loopback only.
+    Secret { file: &'a str },
+    /// Certificates in this directory.
+    Certificates { directory: &'a str },
+}
+
+/// Whether two sides need encryption between them.
+pub fn leaves_this_machine(near: &Side, far: &Side) -> bool {
+    [near, far].iter().any(|side| !super::is_loopback(side.address.ip()))
+}
+
 /// The text of a first configuration: one group `main` with one volume `data`, async.
-pub fn first_config(near: &Side, far: &Side, secret_file: &str) -> String {
-    let insecure = [near, far].iter().any(|side| !super::is_loopback(side.address.ip()));
-    let insecure = if insecure {
-        "# Replication is not encrypted yet. With this line it may cross the network all the same: use it on a\n# trusted network only, or remove it and give the ends of a tunnel as addresses.\ninsecure = true\n"
-    } else {
-        ""
+pub fn first_config(near: &Side, far: &Side, trust: Trust<'_>) -> String {
+    let (secret, tls) = match trust {
+        Trust::Secret { file } => (format!("secret_file = \"{file}\"\n"), String::new()),
+        Trust::Certificates { directory } => (
+            String::new(),
+            format!(
+                "# Certificates of both nodes, made by: farshore cert init, farshore cert node NAME\n[tls]\ndirectory = \"{directory}\"\n\n"
+            ),
+        ),
     };
     let node =
         |side: &Side| format!("[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n", side.node, side.address);
     format!(
         "# The same file on both nodes. Explained line by line by: farshore config example\n\
          cluster = \"{near_name}-{far_name}\"\n\
-         secret_file = \"{secret_file}\"\n\
-         {insecure}\n\
+         {secret}\n\
+         {tls}\
          {near_node}\n\
          {far_node}\n\
          [groups.main]\n\
@@ -100,17 +117,22 @@ mod tests {
 
     #[test]
     fn what_init_writes_is_sound() {
-        for (near, far, warnings) in [
-            ("10.0.0.1:/dev/sdb", "10.0.0.2:/dev/sdb", 1),
-            ("[fd00::1]:/dev/sdb", "fd00::2:/dev/disk/by-id/x:y", 1),
-            ("127.0.0.1:/srv/a", "127.0.0.2:/srv/b", 0),
-            ("east=10.0.0.1:/dev/sdb", "west=10.0.0.2:/dev/vg/data=1", 1),
+        for (near, far, leaves) in [
+            ("10.0.0.1:/dev/sdb", "10.0.0.2:/dev/sdb", true),
+            ("[fd00::1]:/dev/sdb", "fd00::2:/dev/disk/by-id/x:y", true),
+            ("127.0.0.1:/srv/a", "127.0.0.2:/srv/b", false),
+            ("east=10.0.0.1:/dev/sdb", "west=10.0.0.2:/dev/vg/data=1", true),
         ] {
             let near = Side::parse(near, "alpha").expect(near);
             let far = Side::parse(far, "beta").expect(far);
-            let text = first_config(&near, &far, "/etc/farshore/secret");
+            assert_eq!(leaves_this_machine(&near, &far), leaves);
+            let trust = match leaves {
+                true => Trust::Certificates { directory: "/etc/farshore/tls" },
+                false => Trust::Secret { file: "/etc/farshore/secret" },
+            };
+            let text = first_config(&near, &far, trust);
             let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
-            assert_eq!(config.warnings().len(), warnings, "{text}");
+            assert_eq!((config.warnings(), config.tls.is_some()), (Vec::new(), leaves), "{text}");
             assert_eq!(config.groups[0].volumes[0].devices.len(), 2);
         }
     }

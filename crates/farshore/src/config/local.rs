@@ -5,7 +5,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use super::{Config, NbdListen, Node, NodeName, Problem, Problems, secret, suggest};
+use host::tls::{Credentials, facts};
+
+use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, secret, suggest};
 
 /// What makes two paths the same thing: a block device's number, else the file's place.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -37,8 +39,8 @@ pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeNa
 
 pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Problems> {
     let mut problems = Vec::new();
-    if let Err(message) = secret::read_secret(&config.secret_file) {
-        problems.push(config.problem("secret_file", message));
+    if let Err(found) = read_proof(config, name) {
+        problems.extend(found);
     }
     if let Some(node) = config.node(name) {
         check_state(config, node, &mut problems);
@@ -46,6 +48,41 @@ pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Proble
     }
     check_devices(config, name, &mut problems);
     if problems.is_empty() { Ok(()) } else { Err(Problems::new(&config.file, problems)) }
+}
+
+/// What a node proves with who it is.
+pub enum Proof {
+    Secret(Secret),
+    Certificates(Box<Credentials>),
+}
+
+impl Proof {
+    /// What an operator should see to: certificates that end soon.
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Proof::Secret(_) => Vec::new(),
+            Proof::Certificates(credentials) => credentials.warnings(facts::now()),
+        }
+    }
+
+    /// What was looked at, for a sentence.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Proof::Secret(_) => "secret",
+            Proof::Certificates(_) => "certificates",
+        }
+    }
+}
+
+pub(super) fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<Problem>> {
+    if let Some(credentials) = config.credentials(name) {
+        let told = |message: String| config.problem("tls.directory", format!("directory: {message}"));
+        return credentials
+            .map(|read| Proof::Certificates(Box::new(read)))
+            .map_err(|wrong| wrong.into_iter().map(told).collect());
+    }
+    let file = config.secret_file.as_deref().expect("a checked configuration has a secret or certificates");
+    secret::read_secret(file).map(Proof::Secret).map_err(|message| vec![config.problem("secret_file", message)])
 }
 
 /// The state directory exists or can be made: `serve` makes its last component.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use host::tls::Clients;
 use toml::de::DeTable;
 
 use super::settings::one_of;
@@ -16,11 +17,12 @@ use super::sheet::{Section, Sheet};
 use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
     ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
-    Problems, Settings, Volume, VolumeName, check, suggest,
+    Problems, Settings, Tls, Volume, VolumeName, check, suggest,
 };
 use crate::limits;
 
-const TOP_KEYS: [&str; 6] = ["cluster", "secret_file", "insecure", "link", "nodes", "groups"];
+const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
+const TLS_KEYS: [&str; 2] = ["directory", "clients"];
 const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
 const MEMORY_KEYS: [&str; 1] = ["limit"];
 const GROUP_KEYS: [&str; 14] = [
@@ -87,10 +89,12 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Config, Problems> {
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
     sheet.only(root, &TOP_KEYS);
     let cluster = sheet.required(root, "cluster", "add a name that both nodes share", ClusterName::parse);
-    let secret_file =
-        sheet.required(root, "secret_file", "name a file of 32 or more random bytes, the same on both nodes", |text| {
-            parse_path(text, base)
-        });
+    let tls = read_tls(sheet, root, base);
+    if tls.is_none() {
+        let advice = "name a file of 32 or more random bytes, the same on both nodes (or add a table [tls])";
+        sheet.absent(root, "secret_file", advice);
+    }
+    let secret_file = sheet.value(root, "secret_file", |text| parse_path(text, base));
     let insecure = sheet.flag(root, "insecure").unwrap_or(false);
     let link = read_link(sheet, root);
     let nodes = read_nodes(sheet, root, base);
@@ -98,13 +102,28 @@ fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &P
     Config {
         file: file.to_owned(),
         cluster: cluster.unwrap_or_else(ClusterName::missing),
-        secret_file: secret_file.unwrap_or_default(),
+        secret_file,
         insecure,
+        tls,
         link,
         nodes,
         groups,
         places: BTreeMap::new(),
     }
+}
+
+fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Option<Tls> {
+    let section = sheet.section(root, "tls")?;
+    sheet.only(&section, &TLS_KEYS);
+    let advice = "name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"";
+    let directory = sheet.required(&section, "directory", advice, |text| parse_path(text, base)).unwrap_or_default();
+    let clients = sheet.value(&section, "clients", |text| {
+        one_of("choice of clients", text, &[Clients::Certified, Clients::Any], |clients| match clients {
+            Clients::Certified => "certified",
+            Clients::Any => "any",
+        })
+    });
+    Some(Tls { directory, clients: clients.unwrap_or(Clients::Certified) })
 }
 
 fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {

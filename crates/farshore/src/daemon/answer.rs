@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use engine::identity::Role;
+use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, NoteKind, Notes, entropy};
+use host::driver::{Control, Gone, GroupSnapshot, NoteKind, Notes, entropy};
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
+use super::reconnect::{How, reconnect};
 use super::recorder::Recorder;
-use super::retune::retune;
+use super::renewal::{self, Renewal};
 use super::view;
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
@@ -25,6 +29,8 @@ pub(super) struct Desk {
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<Recorder>,
     control: Control,
+    /// With certificates.
+    renewal: Option<Renewal>,
 }
 
 impl Desk {
@@ -35,9 +41,44 @@ impl Desk {
         link_overrides: LinkOverrides,
         recorder: Rc<Recorder>,
         control: Control,
+        renewal: Option<Renewal>,
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        Desk { config, node, changing: Mutex::new(()), overrides, link_overrides, recorder, control }
+        Desk { config, node, changing: Mutex::new(()), overrides, link_overrides, recorder, control, renewal }
+    }
+
+    /// Takes up new certificates as they come; for ever.
+    pub async fn renew_for_ever(self: Rc<Self>) {
+        let Some(renewal) = &self.renewal else { return };
+        loop {
+            sleep(renewal::LOOK_EVERY).await;
+            if renewal.look(&self.config, &self.node) && matches!(self.renew_links().await, Ok(true) | Err(Gone)) {
+                renewal.links_are_done();
+            }
+        }
+    }
+
+    /// Has the links come up anew, without giving up anything that is under way. False: not now.
+    ///
+    /// A primary whose writers need its peer holds them meanwhile, instead of going to `logging` as its policy would have
+    /// it when the link really falls. A secondary cannot tell its primary to; there the certificate serves the next
+    /// connection.
+    async fn renew_links(&self) -> Result<bool, Gone> {
+        // Nobody changes a setting meanwhile.
+        let _alone = self.changing.lock().await;
+        let groups = self.control.snapshot().await?.groups;
+        let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Mode::Sync | Mode::Nearsync);
+        let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
+        if groups.iter().any(is_under_way) {
+            return Ok(false);
+        }
+        if groups.iter().any(|group| needs_peer(group) && group.status.role == Role::Secondary) {
+            tracing::info!("the links stay as they are: the new certificates are shown when they next connect");
+            return Ok(true);
+        }
+        let anew = How::Anew("the certificates were replaced, the link comes up anew with them");
+        reconnect(&self.control, &self.settings_of_groups().await, anew).await?;
+        Ok(true)
     }
 
     pub async fn answer(&self, request: Request) -> Reply {
@@ -65,7 +106,11 @@ impl Desk {
         }
         let snapshot = self.control.snapshot().await?;
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
-        let status = view::status(&self.config, &self.node, (&overrides, &link_overrides), &snapshot, group);
+        let mut status = view::status(&self.config, &self.node, (&overrides, &link_overrides), &snapshot, group);
+        if let Some(renewal) = &self.renewal {
+            status.warnings.extend(renewal.warnings());
+            status.tls = Some(renewal.status());
+        }
         Ok(Reply::Status(Box::new(status)))
     }
 
@@ -155,7 +200,8 @@ impl Desk {
             return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
         }
         let groups = self.settings_of_groups().await;
-        retune(&self.control, &groups, effective.socket_options(from_file.timeout)).await?;
+        let retuned = How::Retuned(effective.socket_options(from_file.timeout));
+        reconnect(&self.control, &groups, retuned).await?;
         let told: Vec<_> = settings
             .keys()
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))

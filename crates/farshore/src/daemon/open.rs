@@ -10,13 +10,13 @@ use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
 use host::disk::meta::make_directory;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File, Identity};
-use host::driver::{GroupSetup, LinkSetup, Listen, Setup, VolumeSetup, group_tag};
+use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Setup, VolumeSetup, group_tag};
 use host::link::Peer;
 
 use super::difference::show_difference;
 use super::seals::{GroupSeals, Seals};
 use super::state_files::{self, StateFiles};
-use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Secret, Settings, Volume};
+use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Settings, Volume};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
@@ -190,7 +190,7 @@ pub(super) fn setup(
     config: &Config,
     node: &NodeName,
     (overrides, link_overrides): (&Overrides, &LinkOverrides),
-    secret: &Secret,
+    proof: Proof,
     Opened { groups, seals }: Opened,
 ) -> (Setup, Arc<Seals>) {
     let here = config.node(node).expect("the node was looked up before");
@@ -203,7 +203,7 @@ pub(super) fn setup(
         engine_groups.push(engine_group(config, node, &group, &settings(&group.config)));
         setups.push(group_setup(group));
     }
-    let link = link_setup(config, here, link_overrides, secret);
+    let link = link_setup(config, here, link_overrides, proof);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
     let seals = Arc::new(seals);
     let sealed = seals.clone();
@@ -217,7 +217,7 @@ pub(super) fn setup(
         },
         groups: setups,
         link,
-        nbd: here.nbd.iter().map(listen).collect(),
+        nbd: here.nbd.iter().map(|place| listen(config, place)).collect(),
         file_engine: match here.engine {
             FileEngine::Auto => EngineKind::Auto,
             FileEngine::Uring => EngineKind::Uring,
@@ -276,19 +276,17 @@ fn node_id(config: &Config, name: &NodeName) -> NodeId {
     NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
 }
 
-fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, secret: &Secret) -> LinkSetup {
-    let meets =
-        |other: &&Node| config.groups_of(&here.name).any(|(_, group)| group.peer_of(&here.name) == Some(&other.name));
+fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: Proof) -> LinkSetup {
     let peer = |other: &Node| Peer {
         id: node_id(config, &other.name),
         name: other.name.to_string(),
         address: other.address.to_string(),
     };
-    let peers: Vec<Peer> = config.nodes.iter().filter(meets).map(peer).collect();
+    let peers: Vec<Peer> = config.peers_of(&here.name).map(peer).collect();
     LinkSetup {
         cluster: config.cluster.to_string(),
         node: here.name.to_string(),
-        secret: secret.bytes().to_vec(),
+        proof,
         definitions: config.groups.iter().map(Group::definition).collect(),
         show_difference,
         peers,
@@ -297,9 +295,9 @@ fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, secr
     }
 }
 
-fn listen(place: &NbdListen) -> Listen {
+fn listen(config: &Config, place: &NbdListen) -> Listen {
     match place {
         NbdListen::Unix(path) => Listen::Unix(path.clone()),
-        NbdListen::Tcp(address) => Listen::Tcp(*address),
+        NbdListen::Tcp(address) => Listen::Tcp { address: *address, needs_tls: config.needs_tls(*address) },
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: snapshot.uptime.as_secs_f64(),
         warnings: config.warnings(),
+        tls: None,
         shared: Some(shared(snapshot)),
         links: link_view::links(config, link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),

@@ -1,20 +1,21 @@
 //! The stage: a temporary directory, the cable, and pairs of daemons with new volumes, one pair after the other.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
+use host::tls::Identity;
 use witness::{Recorder, RunId};
 
 use super::Options;
 use super::cable::{Cable, End, Ends};
 use super::daemon::Daemon;
 use super::interrupt::Interrupt;
+use crate::certs::{Holder, Registry, Validity};
 
 /// The one group, and its volumes `v1` to `v5`: the paper had five.
 pub const GROUP: &str = "demo";
@@ -28,6 +29,7 @@ pub const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a sync may take.
 pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 
+const CLUSTER: &str = "demo";
 /// The daemons' names. The one with the smaller name dials.
 const NEAR: &str = "alpha";
 const FAR: &str = "beta";
@@ -73,7 +75,7 @@ impl Stage {
         made.with_context(|| format!("the temporary directory {} cannot be made; choose with --dir", dir.display()))?;
         let stage = Self { dir, cable, interrupt, program, pairs: 0 };
         fs::create_dir(stage.logs())?;
-        write_secret(&stage.secret())?;
+        stage.make_certificates().map_err(|error| anyhow!(error))?;
         Ok(stage)
     }
 
@@ -82,8 +84,19 @@ impl Stage {
         self.dir.join("logs")
     }
 
-    fn secret(&self) -> PathBuf {
-        self.dir.join("secret")
+    fn certificates(&self) -> PathBuf {
+        self.dir.join("tls")
+    }
+
+    /// As two nodes on two machines have them.
+    fn make_certificates(&self) -> Result<(), String> {
+        let registry = Registry::new(&self.certificates());
+        registry.make_authority(CLUSTER, Validity::days(1))?;
+        for node in [NEAR, FAR] {
+            let holder = Holder { identity: Identity::node(CLUSTER, node), hosts: vec![node.to_owned()] };
+            registry.issue(&holder, Validity::days(1), false)?;
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -124,8 +137,7 @@ impl Stage {
         // Over a relay the near daemon finds the far one where the relay listens; everything else is the same file.
         let far_address = if end == End::Near { ends.far_from_near } else { ends.far };
         let config = dir.join(format!("{node}.toml"));
-        let insecure = matches!(self.cable, Cable::Wan(_));
-        fs::write(&config, config_text(dir, &self.secret(), [ends.near, far_address], insecure, latency))?;
+        fs::write(&config, config_text(dir, &self.certificates(), [ends.near, far_address], latency))?;
         let mut command = self.cable.command(end, &self.program);
         command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
         let pair = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -159,15 +171,9 @@ impl Drop for Stage {
     }
 }
 
-fn config_text(
-    dir: &Path,
-    secret: &Path,
-    addresses: [SocketAddr; 2],
-    insecure: bool,
-    latency: Option<Duration>,
-) -> String {
+fn config_text(dir: &Path, certificates: &Path, addresses: [SocketAddr; 2], latency: Option<Duration>) -> String {
     let mut text =
-        format!("cluster = \"demo\"\nsecret_file = {secret:?}\ninsecure = {insecure}\n\n[link]\ntimeout = \"2s\"\n\n");
+        format!("cluster = \"{CLUSTER}\"\n\n[tls]\ndirectory = {certificates:?}\n\n[link]\ntimeout = \"2s\"\n\n");
     for (node, address) in [NEAR, FAR].into_iter().zip(addresses) {
         text += &format!("[nodes.{node}]\naddress = \"{address}\"\nstate = {:?}\n\n", state(dir, node));
     }
@@ -200,16 +206,6 @@ fn volume_file(dir: &Path, node: &str, volume: u32) -> PathBuf {
     dir.join(format!("{node}-{}.img", volume_name(volume)))
 }
 
-fn write_secret(path: &Path) -> Result<()> {
-    let mut random = [0_u8; 32];
-    let got = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    (got == random.len()).then_some(()).ok_or_else(|| anyhow!("the system gave {got} random bytes instead of 32"))?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,8 +215,8 @@ mod tests {
     fn the_configuration_is_sound() {
         let addresses = ["10.0.0.1:7337", "10.0.0.2:7337"].map(|text| text.parse().expect("an address"));
         for latency in [None, Some(Duration::from_millis(8))] {
-            let (dir, secret) = (Path::new("/var/tmp/demo/pair1"), Path::new("/var/tmp/demo/secret"));
-            let text = config_text(dir, secret, addresses, true, latency);
+            let (dir, certificates) = (Path::new("/var/tmp/demo/pair1"), Path::new("/var/tmp/demo/tls"));
+            let text = config_text(dir, certificates, addresses, latency);
             let config = Config::parse(Path::new("/var/tmp/demo/alpha.toml"), &text).expect(&text);
             assert_eq!(config.groups[0].volumes.len(), VOLUMES as usize);
         }

@@ -16,8 +16,10 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use farshore::certs::{Holder, Registry, Validity};
 use farshore::demo::relay::{Relay, RelayOptions};
 use forgetful::{Fate, Loss, Store};
+use host::tls::Identity;
 use serde_json::Value;
 
 /// However loaded the machine is, what takes longer has failed.
@@ -195,6 +197,16 @@ impl Pair {
             }
         }
         text
+    }
+
+    /// Makes an authority and both nodes' certificates, where a head says `[tls] directory = "tls"`.
+    pub fn certify(&self) {
+        let registry = Registry::new(&self.path("tls"));
+        registry.make_authority("test", Validity::days(2)).expect("an authority");
+        for node in Node::BOTH {
+            let holder = Holder { identity: Identity::node("test", node.name()), hosts: vec![node.name().to_owned()] };
+            registry.issue(&holder, Validity::days(2), false).expect("a certificate");
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

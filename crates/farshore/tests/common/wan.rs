@@ -49,9 +49,10 @@ impl Wan {
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A pair with a node at each end; neither is served yet.
+    /// A pair with a node at each end, which know each other by certificates; neither is served yet.
     pub fn pair(&self, plan: &Plan) -> Pair {
-        let pair = Pair::new(&Plan { head: &format!("insecure = true\n{}", plan.head), ..*plan });
+        let pair = Pair::new(&Plan { head: &format!("[tls]\ndirectory = \"tls\"\n{}", plan.head), ..*plan });
+        pair.certify();
         for (node, end) in [(Node::Near, "NEAR"), (Node::Far, "FAR")] {
             let address = format!("{}:7337", self.value(&format!("FARSHORE_WAN_{end}_ADDR")));
             pair.edit_config(&pair.address(node).to_string(), &address);

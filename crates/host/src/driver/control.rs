@@ -78,6 +78,7 @@ pub(super) enum Question {
     Notes { group: GroupId, answer: oneshot::Sender<Notes> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
+    Reconnect { reason: String },
     Stop,
 }
 
@@ -141,6 +142,14 @@ impl Control {
         self.0.send(Question::Retune(options)).await.map_err(|_| Gone)
     }
 
+    /// Ends all links, so that they come up again as new connections; the reason is for the log.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn reconnect(&self, reason: &str) -> Result<(), Gone> {
+        self.0.send(Question::Reconnect { reason: reason.to_owned() }).await.map_err(|_| Gone)
+    }
+
     /// Begins the clean stop; the thread ends when it is done or time is up.
     ///
     /// # Errors
@@ -177,6 +186,7 @@ impl Plane {
                 self.core.borrow_mut().meeting.retuned();
                 links.retune(options);
             }
+            Question::Reconnect { reason } => self.hang_up(&reason),
             Question::Stop => self.stop(),
         }
         self.turn();

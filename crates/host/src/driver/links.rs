@@ -161,7 +161,13 @@ impl Meeting {
 impl LinkEvents for Plane {
     fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         let way = if info.dialed { "to" } else { "from" };
-        tracing::info!("node {} is connected ({way} {}, session {:016x})", info.name, info.address, session.0);
+        let sealed = if info.certificate.is_some() { "TLS 1.3, " } else { "" };
+        tracing::info!("node {} is connected ({way} {}, {sealed}session {:016x})", info.name, info.address, session.0);
+        if let Some(facts) = &info.certificate {
+            let whose = format!("the certificate of node {}", info.name);
+            let warning = crate::tls::warning(&whose, "farshore cert rotate", facts, crate::tls::facts::now());
+            warning.iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
         for warning in &info.socket.warnings {
             tracing::warn!("the connection with node {}: {warning}", info.name);
         }
@@ -224,10 +230,10 @@ impl Plane {
     }
 
     /// Ends all links by intent.
-    pub fn hang_up(&self) {
+    pub fn hang_up(&self, reason: &str) {
         for link in &self.core.borrow().links {
             link.sender.flush();
-            link.sender.close("this node stops");
+            link.sender.close(reason);
         }
     }
 

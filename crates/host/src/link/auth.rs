@@ -25,7 +25,8 @@
 //!   as anybody can who listens on the line: the secret has to be random bytes, not a word;
 //! * nothing is allocated before the message's prefix was checked against the one kind and length that may come now.
 //!
-//! The frames that follow are checksummed, not encrypted: TLS goes around all of this later and changes none of it.
+//! On an encrypted line TLS goes around all of this and changes none of it: the secret is then one that only the two ends
+//! of this connection know. Off an encrypted line the frames that follow are checksummed, not encrypted.
 
 use std::fmt;
 use std::rc::Rc;
@@ -47,6 +48,8 @@ pub const DEFINITIONS_BYTES_MAX: usize = 1 << 20;
 pub const BEFORE_PROOF_BYTES_MAX: usize = 1024;
 
 const MAGIC: [u8; 4] = *b"FSHA";
+/// How a TLS client begins.
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 const MAC_BYTES: usize = 32;
 const HELLO_FIXED_BYTES: usize = 2 + 8 + 8 + NONCE_BYTES + MAC_BYTES;
 const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + ANNOUNCED_BYTES;
@@ -178,6 +181,8 @@ impl fmt::Debug for Authenticated {
 pub enum AuthError {
     #[error("it sent bytes that are not Farshore's: something else speaks at that address")]
     NotFarshore,
+    #[error("it speaks TLS, and this node does not: both nodes need the same [tls] in their configuration")]
+    SpeaksTls,
     #[error("it sent a message out of turn (kind {kind}, expected {expected})")]
     OutOfTurn { kind: u8, expected: u8 },
     #[error("it announced a message of {bytes} bytes where {min} to {max} are allowed")]
@@ -534,6 +539,9 @@ impl Handshake {
     /// Checks a message's prefix: bytes of the body to read now.
     pub fn body_bytes(&self, bytes: &[u8; PREFIX_BYTES]) -> Result<usize, AuthError> {
         let [m0, m1, m2, m3, kind, z0, z1, z2, l0, l1, l2, l3] = *bytes;
+        if [m0, m1] == TLS_HANDSHAKE {
+            return Err(AuthError::SpeaksTls);
+        }
         if [m0, m1, m2, m3] != MAGIC || [z0, z1, z2] != [0; 3] {
             return Err(AuthError::NotFarshore);
         }

@@ -1,8 +1,8 @@
 //! One authenticated connection: frames out, frames in.
 //!
 //! Writing happens where the frames are made: [`LinkSender::flush`] hands everything gathered to the kernel in one
-//! vectored call, header and payload side by side, nothing copied. What the kernel does not take at once is continued by
-//! the connection's task when the socket is writable again.
+//! vectored call, header and payload side by side, nothing copied (on an encrypted line: copied once, into the records).
+//! What the kernel does not take at once is continued by the connection's task when the socket is writable again.
 //!
 //! What must hold:
 //! * no callback is ever made from inside [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`]: the caller
@@ -29,7 +29,9 @@ use tokio::sync::Notify;
 use super::LinkEvents;
 use super::frames::{CHUNK_BYTES, FrameReader, Next};
 use super::info::TcpInfo;
+use super::line::Line;
 use crate::buffers::{Buffer, Pool};
+use crate::tls::{ChannelError, Received};
 
 /// Slices of one vectored write: 64 frames; the kernel's own bound is 1 024.
 const SLICES_MAX: usize = 128;
@@ -83,6 +85,8 @@ struct Outbox {
     /// Bytes of the first frame that the kernel has taken.
     taken_of_first: usize,
     queued_bytes: u64,
+    /// Of these, what the line has encrypted and the kernel has not taken.
+    sealed_bytes: u64,
     /// Taken since the data path was last told.
     unreported_bytes: u64,
 }
@@ -103,9 +107,14 @@ impl Outbox {
         count
     }
 
-    fn took(&mut self, bytes: usize) {
-        self.queued_bytes -= bytes as u64;
-        self.unreported_bytes += bytes as u64;
+    /// The line took care of so many bytes; `is_sealed`: some of them wait in it for the kernel.
+    fn took(&mut self, bytes: usize, is_sealed: bool) {
+        self.sealed_bytes += bytes as u64;
+        if !is_sealed {
+            self.queued_bytes -= self.sealed_bytes;
+            self.unreported_bytes += self.sealed_bytes;
+            self.sealed_bytes = 0;
+        }
         self.taken_of_first += bytes;
         while let Some(first) = self.frames.front()
             && self.taken_of_first >= first.len()
@@ -113,7 +122,7 @@ impl Outbox {
             self.taken_of_first -= first.len();
             self.frames.pop_front();
         }
-        assert!(self.taken_of_first == 0 || !self.frames.is_empty(), "the kernel takes no more than it was given");
+        assert!(self.taken_of_first == 0 || !self.frames.is_empty(), "no more is taken than was given");
     }
 }
 
@@ -129,7 +138,7 @@ enum End {
 /// The sending half of a link, shared between the data path and the connection's task.
 pub struct LinkSender {
     link: LinkId,
-    stream: RefCell<Option<Rc<TcpStream>>>,
+    line: RefCell<Option<Rc<Line>>>,
     outbox: RefCell<Outbox>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
@@ -140,10 +149,10 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    pub(super) fn new(link: LinkId, stream: TcpStream) -> Rc<LinkSender> {
+    pub(super) fn new(link: LinkId, line: Line) -> Rc<LinkSender> {
         Rc::new(LinkSender {
             link,
-            stream: RefCell::new(Some(Rc::new(stream))),
+            line: RefCell::new(Some(Rc::new(line))),
             outbox: RefCell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
@@ -158,9 +167,9 @@ impl LinkSender {
 
     /// Asks the kernel how the connection does; `None` once it has ended.
     pub fn look(&self) -> Option<TcpInfo> {
-        let stream = self.stream.borrow();
+        let line = self.line.borrow();
         // After a reset the kernel has forgotten everything: what was seen before stands.
-        let info = TcpInfo::read(stream.as_ref()?.as_fd()).ok().filter(|info| info.bytes_sent > 0)?;
+        let info = TcpInfo::read(line.as_ref()?.stream().as_fd()).ok().filter(|info| info.bytes_sent > 0)?;
         self.looked.set(info);
         Some(info)
     }
@@ -194,8 +203,8 @@ impl LinkSender {
         if self.has_ended() || self.queued_bytes() == 0 {
             return;
         }
-        let Some(stream) = self.stream.borrow().clone() else { return };
-        self.write(&stream);
+        let Some(line) = self.line.borrow().clone() else { return };
+        self.write(&line);
         self.news.notify_one();
     }
 
@@ -225,16 +234,15 @@ impl LinkSender {
     }
 
     /// One vectored write. Failures end the link.
-    fn write(&self, stream: &TcpStream) {
+    fn write(&self, line: &Line) {
         let mut outbox = self.outbox.borrow_mut();
         let result = {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = outbox.gather(&mut slices);
-            stream.try_write_vectored(&slices[..count])
+            line.try_write(&mut slices[..count])
         };
         match result {
-            Ok(bytes) => outbox.took(bytes),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Ok(bytes) => outbox.took(bytes, line.is_pending()),
             Err(error) => self.end_with(End::Broken(format!("sending to the peer failed: {error}"))),
         }
     }
@@ -251,35 +259,36 @@ impl LinkSender {
 
 /// Runs the connection until it ends, and reports the end.
 pub(super) async fn serve(sender: Rc<LinkSender>, mut frames: FrameReader, pool: &Pool, events: &dyn LinkEvents) {
-    let Some(stream) = sender.stream.borrow().clone() else { return };
+    let Some(line) = sender.line.borrow().clone() else { return };
     let reason = tokio::select! {
-        reason = read_all(&sender, &stream, &mut frames, pool, events) => reason,
-        reason = write_all(&sender, &stream, events) => reason,
+        reason = read_all(&sender, &line, &mut frames, pool, events) => reason,
+        reason = write_all(&sender, &line, events) => reason,
     };
     let closed = matches!(*sender.end.borrow(), Some(End::Closed(_)));
     sender.look();
-    sender.stream.borrow_mut().take();
+    sender.line.borrow_mut().take();
     if closed {
-        tokio::task::spawn_local(linger(sender.clone(), stream));
+        tokio::task::spawn_local(linger(sender.clone(), line));
     } else {
-        drop(stream);
+        drop(line);
         sender.outbox.borrow_mut().frames.clear();
     }
     sender.report_down(events, reason);
 }
 
 /// Sends what is left and waits for the peer's end, so that unread bytes do not make the kernel throw a goodbye away.
-async fn linger(sender: Rc<LinkSender>, stream: Rc<TcpStream>) {
+async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
     let goodbye = async {
-        while !sender.outbox.borrow().frames.is_empty() {
-            stream.writable().await?;
+        while sender.queued_bytes() > 0 {
+            line.writable().await?;
             let before = sender.queued_bytes();
-            sender.write(&stream);
+            sender.write(&line);
             if sender.queued_bytes() == before {
                 tokio::task::yield_now().await;
             }
         }
-        drain(&stream).await
+        line.say_end();
+        drain(line.stream()).await
     };
     // Nobody is left to be told: the end was reported.
     let _ = tokio::time::timeout(LINGER, goodbye).await;
@@ -301,7 +310,7 @@ pub(super) async fn drain(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-async fn write_all(sender: &LinkSender, stream: &TcpStream, events: &dyn LinkEvents) -> String {
+async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) -> String {
     loop {
         let sent = std::mem::take(&mut sender.outbox.borrow_mut().unreported_bytes);
         if sent > 0 && !sender.down_reported.get() {
@@ -311,13 +320,13 @@ async fn write_all(sender: &LinkSender, stream: &TcpStream, events: &dyn LinkEve
         if let Some(reason) = sender.end_reason() {
             return reason;
         }
-        if sender.queued_bytes() == 0 {
+        if sender.queued_bytes() == 0 && !line.is_pending() {
             sender.news.notified().await;
             continue;
         }
         tokio::select! {
             // A failed socket counts as writable; the write then says why.
-            _ = stream.writable() => sender.write(stream),
+            _ = line.writable() => sender.write(line),
             () = sender.news.notified() => {}
         }
     }
@@ -325,7 +334,7 @@ async fn write_all(sender: &LinkSender, stream: &TcpStream, events: &dyn LinkEve
 
 async fn read_all(
     sender: &LinkSender,
-    stream: &TcpStream,
+    line: &Line,
     frames: &mut FrameReader,
     pool: &Pool,
     events: &dyn LinkEvents,
@@ -339,17 +348,24 @@ async fn read_all(
             wait_for_buffer(sender, pool, events).await;
             continue;
         }
-        let bytes = match read_some(stream, frames).await {
-            Ok(0) if frames.is_inside_frame() => {
+        match read_some(line, frames).await {
+            Ok(Received::End) if frames.is_inside_frame() => {
                 return "the peer closed the connection in the middle of a frame".to_owned();
             }
-            Ok(0) => return "the peer closed the connection".to_owned(),
-            Ok(bytes) => bytes,
-            Err(error) => return format!("the connection broke: {error}"),
-        };
-        if bytes >= CHUNK_BYTES {
+            Ok(Received::End) => return "the peer closed the connection".to_owned(),
             // More is waiting, most likely: let the others have their turn first.
-            tokio::task::yield_now().await;
+            Ok(Received::Bytes(bytes)) if bytes >= CHUNK_BYTES => tokio::task::yield_now().await,
+            Ok(Received::Bytes(_)) => {}
+            Ok(Received::Part | Received::Nothing) => {
+                events.heard(sender.link);
+                events.turn_done();
+            }
+            Err(ChannelError::Io(error)) => return format!("the connection broke: {error}"),
+            Err(error) => return format!("the connection ends: {error}"),
+        }
+        // An answer of the encryption's own, such as new keys.
+        if line.is_pending() {
+            sender.news.notify_one();
         }
     }
 }
@@ -403,16 +419,16 @@ async fn wait_for_buffer(sender: &LinkSender, pool: &Pool, events: &dyn LinkEven
     }
 }
 
-async fn read_some(stream: &TcpStream, frames: &mut FrameReader) -> io::Result<usize> {
+/// Waits for bytes of frames, or for a sign of life on the way to them.
+async fn read_some(line: &Line, frames: &mut FrameReader) -> Result<Received, ChannelError> {
     loop {
-        stream.readable().await?;
-        match stream.try_read_vectored(&mut frames.space()) {
-            Ok(bytes) => {
-                frames.filled(bytes);
-                return Ok(bytes);
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error),
+        line.readable().await?;
+        let received = line.try_read(&mut frames.space())?;
+        if let Received::Bytes(bytes) = received {
+            frames.filled(bytes);
+        }
+        if received != Received::Nothing {
+            return Ok(received);
         }
     }
 }
@@ -452,7 +468,7 @@ mod tests {
                 break;
             }
             let step = step.min(rest.len());
-            outbox.took(step);
+            outbox.took(step, false);
             rest = &rest[step..];
         }
         assert_eq!(outbox.unreported_bytes, all.len() as u64);

@@ -7,7 +7,7 @@
 //! * no borrow is held across an event: the data path may push, flush or close from inside it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,23 +16,22 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::{LinkId, NodeId};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, is_name};
+use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, Secret, is_name};
 use super::conn::{self, LinkSender};
 use super::frames::FrameReader;
 use super::info::TcpInfo;
+use super::line::Line;
 use super::path::PathWatch;
 use super::tcp::{self, Backoff, Listener};
 use super::{LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
-
-/// Complaints remembered so that they are not repeated.
-const COMPLAINTS_MAX: usize = 64;
+use crate::complaints::Complaints;
+use crate::tls::{Channel, ChannelError};
 
 /// All links of this node. Dropping it ends them without further events.
 pub struct Links {
@@ -126,13 +125,20 @@ struct Hub {
     counter: Cell<u64>,
     live: RefCell<BTreeMap<NodeId, Live>>,
     strangers: RefCell<Vec<Stranger>>,
-    complaints: RefCell<VecDeque<(String, Instant)>>,
+    complaints: Complaints,
 }
 
 /// Why a connection came to nothing.
 enum Failure {
     Auth(AuthError),
-    Io(io::Error),
+    Channel(ChannelError),
+    /// It speaks for another node than its certificate.
+    NotItself {
+        said: String,
+        certified: String,
+    },
+    /// Its end of the encrypted connection is not that of a link.
+    NoLink,
     TooSlow(Duration),
     PushedOut(usize),
     Address(String),
@@ -142,15 +148,22 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Auth(error) => error.fmt(f),
-            Failure::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                write!(f, "it closed the connection before both sides had proven the secret")
+            Failure::Channel(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                write!(f, "it closed the connection before both sides had proven who they are")
             }
-            Failure::Io(error) => write!(f, "the connection failed: {error}"),
-            Failure::TooSlow(limit) => write!(f, "it did not prove the secret within {limit:?}"),
+            Failure::Channel(ChannelError::Io(error)) => write!(f, "the connection failed: {error}"),
+            Failure::Channel(error) => error.fmt(f),
+            Failure::NotItself { said, certified } => {
+                write!(f, "it says that it is node {said:?}, and its certificate is that of node {certified:?}")
+            }
+            Failure::NoLink => {
+                write!(f, "it speaks TLS, but it is no end of a link: something else is at that address")
+            }
+            Failure::TooSlow(limit) => write!(f, "it did not prove who it is within {limit:?}"),
             Failure::PushedOut(limit) => {
                 write!(
                     f,
-                    "more than {limit} connections were waiting to prove the secret, most of them from its address"
+                    "more than {limit} connections were waiting to prove who they are, most of them from its address"
                 )
             }
             Failure::Address(why) => write!(f, "{why}"),
@@ -160,7 +173,13 @@ impl fmt::Display for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure::Io(error)
+        Failure::Channel(error.into())
+    }
+}
+
+impl From<ChannelError> for Failure {
+    fn from(error: ChannelError) -> Failure {
+        Failure::Channel(error)
     }
 }
 
@@ -175,6 +194,7 @@ impl Hub {
         Ok(Hub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
+            complaints: Complaints::new(config.bounds.repeat_after),
             config,
             pool,
             events,
@@ -182,7 +202,6 @@ impl Hub {
             counter: Cell::new(0),
             live: RefCell::default(),
             strangers: RefCell::default(),
-            complaints: RefCell::default(),
         })
     }
 
@@ -211,70 +230,101 @@ impl Hub {
         }
     }
 
-    async fn accept(self: Rc<Hub>, mut stream: TcpStream, from: SocketAddr, report: SocketReport) {
+    async fn accept(self: Rc<Hub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
         let seat = self.take_seat(from.ip());
-        let failure = match self.authenticate_dialer(&mut stream, &seat).await {
-            Ok((handshake, shaken)) => {
-                drop(seat);
-                match self.compare_definitions(&mut stream, handshake, shaken).await {
-                    Ok(peer) => {
-                        self.run_link(stream, from, report, peer, false).await;
-                        return;
+        let failure = match self.line(stream, |tls| tls.current().accept_link()) {
+            Ok(line) => match self.authenticate_dialer(&line, &seat).await {
+                Ok((handshake, shaken)) => {
+                    drop(seat);
+                    match self.compare_definitions(&line, handshake, shaken).await {
+                        Ok(peer) => {
+                            self.run_link(line, from, report, peer, false).await;
+                            return;
+                        }
+                        Err(failure) => failure,
                     }
-                    Err(failure) => failure,
                 }
-            }
-            Err(failure) => {
-                // So that the last words are read before the connection is reset.
-                tokio::select! {
-                    () = seat.push_out.notified() => {}
-                    _ = timeout(self.config.bounds.backoff_min, conn::drain(&stream)) => {}
+                Err(failure) => {
+                    // So that the last words are read before the connection is reset.
+                    tokio::select! {
+                        () = seat.push_out.notified() => {}
+                        _ = timeout(self.config.bounds.backoff_min, conn::drain(line.stream())) => {}
+                    }
+                    failure
                 }
-                failure
-            }
+            },
+            Err(failure) => failure,
         };
         // Ports of dialers change with every attempt: the same host with the same mistake is no news.
         self.report_failure(&from.ip().to_string(), format!("peer at {from}"), failure);
     }
 
-    async fn authenticate_dialer(
+    /// A line over a new connection: encrypted when this node has credentials, by their newest.
+    fn line(
         &self,
-        stream: &mut TcpStream,
-        seat: &Seat<'_>,
-    ) -> Result<(Handshake, Shaken), Failure> {
-        let mut handshake = Handshake::accept(self.ours.clone(), random()?).announcing(self.announced());
+        stream: TcpStream,
+        channel: impl FnOnce(&crate::tls::Store) -> Result<Channel, rustls::Error>,
+    ) -> Result<Line, Failure> {
+        let channel = self.config.tls.as_ref().map(channel).transpose().map_err(ChannelError::from)?;
+        Ok(Line::new(stream, channel))
+    }
+
+    /// What this node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the
+    /// shared one: to prove it is to be at this line's other end.
+    async fn ours_on(&self, line: &Line) -> Result<Rc<Ourselves>, Failure> {
+        line.shake().await?;
+        if line.is_misled() {
+            return Err(Failure::NoLink);
+        }
+        Ok(match line.binding()? {
+            None => self.ours.clone(),
+            Some(binding) => Rc::new(Ourselves { secret: Secret::new(&binding), ..(*self.ours).clone() }),
+        })
+    }
+
+    async fn authenticate_dialer(&self, line: &Line, seat: &Seat<'_>) -> Result<(Handshake, Shaken), Failure> {
         let bounds = &self.config.bounds;
+        let handshake = async {
+            let mut handshake = Handshake::accept(self.ours_on(line).await?, random()?).announcing(self.announced());
+            let shaken = shake(line, &mut handshake, Vec::new()).await?;
+            Ok::<_, Failure>((handshake, shaken))
+        };
         let shaken = tokio::select! {
             biased;
             () = seat.push_out.notified() => return Err(Failure::PushedOut(bounds.strangers_max)),
-            shaken = timeout(bounds.auth_timeout, shake(stream, &mut handshake, Vec::new())) => shaken,
+            shaken = timeout(bounds.auth_timeout, handshake) => shaken,
         };
-        let shaken = shaken.map_err(|_| Failure::TooSlow(bounds.auth_timeout))??;
-        match shaken {
+        match shaken.map_err(|_| Failure::TooSlow(bounds.auth_timeout))?? {
             // Not proven, so the seat is kept to the end.
-            Shaken::Done(Err(error)) => Err(Failure::Auth(error)),
-            shaken => Ok((handshake, shaken)),
+            (_, Shaken::Done(Err(error))) => Err(Failure::Auth(error)),
+            shaken => Ok(shaken),
         }
     }
 
     /// The second half of a handshake whose definitions differ; else its result.
     async fn compare_definitions(
         &self,
-        stream: &mut TcpStream,
+        line: &Line,
         mut handshake: Handshake,
         shaken: Shaken,
     ) -> Result<Authenticated, Failure> {
         let limit = self.config.bounds.definitions_timeout;
         let end = match shaken {
             Shaken::Done(result) => result,
-            Shaken::Proven(send) => match timeout(limit, shake(stream, &mut handshake, send)).await {
+            Shaken::Proven(send) => match timeout(limit, shake(line, &mut handshake, send)).await {
                 Ok(Ok(Shaken::Done(result))) => result,
                 Ok(Ok(Shaken::Proven(_))) => Err(AuthError::Malformed),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(Failure::TooSlow(limit)),
             },
         };
-        end.map_err(Failure::Auth)
+        let peer = end.map_err(Failure::Auth)?;
+        match line.certificate().and_then(|facts| facts.identity) {
+            Some(identity) if identity.name != peer.peer => {
+                Err(Failure::NotItself { said: peer.peer, certified: identity.name })
+            }
+            _ => Ok(peer),
+        }
     }
 
     /// Room for one more stranger. When all is taken, the oldest of the address that holds most has to go: whoever floods
@@ -321,22 +371,18 @@ impl Hub {
         let named = |failure| (peer.address.clone(), failure);
         let segment_bytes = path.segment_bytes(Instant::now());
         let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
-        let (mut stream, address, mut report) = self.connect(peer, &options).await.map_err(named)?;
+        let (stream, address, mut report) = self.connect(peer, &options).await.map_err(named)?;
         report.warnings.extend(segment_bytes.map(|_| PathWatch::warning()));
         let at = |failure| (address.to_string(), failure);
-        let attempt = Attempt { run: self.run, number: self.number() };
-        let nonce = random().map_err(|error| at(error.into()))?;
-        let announced = self.announced();
-        let (mut handshake, hello) =
-            Handshake::dial_announcing(self.ours.clone(), &peer.name, nonce, attempt, announced);
+        let line = self.line(stream, |tls| tls.current().dial(&peer.name)).map_err(at)?;
         let limit = self.config.bounds.auth_timeout;
-        let shaken = timeout(limit, shake(&mut stream, &mut handshake, hello))
+        let (handshake, shaken) = timeout(limit, self.authenticate_acceptor(&line, peer))
             .await
             .map_err(|_| at(Failure::TooSlow(limit)))?
             .map_err(at)?;
-        let peer = self.compare_definitions(&mut stream, handshake, shaken).await.map_err(at)?;
+        let peer = self.compare_definitions(&line, handshake, shaken).await.map_err(at)?;
         let up = Instant::now();
-        if let Some(last) = self.run_link(stream, address, report, peer, true).await {
+        if let Some(last) = self.run_link(line, address, report, peer, true).await {
             path.ended(Instant::now(), &last);
         }
         Ok(up.elapsed())
@@ -344,6 +390,14 @@ impl Hub {
 
     fn announced(&self) -> u32 {
         self.socket.borrow().announced_rto_min_us()
+    }
+
+    async fn authenticate_acceptor(&self, line: &Line, peer: &Peer) -> Result<(Handshake, Shaken), Failure> {
+        let ours = self.ours_on(line).await?;
+        let attempt = Attempt { run: self.run, number: self.number() };
+        let (mut handshake, hello) = Handshake::dial_announcing(ours, &peer.name, random()?, attempt, self.announced());
+        let shaken = shake(line, &mut handshake, hello).await?;
+        Ok((handshake, shaken))
     }
 
     /// Tries all addresses of the name, in the resolver's order.
@@ -374,7 +428,7 @@ impl Hub {
     /// To the link's end; what was last seen of its connection. `None`: it never was a link.
     async fn run_link(
         self: &Rc<Hub>,
-        stream: TcpStream,
+        line: Line,
         address: SocketAddr,
         mut socket: SocketReport,
         peer: Authenticated,
@@ -384,8 +438,9 @@ impl Hub {
             self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
             return None;
         };
-        socket.agree(stream.as_fd(), self.announced(), peer.rto_min_us);
-        let sender = LinkSender::new(LinkId(self.number()), stream);
+        let certificate = line.certificate();
+        socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
+        let sender = LinkSender::new(LinkId(self.number()), line);
         let live = Live { sender: sender.clone(), attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
@@ -400,7 +455,8 @@ impl Hub {
             older.report_down(&*self.events, "a newer connection of the same peer took its place".to_owned());
         }
         self.live.borrow_mut().insert(known.id, live);
-        let info = PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket };
+        let info =
+            PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket, certificate };
         self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
         self.events.turn_done();
         conn::serve(sender.clone(), FrameReader::new(peer.session), &self.pool, &*self.events).await;
@@ -418,36 +474,21 @@ impl Hub {
         if let Failure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
-            if self.is_news(format!("{peer} {theirs}")) {
+            if self.complaints.is_news(format!("{peer} {theirs}")) {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
         }
         let why = failure.to_string();
-        if self.is_news(format!("{place} {why}")) {
+        if self.complaints.is_news(format!("{place} {why}")) {
             self.events.refused(who, why);
         }
     }
 
     fn refuse(&self, who: String, why: String) {
-        if self.is_news(format!("{who} {why}")) {
+        if self.complaints.is_news(format!("{who} {why}")) {
             self.events.refused(who, why);
         }
-    }
-
-    /// Whether this complaint was not made lately; remembers it.
-    fn is_news(&self, complaint: String) -> bool {
-        let mut complaints = self.complaints.borrow_mut();
-        let repeat_after = self.config.bounds.repeat_after;
-        complaints.retain(|(_, at)| at.elapsed() < repeat_after);
-        if complaints.iter().any(|(known, _)| *known == complaint) {
-            return false;
-        }
-        if complaints.len() == COMPLAINTS_MAX {
-            complaints.pop_front();
-        }
-        complaints.push_back((complaint, Instant::now()));
-        true
     }
 }
 
@@ -471,22 +512,22 @@ enum Shaken {
     Proven(Vec<u8>),
 }
 
-/// Drives a handshake over a stream until it ends, or until the peer has just proven the secret. Reads exactly the
-/// handshake's bytes, so that the frames behind it stay in the socket.
-async fn shake(stream: &mut TcpStream, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
+/// Drives a handshake over a line until it ends, or until the peer has just proven the secret. Reads exactly the
+/// handshake's bytes, so that the frames behind it stay in the line.
+async fn shake(line: &Line, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
     let was_proven = handshake.peer_is_proven();
     loop {
         if handshake.peer_is_proven() && !was_proven {
             return Ok(Shaken::Proven(send));
         }
-        stream.write_all(&send).await?;
+        line.write_all(&send).await?;
         let mut prefix = [0; PREFIX_BYTES];
-        stream.read_exact(&mut prefix).await?;
+        line.read_exact(&mut prefix).await?;
         let mut body = vec![0; handshake.body_bytes(&prefix).unwrap_or(0)];
-        stream.read_exact(&mut body).await?;
+        line.read_exact(&mut body).await?;
         let step = handshake.receive(&prefix, &body);
         if let Some(outcome) = step.outcome {
-            stream.write_all(&step.send).await?;
+            line.write_all(&step.send).await?;
             return Ok(Shaken::Done(outcome));
         }
         send = step.send;

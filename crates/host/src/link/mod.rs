@@ -11,6 +11,7 @@ pub mod frames;
 pub mod history;
 mod hub;
 pub mod info;
+mod line;
 pub mod meter;
 mod path;
 pub mod tcp;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use engine::wire::Header;
 use engine::{FramePayload, LinkId, NodeId, SessionId};
+
+use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use conn::LinkSender;
@@ -60,6 +63,8 @@ pub struct PeerInfo {
     /// For keyed hashes of this session; the same on both ends.
     pub key: [u8; 32],
     pub socket: SocketReport,
+    /// What the peer's certificate says; `None`: the link is not encrypted.
+    pub certificate: Option<Facts>,
 }
 
 /// A node to be linked with.
@@ -76,6 +81,8 @@ pub struct LinkConfig {
     pub ours: Ourselves,
     pub peers: Vec<Peer>,
     pub listen: Vec<SocketAddr>,
+    /// With credentials every link is encrypted, and they take the place of the shared secret.
+    pub tls: Option<Store>,
     pub socket: SocketOptions,
     pub bounds: LinkBounds,
 }
@@ -83,11 +90,11 @@ pub struct LinkConfig {
 /// Times and counts that keep strangers and absent peers cheap.
 #[derive(Clone, Debug)]
 pub struct LinkBounds {
-    /// From connect to a proven secret: 2 round trips, so generous even over a satellite.
+    /// From connect to mutual proof: 2 round trips, 3 with TLS, so generous even over a satellite.
     pub auth_timeout: Duration,
     /// For exchanging definitions that differ, among peers that hold the secret: 1 MiB at 128 kbit/s, twice.
     pub definitions_timeout: Duration,
-    /// Connections at once that have not proven the secret. One more pushes out the oldest of the busiest address.
+    /// Connections at once that have not proven who they are. One more pushes out the oldest of the busiest address.
     pub strangers_max: usize,
     pub connect_timeout: Duration,
     pub backoff_min: Duration,

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::inbox::Inbox;
 use super::proto::{self, Command, Errno, Malformed, Request, flag, info, option, reply};
-use super::socket::Socket;
+use super::socket::{Socket, Stream};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,16 +103,16 @@ impl Client {
     /// Nobody listens, the export is refused, or the server is not an NBD server.
     pub async fn connect(address: &Address, export: &str) -> Result<Client, ClientError> {
         let failed = |reason| ClientError::Connect { address: address.clone(), reason };
-        let socket = match address {
-            Address::Unix(path) => Socket::Unix(UnixStream::connect(path).await.map_err(failed)?),
+        let stream = match address {
+            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(failed)?),
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(address).await.map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
-                Socket::Tcp(stream)
+                Stream::Tcp(stream)
             }
         };
         let mut client = Client {
-            socket,
+            socket: Socket::new(stream),
             inbox: Inbox::new(),
             export: Export::default(),
             out: Vec::new(),
@@ -240,7 +240,7 @@ impl Client {
     /// Sends what can be sent, and reads; ready once something was read.
     fn poll_transfer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.out_sent < self.out.len() && self.socket.poll_write_ready(context)?.is_ready() {
-            let sent = self.socket.write(&[IoSlice::new(&self.out[self.out_sent..])])?;
+            let sent = self.socket.write(&mut [IoSlice::new(&self.out[self.out_sent..])])?;
             self.out_sent += sent.unwrap_or(0);
         }
         if self.out_sent == self.out.len() {

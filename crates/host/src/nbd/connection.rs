@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -15,6 +16,7 @@ use super::proto::{self, Command, Errno, Request};
 use super::socket::Socket;
 use crate::buffers::Buffer;
 use crate::frontend::{Extent, Failure, Outcome, Replies};
+use crate::tls::{Channel, ChannelError};
 
 /// Extents in one block-status answer. Clients ask again for the rest; 4 096 describe 16 MiB of the worst scatter.
 const EXTENTS_MAX: usize = 4096;
@@ -44,6 +46,8 @@ pub(super) enum Leaving {
 
 pub(super) struct Connection {
     pub socket: Socket,
+    /// Who is there, for the log: an address, or that it came by a socket file.
+    pub who: String,
     pub tally: Rc<Tally>,
     outbox: RefCell<Outbox>,
     owed: RefCell<Owed>,
@@ -59,9 +63,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: Socket, allowance: Allowance, tally: Rc<Tally>) -> Connection {
+    pub fn new(socket: Socket, who: String, allowance: Allowance, tally: Rc<Tally>) -> Connection {
         Connection {
             socket,
+            who,
             tally,
             outbox: RefCell::default(),
             owed: RefCell::default(),
@@ -202,6 +207,7 @@ impl Connection {
 
     /// Ends the conversation for both sides, even while the data path still knows this line.
     pub fn hang_up(&self) {
+        self.socket.say_end();
         self.abandon();
         // It fails when the client has hung up first.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -266,13 +272,39 @@ impl Connection {
         .await;
     }
 
+    /// Nothing waits to be sent, here or in the socket's encryption.
+    fn has_sent_all(&self) -> bool {
+        self.outbox.borrow().is_empty() && !self.blocked.get()
+    }
+
+    /// Encrypts the line from here on, and carries the handshake to its end.
+    pub async fn encrypt(&self, channel: Channel) -> Result<(), ChannelError> {
+        self.socket.encrypt(channel);
+        poll_fn(|context| {
+            self.progress(context);
+            loop {
+                if self.leaving.get() != Leaving::No {
+                    return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+                }
+                if self.socket.shake()? {
+                    return Poll::Ready(Ok(()));
+                }
+                let may_write = self.socket.is_pending() && self.socket.poll_write_ready(context)?.is_ready();
+                if !may_write && self.socket.poll_read_ready(context)?.is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
     /// Sends everything queued, waiting for room as long as it takes.
     ///
     /// # Errors
     /// Nobody listens any more.
     pub async fn push_all(&self) -> Result<(), &'static str> {
         self.push();
-        self.until(|line| line.outbox.borrow().is_empty()).await;
+        self.until(Connection::has_sent_all).await;
         if self.leaving() == Leaving::Broken { Err("the client left during the handshake") } else { Ok(()) }
     }
 
@@ -280,7 +312,7 @@ impl Connection {
     pub async fn settled(&self) {
         let settled = |line: &Connection| {
             let answered = line.owed.borrow().count == 0 || line.leaving.get() == Leaving::Gone;
-            answered && line.outbox.borrow().is_empty()
+            answered && line.has_sent_all()
         };
         self.until(settled).await;
     }

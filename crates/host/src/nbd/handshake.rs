@@ -2,7 +2,8 @@
 //!
 //! A receptionist with patience for a bounded time and number of questions. She answers what she knows, says so when
 //! she does not, and only two questions open the door: `GO`, and its elder `EXPORT_NAME`, which cannot be refused in
-//! words but only by hanging up.
+//! words but only by hanging up. Where the room has to be closed first (TLS), she answers nothing else before it is, and
+//! forgets what was said in the open.
 
 use std::rc::Rc;
 
@@ -12,6 +13,7 @@ use super::inbox::Inbox;
 use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, option, reply, transmission};
 use super::session::Session;
 use crate::frontend::{ExportInfo, Gateway};
+use crate::tls::{ChannelError, Store};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
 const OPTIONS_SPARE: u32 = 64;
@@ -23,8 +25,24 @@ pub enum Step {
     Continue,
     /// The client chose an export that exists; [`Negotiation::welcome`] or [`Negotiation::turn_away`] follows.
     Enter(Entry),
+    /// The client is to be answered, then both begin TLS; [`Negotiation::encrypted`] follows.
+    Encrypt,
     /// Close after what was said, for this reason.
     Close(&'static str),
+}
+
+/// Whether clients of a listener may, or must, encrypt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// There is none.
+    #[default]
+    Off,
+    /// The client decides.
+    Offered,
+    /// Nothing is told, and no export entered, in the clear.
+    Required,
+    /// It is on.
+    On,
 }
 
 /// An export chosen by name, and what the client wants to know about it.
@@ -52,6 +70,9 @@ pub struct Negotiation {
     /// The export for which `base:allocation` was selected.
     allocation: Option<String>,
     options_seen: u32,
+    encryption: Encryption,
+    /// It was told that it has to encrypt.
+    was_told_to_encrypt: bool,
 }
 
 /// The server's first words.
@@ -64,6 +85,15 @@ pub fn greeting() -> [u8; 18] {
 }
 
 impl Negotiation {
+    pub fn new(encryption: Encryption) -> Negotiation {
+        Negotiation { encryption, ..Negotiation::default() }
+    }
+
+    /// TLS is on: what was agreed in the open, where anybody could have put words in, counts no longer.
+    pub fn encrypted(&mut self) {
+        (self.encryption, self.structured, self.allocation) = (Encryption::On, false, None);
+    }
+
     /// Takes the client's answer to the greeting.
     ///
     /// # Errors
@@ -104,6 +134,13 @@ impl Negotiation {
 
     /// Answers one option into `out`.
     pub fn answer(&mut self, kind: u32, data: &[u8], exports: &[ExportInfo], out: &mut Vec<u8>) -> Step {
+        if self.encryption == Encryption::Required && ![option::STARTTLS, option::ABORT].contains(&kind) {
+            self.was_told_to_encrypt = true;
+            if kind == option::EXPORT_NAME {
+                return Step::Close("the client chose an export without TLS, which is required here");
+            }
+            return say(out, kind, reply::ERR_TLS_REQD, "this server speaks TLS only: begin it first");
+        }
         let parsed = match proto::parse_option(kind, data) {
             Ok(parsed) => parsed,
             Err(malformed) if kind == option::EXPORT_NAME => return Step::Close(malformed.0),
@@ -119,6 +156,7 @@ impl Negotiation {
                 Step::Close("the client aborted the handshake")
             }
             Opt::List => list(out, exports),
+            Opt::StartTls => self.start_tls(out),
             Opt::Info(wanted) => match find(exports, wanted.export) {
                 Some(export) => {
                     self.put_export(out, kind, export, wanted.name, wanted.description);
@@ -145,6 +183,18 @@ impl Negotiation {
                 self.meta(out, kind, &query, exports, query.names_allocation)
             }
             Opt::Unsupported => say(out, kind, reply::ERR_UNSUP, "this server does not know the option"),
+        }
+    }
+
+    fn start_tls(&self, out: &mut Vec<u8>) -> Step {
+        let kind = option::STARTTLS;
+        match self.encryption {
+            Encryption::Off => say(out, kind, reply::ERR_UNSUP, "this server has no TLS here"),
+            Encryption::On => say(out, kind, reply::ERR_INVALID, "TLS is on already"),
+            Encryption::Offered | Encryption::Required => {
+                proto::put_option_reply(out, kind, reply::ACK, &[]);
+                Step::Encrypt
+            }
         }
     }
 
@@ -259,10 +309,50 @@ fn say(out: &mut Vec<u8>, kind: u32, reply: u32, sentence: &str) -> Step {
     Step::Continue
 }
 
+/// Why a client found no export.
+pub(super) enum Outside {
+    /// It left, or asked for what there is not.
+    Left(&'static str),
+    /// It was kept out, for a reason that an operator may have to see to.
+    Refused(String),
+}
+
+impl From<&'static str> for Outside {
+    fn from(reason: &'static str) -> Outside {
+        Outside::Left(reason)
+    }
+}
+
+/// The listener's half of TLS: whether clients need it, and by which credentials.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guard {
+    pub encryption: Encryption,
+    pub store: Option<Store>,
+}
+
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
-pub(super) async fn negotiate(connection: &Rc<Connection>, gateway: &Rc<dyn Gateway>) -> Result<Session, &'static str> {
+pub(super) async fn negotiate(
+    connection: &Rc<Connection>,
+    gateway: &Rc<dyn Gateway>,
+    guard: &Guard,
+) -> Result<Session, Outside> {
+    let mut negotiation = Negotiation::new(guard.encryption);
+    match converse(connection, gateway, guard, &mut negotiation).await {
+        Err(Outside::Left(reason)) if negotiation.was_told_to_encrypt => {
+            let reason = format!("it asked without TLS, which is required here, and then: {reason}");
+            Err(Outside::Refused(reason))
+        }
+        result => result,
+    }
+}
+
+async fn converse(
+    connection: &Rc<Connection>,
+    gateway: &Rc<dyn Gateway>,
+    guard: &Guard,
+    negotiation: &mut Negotiation,
+) -> Result<Session, Outside> {
     let mut inbox = Inbox::new();
-    let mut negotiation = Negotiation::default();
     let mut out = Vec::new();
     connection.say(&greeting());
     connection.push_all().await?;
@@ -297,10 +387,34 @@ pub(super) async fn negotiate(connection: &Rc<Connection>, gateway: &Rc<dyn Gate
         connection.say(&out);
         out.clear();
         connection.push_all().await?;
-        if let Step::Close(reason) = step {
-            return Err(reason);
+        match step {
+            Step::Close(reason) => return Err(reason.into()),
+            Step::Encrypt => {
+                encrypt(connection, &inbox, guard).await?;
+                negotiation.encrypted();
+            }
+            Step::Continue | Step::Enter(_) => {}
         }
     }
+}
+
+async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Result<(), Outside> {
+    // Bytes from before the encryption would be taken for encrypted ones: somebody on the way could put them there.
+    if !inbox.unread().is_empty() {
+        return Err(Outside::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
+    }
+    let store = guard.store.as_ref().expect("TLS is offered with credentials only");
+    let refused = |error: &dyn std::fmt::Display| Outside::Refused(error.to_string());
+    let channel = store.current().accept_nbd().map_err(|error| refused(&error))?;
+    connection.encrypt(channel).await.map_err(|error| match error {
+        ChannelError::Io(error) => refused(&format_args!("the connection broke in the TLS handshake: {error}")),
+        error => refused(&error),
+    })?;
+    match connection.socket.certificate() {
+        Some(facts) => tracing::info!("an NBD client at {} showed the certificate {}", connection.who, facts.subject),
+        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.who),
+    }
+    Ok(())
 }
 
 async fn receive<const N: usize>(connection: &Connection, inbox: &mut Inbox) -> Result<[u8; N], &'static str> {

@@ -2,7 +2,7 @@
 //! further.
 //!
 //! A visitor passes four rooms. `server` is the gate: listeners, their owners and modes, how many may be inside.
-//! `handshake` agrees on an export and its terms, within a bounded time and number of questions. `session` takes
+//! `handshake` agrees on TLS, an export and its terms, within a bounded time and number of questions. `session` takes
 //! requests off the socket in batches and hands them on, after `check` has refused what is wrong once and for all.
 //! `connection` carries answers out, in whatever order they become ready. `proto` is the phrase book of all of them:
 //! pure functions over bytes, which is what the fuzzers get. `client` is the other half of the conversation, for our

@@ -66,7 +66,7 @@ impl Outbox {
         self.pieces.push_back(Piece::Data(buffer));
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket takes, also of what it has encrypted and not sent yet.
     ///
     /// # Errors
     /// What the kernel says about a broken connection; the queue is then of no more use.
@@ -78,7 +78,7 @@ impl Outbox {
                 return Ok(Sent::Part);
             }
         }
-        Ok(Sent::All)
+        Ok(if socket.flush()? { Sent::All } else { Sent::Part })
     }
 
     fn send_some(&self, socket: &Socket) -> io::Result<(usize, usize)> {
@@ -102,7 +102,7 @@ impl Outbox {
             count += 1;
             *slice = IoSlice::new(bytes);
         }
-        Ok((offered, socket.write(&slices[..count])?.unwrap_or(0)))
+        Ok((offered, socket.write(&mut slices[..count])?.unwrap_or(0)))
     }
 
     fn advance(&mut self, sent: usize) {

@@ -38,6 +38,7 @@ pub mod option {
     pub const EXPORT_NAME: u32 = 1;
     pub const ABORT: u32 = 2;
     pub const LIST: u32 = 3;
+    pub const STARTTLS: u32 = 5;
     pub const INFO: u32 = 6;
     pub const GO: u32 = 7;
     pub const STRUCTURED_REPLY: u32 = 8;
@@ -55,6 +56,7 @@ pub mod reply {
     pub const ERR_UNSUP: u32 = ERROR + 1;
     pub const ERR_POLICY: u32 = ERROR + 2;
     pub const ERR_INVALID: u32 = ERROR + 3;
+    pub const ERR_TLS_REQD: u32 = ERROR + 5;
     pub const ERR_UNKNOWN: u32 = ERROR + 6;
     pub const ERR_TOO_BIG: u32 = ERROR + 9;
 }
@@ -274,6 +276,7 @@ pub enum Opt<'a> {
     ExportName(&'a str),
     Abort,
     List,
+    StartTls,
     Info(Wanted<'a>),
     Go(Wanted<'a>),
     StructuredReply,
@@ -315,6 +318,7 @@ pub fn parse_option(kind: u32, data: &[u8]) -> Result<Opt<'_>, Malformed> {
             Opt::Abort
         }
         option::LIST => Opt::List,
+        option::STARTTLS => Opt::StartTls,
         option::INFO => Opt::Info(parse_wanted(&mut cursor)?),
         option::GO => Opt::Go(parse_wanted(&mut cursor)?),
         option::STRUCTURED_REPLY => Opt::StructuredReply,

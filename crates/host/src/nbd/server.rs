@@ -15,12 +15,17 @@ use tokio::time::timeout;
 
 use super::connection::{Allowance, Connection, Leaving};
 use super::counters::{Counters, Tally};
-use super::handshake;
+use super::handshake::{self, Encryption, Guard, Outside};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
 use super::session::{End, Session};
-use super::socket::Socket;
+use super::socket::{Socket, Stream};
+use crate::complaints::Complaints;
 use crate::frontend::Gateway;
+use crate::tls::Store;
+
+/// The same complaint about the same host is made once in this time.
+const COMPLAIN_AGAIN: Duration = Duration::from_secs(60);
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +71,8 @@ struct Shared {
     next_client: Cell<u64>,
     /// A client has left.
     left: Notify,
+    /// What was said about clients that were kept out.
+    complaints: Complaints,
 }
 
 struct Client {
@@ -83,6 +90,7 @@ impl Server {
             clients: RefCell::default(),
             next_client: Cell::new(0),
             left: Notify::new(),
+            complaints: Complaints::new(COMPLAIN_AGAIN),
         };
         Server { shared: Rc::new(shared), listeners: RefCell::default() }
     }
@@ -97,22 +105,35 @@ impl Server {
         let failed = |reason| ListenError::Path { path: path.into(), reason };
         let listener = UnixListener::from_std(listener).map_err(failed)?;
         tracing::info!(path = %path.display(), "NBD is served on a socket file");
-        self.spawn_listener(Door::Unix(listener, file));
+        self.spawn_listener(Door::Unix(listener, file), Guard::default());
         Ok(())
     }
 
     /// Listens on a TCP address and returns it, the port filled in if it was zero. Whether an address beyond loopback
-    /// is allowed is the caller's decision: this protocol neither authenticates nor encrypts.
+    /// is allowed is the caller's decision: here nothing is authenticated or encrypted.
     ///
     /// # Errors
     /// The address is in use or not this host's.
     pub fn listen_tcp(&self, address: SocketAddr) -> Result<SocketAddr, ListenError> {
+        self.listen_tcp_guarded(address, Guard::default())
+    }
+
+    /// The same with TLS, which clients may or must use.
+    ///
+    /// # Errors
+    /// As [`Server::listen_tcp`].
+    pub fn listen_tls(&self, address: SocketAddr, store: Store, is_required: bool) -> Result<SocketAddr, ListenError> {
+        let encryption = if is_required { Encryption::Required } else { Encryption::Offered };
+        self.listen_tcp_guarded(address, Guard { encryption, store: Some(store) })
+    }
+
+    fn listen_tcp_guarded(&self, address: SocketAddr, guard: Guard) -> Result<SocketAddr, ListenError> {
         let failed = |reason| ListenError::Address { address, reason };
         let listener = listen::tcp(address)?;
         let bound = listener.local_addr().map_err(failed)?;
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         tracing::info!(address = %bound, "NBD is served on TCP");
-        self.spawn_listener(Door::Tcp(listener));
+        self.spawn_listener(Door::Tcp(listener), guard);
         Ok(bound)
     }
 
@@ -135,9 +156,9 @@ impl Server {
         }
     }
 
-    fn spawn_listener(&self, door: Door) {
+    fn spawn_listener(&self, door: Door, guard: Guard) {
         let shared = self.shared.clone();
-        self.listeners.borrow_mut().push(spawn_local(accept_clients(shared, door)));
+        self.listeners.borrow_mut().push(spawn_local(accept_clients(shared, door, guard)));
     }
 }
 
@@ -155,9 +176,12 @@ enum Door {
 }
 
 impl Door {
-    async fn accept(&self) -> io::Result<Socket> {
+    /// The next client, and who it is.
+    async fn accept(&self) -> io::Result<(Socket, String)> {
         match self {
-            Door::Unix(listener, _) => Ok(Socket::Unix(listener.accept().await?.0)),
+            Door::Unix(listener, _) => {
+                Ok((Socket::new(Stream::Unix(listener.accept().await?.0)), "the socket file".to_owned()))
+            }
             Door::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 tracing::debug!(%peer, "an NBD client connects");
@@ -168,18 +192,18 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok(Socket::Tcp(stream))
+                Ok((Socket::new(Stream::Tcp(stream)), peer.to_string()))
             }
         }
     }
 }
 
-async fn accept_clients(shared: Rc<Shared>, door: Door) {
+async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
     /// Out of descriptors or memory: those come back when clients leave, and asking at once again would only spin.
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match door.accept().await {
-            Ok(socket) => Shared::admit(&shared, socket),
+            Ok((socket, who)) => Shared::admit(&shared, socket, who, guard.clone()),
             Err(error) => {
                 tracing::warn!(%error, "an NBD connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -189,7 +213,7 @@ async fn accept_clients(shared: Rc<Shared>, door: Door) {
 }
 
 impl Shared {
-    fn admit(shared: &Rc<Shared>, socket: Socket) {
+    fn admit(shared: &Rc<Shared>, socket: Socket, who: String, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
         if shared.clients.borrow().len() >= shared.limits.connections {
             let limit = shared.limits.connections;
@@ -198,12 +222,27 @@ impl Shared {
             return;
         }
         let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
-        let connection = Rc::new(Connection::new(socket, allowance, shared.tally.clone()));
+        let connection = Rc::new(Connection::new(socket, who, allowance, shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let place = Place { shared: shared.clone(), number };
-        let task = spawn_local(serve(connection.clone(), place));
+        let task = spawn_local(serve(connection.clone(), place, guard));
         shared.tally.note(|counters| counters.connections_open += 1);
         shared.clients.borrow_mut().insert(number, Client { connection, task });
+    }
+}
+
+impl Shared {
+    /// Why there is no session. Ports change with every attempt: the same host with the same mistake is no news.
+    fn tell(&self, who: &str, outside: Outside) {
+        match outside {
+            Outside::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
+            Outside::Refused(why) => {
+                let host = who.rsplit_once(':').map_or(who, |(host, _)| host);
+                if self.complaints.is_news(format!("{host} {why}")) {
+                    tracing::warn!("an NBD client at {who} was refused: {why}");
+                }
+            }
+        }
     }
 }
 
@@ -231,14 +270,18 @@ impl Drop for Attached {
     }
 }
 
-async fn serve(connection: Rc<Connection>, place: Place) {
+async fn serve(connection: Rc<Connection>, place: Place, guard: Guard) {
     let shared = &place.shared;
-    let negotiation = handshake::negotiate(&connection, &shared.gateway);
+    let negotiation = handshake::negotiate(&connection, &shared.gateway, &guard);
     let outcome = timeout(shared.limits.handshake, negotiation).await;
-    let session = match outcome.unwrap_or(Err("the client took too long to choose an export")) {
+    let too_long = match guard.encryption {
+        Encryption::Required => Outside::Refused("it took too long to begin TLS and choose an export".to_owned()),
+        _ => Outside::Left("the client took too long to choose an export"),
+    };
+    let session = match outcome.unwrap_or(Err(too_long)) {
         Ok(session) => session,
-        Err(reason) => {
-            tracing::debug!(reason, "an NBD handshake ended without a session");
+        Err(outside) => {
+            shared.tell(&connection.who, outside);
             shared.tally.note(|counters| counters.handshakes_without_session += 1);
             return;
         }

@@ -108,7 +108,8 @@ impl Session {
                     self.connection.readable().await;
                     if self.connection.leaving() == Leaving::No {
                         match self.receive() {
-                            Ok(Filled { total: Some(0), .. }) | Err(_) => return End::Vanished,
+                            Ok(Filled { total: Some(0), .. }) => return End::Vanished,
+                            Err(error) => return self.lost(&error),
                             // A client that never pauses must not keep the thread from everyone else.
                             Ok(Filled { full: true, .. }) => tokio::task::yield_now().await,
                             Ok(_) => {}
@@ -122,6 +123,14 @@ impl Session {
                 Leaving::Broken => return End::Vanished,
             }
         }
+    }
+
+    /// The connection broke. When bytes do not decrypt, that is worth a line in the log.
+    fn lost(&self, error: &io::Error) -> End {
+        if error.kind() == io::ErrorKind::InvalidData {
+            tracing::warn!("an NBD client at {} was cut off: {error}", self.connection.who);
+        }
+        End::Vanished
     }
 
     fn receive(&mut self) -> io::Result<Filled> {

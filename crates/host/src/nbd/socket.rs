@@ -1,9 +1,10 @@
-//! A stream socket of either kind, read and written without ever waiting.
+//! A stream socket of either kind, plain or encrypted, read and written without ever waiting.
 //!
 //! A transfer that stops short has emptied (or filled) the kernel's buffer, and the runtime is told so in the same
 //! breath: the next wait then really waits, and the usual extra call that only brings `EAGAIN` is saved. This is sound
 //! because readiness is edge-triggered: bytes that arrive after the short transfer raise a new event.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
@@ -13,27 +14,130 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-pub(super) enum Socket {
+use crate::tls::{Channel, ChannelError, Facts, Raw, Received};
+
+pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
+pub(super) struct Socket {
+    stream: Stream,
+    /// Once encryption was agreed on.
+    channel: RefCell<Option<Box<Channel>>>,
+}
+
 impl Socket {
+    pub fn new(stream: Stream) -> Socket {
+        Socket { stream, channel: RefCell::default() }
+    }
+
+    /// From here on everything is encrypted; [`Socket::shake`] comes first.
+    pub fn encrypt(&self, channel: Channel) {
+        let earlier = self.channel.borrow_mut().replace(Box::new(channel));
+        assert!(earlier.is_none(), "a socket is encrypted once");
+    }
+
+    /// Carries the TLS handshake on as far as the socket allows. True: it is done.
+    pub fn shake(&self) -> Result<bool, ChannelError> {
+        self.channel.borrow_mut().as_mut().map_or(Ok(true), |channel| channel.shake(&self.stream))
+    }
+
+    /// What the client's certificate says, if it showed one.
+    pub fn certificate(&self) -> Option<Facts> {
+        self.channel.borrow().as_ref().and_then(|channel| channel.peer())
+    }
+
     /// Fills `slices` from the socket. `None`: nothing there now; `Some(0)`: the other side has finished.
     ///
     /// # Errors
-    /// What the kernel says about a broken connection.
+    /// What the kernel says about a broken connection, or that what came does not decrypt.
     pub fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        let capacity: usize = slices.iter().map(|slice| slice.len()).sum();
-        assert!(capacity > 0, "a read of nothing would look like the end of the stream");
-        self.transfer(Interest::READABLE, capacity, |descriptor| rustix::io::readv(descriptor, slices))
+        match self.channel.borrow_mut().as_mut() {
+            None => self.stream.readv(slices),
+            Some(channel) => Ok(match channel.receive(&self.stream, slices)? {
+                Received::Bytes(count) => Some(count),
+                Received::Part | Received::Nothing => None,
+                Received::End => Some(0),
+            }),
+        }
     }
 
     /// Sends from `slices`. `None`: no room now.
     ///
     /// # Errors
     /// What the kernel says about a broken connection.
-    pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    pub fn write(&self, slices: &mut [IoSlice<'_>]) -> io::Result<Option<usize>> {
+        match self.channel.borrow_mut().as_mut() {
+            None => self.stream.writev(slices),
+            Some(channel) => Ok(Some(channel.send(&self.stream, slices)?)),
+        }
+    }
+
+    /// Sends what was encrypted already. True: nothing of it is left.
+    ///
+    /// # Errors
+    /// What the kernel says about a broken connection.
+    pub fn flush(&self) -> io::Result<bool> {
+        Ok(self.channel.borrow_mut().as_mut().map_or(Ok(true), |channel| channel.flush(&self.stream))?)
+    }
+
+    /// Encrypted bytes wait for room.
+    pub fn is_pending(&self) -> bool {
+        self.channel.borrow().as_ref().is_some_and(|channel| channel.is_pending())
+    }
+
+    /// Lets the client know that nothing follows, as far as there is room.
+    pub fn say_end(&self) {
+        if let Some(channel) = self.channel.borrow_mut().as_mut() {
+            channel.say_end();
+            // The end of the stream says it too.
+            let _ = channel.flush(&self.stream);
+        }
+    }
+
+    pub fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.channel.borrow().as_ref().is_some_and(|channel| channel.has_more()) {
+            return Poll::Ready(Ok(()));
+        }
+        match &self.stream {
+            Stream::Unix(stream) => stream.poll_read_ready(context),
+            Stream::Tcp(stream) => stream.poll_read_ready(context),
+        }
+    }
+
+    pub fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.stream {
+            Stream::Unix(stream) => stream.poll_write_ready(context),
+            Stream::Tcp(stream) => stream.poll_write_ready(context),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Raw for Stream {
+    fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+        self.readv(&mut [IoSliceMut::new(space)])
+    }
+
+    fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.writev(slices)
+    }
+}
+
+impl Stream {
+    fn readv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let capacity: usize = slices.iter().map(|slice| slice.len()).sum();
+        assert!(capacity > 0, "a read of nothing would look like the end of the stream");
+        self.transfer(Interest::READABLE, capacity, |descriptor| rustix::io::readv(descriptor, slices))
+    }
+
+    fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let capacity: usize = slices.iter().map(|slice| slice.len()).sum();
         self.transfer(Interest::WRITABLE, capacity, |descriptor| {
             // A client that vanished is an error to handle, not a signal.
@@ -59,8 +163,8 @@ impl Socket {
             if count > 0 && count < capacity { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         };
         let result = match self {
-            Socket::Unix(stream) => stream.try_io(interest, attempt),
-            Socket::Tcp(stream) => stream.try_io(interest, attempt),
+            Stream::Unix(stream) => stream.try_io(interest, attempt),
+            Stream::Tcp(stream) => stream.try_io(interest, attempt),
         };
         match result {
             Ok(()) => Ok(moved),
@@ -68,27 +172,13 @@ impl Socket {
             Err(error) => Err(error),
         }
     }
-
-    pub fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Unix(stream) => stream.poll_read_ready(context),
-            Socket::Tcp(stream) => stream.poll_read_ready(context),
-        }
-    }
-
-    pub fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Unix(stream) => stream.poll_write_ready(context),
-            Socket::Tcp(stream) => stream.poll_write_ready(context),
-        }
-    }
 }
 
-impl AsFd for Socket {
+impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Socket::Unix(stream) => stream.as_fd(),
-            Socket::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
         }
     }
 }

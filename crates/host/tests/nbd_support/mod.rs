@@ -45,6 +45,8 @@ pub struct Setup {
     pub files: bool,
     /// The server ends by being dropped instead of being stopped.
     pub cut: bool,
+    /// TLS on the TCP socket, and whether clients must use it.
+    pub tls: Option<(host::tls::Store, bool)>,
 }
 
 impl Default for Setup {
@@ -58,6 +60,7 @@ impl Default for Setup {
             pool_bytes: 256 << 20,
             files: false,
             cut: false,
+            tls: None,
         }
     }
 }
@@ -90,7 +93,11 @@ impl TestServer {
                 let gateway = Rc::new_cyclic(|this| Mock::new(&setup, &place, this.clone()));
                 let server = Server::new(gateway.clone(), setup.limits);
                 server.listen_unix(&place.join("nbd.sock")).unwrap();
-                let tcp = server.listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+                let any = "127.0.0.1:0".parse().unwrap();
+                let tcp = match setup.tls.clone() {
+                    None => server.listen_tcp(any).unwrap(),
+                    Some((store, is_required)) => server.listen_tls(any, store, is_required).unwrap(),
+                };
                 ready.send(tcp).unwrap();
                 let world = World { server, gateway };
                 while let Some(errand) = inbox.recv().await {

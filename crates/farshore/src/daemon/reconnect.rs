@@ -1,4 +1,4 @@
-//! Gives the links other settings: they connect again, and nothing has to be synced for it.
+//! Has the links connect again on purpose, for other settings or new certificates, and nothing has to be synced for it.
 //!
 //! In `async` the queue bridges the moment without a connection. In `sync` and `nearsync` the policy `degrade` would let
 //! writers go on alone at once, and an update sync would have to follow; for a moment that we make ourselves writers are
@@ -17,20 +17,27 @@ const HOLD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(8);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// What the links come up again with.
+pub(super) enum How {
+    /// Other socket options.
+    Retuned(SocketOptions),
+    /// What has changed beside them; a sentence for the log.
+    Anew(&'static str),
+}
+
 /// # Errors
 /// The data thread has ended.
-pub(super) async fn retune(
-    control: &Control,
-    groups: &[(GroupId, Settings)],
-    options: SocketOptions,
-) -> Result<(), Gone> {
+pub(super) async fn reconnect(control: &Control, groups: &[(GroupId, Settings)], how: How) -> Result<(), Gone> {
     let before = control.snapshot().await?;
     let degrading: Vec<_> = groups.iter().filter(|(id, settings)| would_degrade(&before, *id, settings)).collect();
     for (id, settings) in &degrading {
         let held = Settings { policy: Policy::Hold(HOLD), ..*settings };
         control.command(*id, Command::Set(held)).await?;
     }
-    control.retune(options).await?;
+    match how {
+        How::Retuned(options) => control.retune(options).await?,
+        How::Anew(reason) => control.reconnect(reason).await?,
+    }
     let started = Instant::now();
     while !degrading.is_empty() && started.elapsed() < PATIENCE && !are_back(&before, &control.snapshot().await?) {
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -1,0 +1,238 @@
+//! `cert`: the papers by which nodes and NBD clients know each other.
+
+use std::path::PathBuf;
+
+use host::tls::{Facts, Identity, Party, facts, warning};
+use serde::Serialize;
+
+use super::{Exit, Failure, Outcome, print, warn};
+use crate::api::time_text;
+use crate::args::{CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRotateArgs, CertShowArgs};
+use crate::certs::{Holder, Registry, Validity, certificates_of};
+use crate::config::{Config, Node, Tls};
+
+const SCHEMA: &str = "farshore-certificates/1";
+/// A year and a month: renewed once a year, with a month to do it in.
+const HOLDER_DAYS: u32 = 397;
+const AUTHORITY_DAYS: u32 = 3650;
+
+/// The configuration and its directory of certificates.
+struct Place {
+    config: Config,
+    directory: PathBuf,
+}
+
+impl Place {
+    fn find(args: &CertPlace) -> Result<Place, Failure> {
+        let config = Config::load(&args.config)?;
+        let Some(Tls { directory, .. }) = &config.tls else {
+            let advice = "add for example: [tls] directory = \"/etc/farshore/tls\"";
+            return Err(format!("{} has no table [tls]; {advice}", args.config.display()).into());
+        };
+        Ok(Place { directory: directory.clone(), config })
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::new(&self.directory)
+    }
+
+    fn cluster(&self) -> &str {
+        self.config.cluster.as_str()
+    }
+
+    /// A node of the configuration, with all addresses it has there and `more`.
+    fn holder(&self, name: &str, more: &[String]) -> Result<Holder, Failure> {
+        let name = self.config.local_node(Some(name))?;
+        let node = self.config.node(&name).ok_or("the node is not in the configuration")?;
+        let identity = Identity::node(self.cluster(), name.as_str());
+        let mut hosts = addresses(node);
+        hosts.extend(more.iter().cloned());
+        hosts.sort();
+        hosts.dedup();
+        Ok(Holder { identity, hosts })
+    }
+}
+
+/// How NBD clients may call a node.
+fn addresses(node: &Node) -> Vec<String> {
+    let nbd = node.nbd.iter().filter_map(|listen| listen.tcp());
+    let all = std::iter::once(node.address).chain(nbd).map(|address| address.ip());
+    let all = all.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    std::iter::once(node.name.to_string()).chain(all).collect()
+}
+
+pub fn init(args: &CertInitArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    place.registry().make_authority(place.cluster(), Validity::days(args.days))?;
+    let directory = place.directory.display();
+    let names: Vec<&str> = place.config.nodes.iter().map(|node| node.name.as_str()).collect();
+    let each: String = names.iter().map(|name| format!("  farshore cert node {name}\n")).collect();
+    print(&format!(
+        "the authority of cluster {} was made: {directory}/ca.crt, {directory}/ca.key\n\
+         Keep ca.key on this machine alone, and a copy where you keep such things. Next:\n{each}",
+        place.cluster()
+    ))?;
+    Ok(Exit::Done.into())
+}
+
+pub fn node(args: &CertNodeArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    let holder = place.holder(&args.name, &args.host)?;
+    place.registry().issue(&holder, Validity::days(args.days), false)?;
+    print(&told("made", &place, &holder))?;
+    Ok(Exit::Done.into())
+}
+
+fn told(what: &str, place: &Place, holder: &Holder) -> String {
+    let paths = place.registry().paths(&holder.identity);
+    let (authority, certificate, key) = (paths.authority.display(), paths.certificate.display(), paths.key.display());
+    let name = &holder.identity.name;
+    let hosts = holder.hosts.join(", ");
+    format!(
+        "the certificate of node {name} was {what}; NBD clients may call it {hosts}\n  \
+         on {name} these files are needed, at the same places:\n    {authority}\n    {certificate}\n    {key} (mode 0600)\n"
+    )
+}
+
+pub fn client(args: &CertClientArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    let holder = client_holder(&place, &args.name)?;
+    place.registry().issue(&holder, Validity::days(args.days), false)?;
+    let certificate = place.registry().paths(&holder.identity).certificate;
+    let own = certificate.parent().map(|own| own.display().to_string()).unwrap_or_default();
+    print(&format!(
+        "the certificate of client {} was made; the directory {own} is all it needs:\n  \
+         nbdinfo 'nbds://HOST/GROUP/VOLUME?tls-certificates={own}'\n  \
+         qemu-img info --object tls-creds-x509,id=tls,endpoint=client,dir={own} --image-opts \\\n    \
+         driver=nbd,host=HOST,port=10809,export=GROUP/VOLUME,tls-creds=tls\n",
+        args.name
+    ))?;
+    Ok(Exit::Done.into())
+}
+
+fn client_holder(place: &Place, name: &str) -> Result<Holder, Failure> {
+    // The same rules as for nodes: it becomes the name of a directory.
+    let name = crate::config::NodeName::parse(name).map_err(Failure::usage)?;
+    Ok(Holder { identity: Identity::client(place.cluster(), name.as_str()), hosts: Vec::new() })
+}
+
+pub fn rotate(args: &CertRotateArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    if args.nodes.is_empty() && args.client.is_empty() && !args.ca {
+        return Err(Failure::usage("say what to renew: node names, --client NAME, or --ca"));
+    }
+    let registry = place.registry();
+    let validity = Validity::days(args.days.unwrap_or(HOLDER_DAYS));
+    let nodes = args.nodes.iter().map(|name| {
+        let known = registry.hosts_of(&Identity::node(place.cluster(), name));
+        place.holder(name, &known)
+    });
+    let clients = args.client.iter().map(|name| client_holder(&place, name));
+    let (nodes, clients): (Vec<Holder>, Vec<Holder>) =
+        (nodes.collect::<Result<_, _>>()?, clients.collect::<Result<_, _>>()?);
+    if args.ca {
+        registry.renew_authority(place.cluster(), Validity::days(args.days.unwrap_or(AUTHORITY_DAYS)))?;
+        print(
+            "the authority was renewed; ca.crt holds the new one and the old one. Copy it to every node and client \
+             first, then renew their certificates, then take the old one out of ca.crt (docs/operate/certificates.md)\n",
+        )?;
+    }
+    for holder in nodes {
+        registry.issue(&holder, validity, true)?;
+        print(&told("renewed", &place, &holder))?;
+    }
+    for holder in clients {
+        registry.issue(&holder, validity, true)?;
+        print(&format!("the certificate of client {} was renewed\n", holder.identity.name))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+/// One certificate, for scripts.
+#[derive(Serialize)]
+struct Shown {
+    file: String,
+    /// `authority`, `node`, `client`, or `null` for one that names nobody.
+    holder: Option<&'static str>,
+    name: Option<String>,
+    cluster: Option<String>,
+    hosts: Vec<String>,
+    not_before: String,
+    not_after: String,
+    fingerprint: String,
+    warning: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    directory: String,
+    certificates: Vec<Shown>,
+    /// Files that could not be read.
+    errors: Vec<String>,
+}
+
+pub fn show(args: &CertShowArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    let (mut certificates, mut errors) = (Vec::new(), Vec::new());
+    let now = facts::now();
+    for file in place.registry().files() {
+        match certificates_of(&file) {
+            Ok(list) => certificates.extend(list.iter().map(|facts| shown(&file.display().to_string(), facts, now))),
+            Err(sentence) => errors.push(sentence),
+        }
+    }
+    if certificates.is_empty() && errors.is_empty() {
+        let directory = place.directory.display();
+        return Err(format!("there is no certificate in {directory}; begin with 'farshore cert init'").into());
+    }
+    let report = Report { schema: SCHEMA, directory: place.directory.display().to_string(), certificates, errors };
+    let needs_attention = !report.errors.is_empty() || report.certificates.iter().any(|one| one.warning.is_some());
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+    } else {
+        print(&report.certificates.iter().map(lines).collect::<String>())?;
+        report.certificates.iter().filter_map(|one| one.warning.as_ref()).chain(&report.errors).for_each(warn);
+    }
+    Ok(if needs_attention { Exit::Warning } else { Exit::Done }.into())
+}
+
+fn shown(file: &str, facts: &Facts, now: i64) -> Shown {
+    let holder = match &facts.identity {
+        Some(Identity { party: Party::Node, .. }) => Some("node"),
+        Some(Identity { party: Party::Client, .. }) => Some("client"),
+        None => facts.is_authority.then_some("authority"),
+    };
+    let whose = format!("the certificate in {file}");
+    let remedy = match (&facts.identity, holder) {
+        (Some(identity), Some("client")) => format!("farshore cert rotate --client {}", identity.name),
+        (Some(identity), _) => format!("farshore cert rotate {}", identity.name),
+        (None, _) => "farshore cert rotate --ca".to_owned(),
+    };
+    let time = |seconds: i64| time_text(u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000));
+    Shown {
+        file: file.to_owned(),
+        holder,
+        name: facts.identity.as_ref().map(|identity| identity.name.clone()),
+        cluster: facts.identity.as_ref().map(|identity| identity.cluster.clone()),
+        hosts: facts.hosts.clone(),
+        not_before: time(facts.not_before),
+        not_after: time(facts.not_after),
+        fingerprint: facts.fingerprint.clone(),
+        warning: warning(&whose, &remedy, facts, now),
+    }
+}
+
+fn lines(shown: &Shown) -> String {
+    let whose = match (shown.holder, &shown.name, &shown.cluster) {
+        (Some(holder), Some(name), Some(cluster)) => format!("{holder} {name} of cluster {cluster}"),
+        (Some(holder), ..) => holder.to_owned(),
+        (None, ..) => "nobody's".to_owned(),
+    };
+    let hosts =
+        if shown.hosts.is_empty() { String::new() } else { format!("  called     {}\n", shown.hosts.join(", ")) };
+    format!(
+        "{whose}\n  file       {}\n{hosts}  valid      {} to {}\n  sha256     {}\n",
+        shown.file, shown.not_before, shown.not_after, shown.fingerprint
+    )
+}

@@ -1,0 +1,127 @@
+//! New certificates are taken up while the daemon runs: somebody puts new files in place, and this notices.
+//!
+//! The files of a node are three and are replaced one after the other, so what is read meanwhile may not belong together:
+//! the credentials in use stay until the files make sense again, and a complaint waits for a second look.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use host::tls::{Credentials, Paths, Store, facts};
+
+use crate::api::{self, TlsStatus};
+use crate::config::{Config, NodeName};
+
+/// Between two looks at the files: soon enough for whoever waits for it, and three calls to the kernel are cheap.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Device and inode, size, and time of the last change of each file; `None`: it is not there.
+type Stamps = [Option<(u64, u64, u64, i64, i64)>; 3];
+
+pub(super) struct Renewal {
+    store: Store,
+    paths: Paths,
+    taken: Cell<Stamps>,
+    /// Files that make no sense, and whether that was said.
+    failed: Cell<Option<(Stamps, bool)>>,
+    problem: RefCell<Option<String>>,
+    /// The links still use the credentials of before.
+    links_are_due: Cell<bool>,
+    /// The day for which the log has heard of certificates that end.
+    warned_on: Cell<i64>,
+}
+
+impl Renewal {
+    /// The first look reads the files again: they may have changed since `store` was filled.
+    pub fn new(store: Store, paths: Paths) -> Renewal {
+        Renewal {
+            taken: Cell::new([None; 3]),
+            store,
+            paths,
+            failed: Cell::new(None),
+            problem: RefCell::default(),
+            links_are_due: Cell::new(false),
+            warned_on: Cell::new(facts::now() / DAY),
+        }
+    }
+
+    /// Takes up what has changed. True: the links have to reconnect for it.
+    pub fn look(&self, config: &Config, node: &NodeName) -> bool {
+        self.warn_daily();
+        let now = stamps(&self.paths);
+        if now != self.taken.get() {
+            match config.credentials(node).expect("there were credentials at the start") {
+                Ok(credentials) => self.take(now, credentials),
+                Err(wrong) => self.complain(now, &wrong),
+            }
+        }
+        self.links_are_due.get()
+    }
+
+    fn take(&self, now: Stamps, credentials: Credentials) {
+        self.taken.set(now);
+        self.failed.set(None);
+        self.problem.replace(None);
+        if credentials.is_same_as(&self.store.current()) {
+            return;
+        }
+        let until = facts::day(credentials.own.not_after);
+        tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
+        self.store.replace(credentials);
+        self.links_are_due.set(true);
+    }
+
+    fn complain(&self, now: Stamps, wrong: &[String]) {
+        let sentence =
+            format!("the new certificates cannot be used, those of before stay in use: {}", wrong.join("; "));
+        match self.failed.get() {
+            Some((stamps, was_said)) if stamps == now => {
+                if !was_said {
+                    tracing::error!("{sentence}");
+                    self.problem.replace(Some(sentence));
+                    self.failed.set(Some((now, true)));
+                }
+            }
+            _ => self.failed.set(Some((now, false))),
+        }
+    }
+
+    fn warn_daily(&self) {
+        let now = facts::now();
+        if self.warned_on.replace(now / DAY) != now / DAY {
+            self.store.current().warnings(now).iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+    }
+
+    /// The links were told to reconnect.
+    pub fn links_are_done(&self) {
+        self.links_are_due.set(false);
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.store.current().warnings(facts::now());
+        warnings.extend(self.problem.borrow().clone());
+        warnings
+    }
+
+    pub fn status(&self) -> TlsStatus {
+        let current = self.store.current();
+        let time = |seconds: i64| api::time_text(u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000));
+        let authority = current.authorities.iter().map(|facts| facts.not_after).max();
+        TlsStatus {
+            certificate_until: time(current.own.not_after),
+            authority_until: time(authority.expect("there is at least one authority")),
+            fingerprint: current.own.fingerprint.clone(),
+        }
+    }
+}
+
+const DAY: i64 = 24 * 3600;
+
+fn stamps(paths: &Paths) -> Stamps {
+    [&paths.authority, &paths.certificate, &paths.key].map(|path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    })
+}

@@ -1,0 +1,287 @@
+//! Whole daemons that know each other by certificates: replication, renewal without a resync, warnings, strangers.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use common::{Background, GROUP, Node, Pair, Plan, address};
+use farshore::certs::{Holder, Registry, Validity};
+use host::tls::Identity;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const VOLUMES: &[&str] = &["data"];
+const PLAN: Plan =
+    Plan { volumes: VOLUMES, volume_bytes: 8 << 20, head: "[tls]\ndirectory = \"tls\"\n", ..Plan::DEFAULT };
+
+/// Runs `farshore cert`, which must end so; what it said.
+#[track_caller]
+fn cert(pair: &Pair, words: &[&str], code: i32) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.arg("cert").args(words).arg("--config").arg(pair.config());
+    let output = command.stdin(Stdio::null()).output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    said
+}
+
+/// A pair whose certificates were made by the commands an operator uses; nobody is served yet.
+fn certified(plan: &Plan) -> Pair {
+    let pair = Pair::new(plan);
+    // Nothing of a secret is needed.
+    fs::remove_file(pair.path("secret")).expect("it was there");
+    pair.edit_config(&format!("secret_file = \"{}\"\n", pair.path("secret").display()), "");
+    cert(&pair, &["init"], 0);
+    for node in Node::BOTH {
+        cert(&pair, &["node", node.name()], 0);
+    }
+    pair
+}
+
+fn holder(name: &str) -> Holder {
+    Holder { identity: Identity::node("test", name), hosts: vec![name.to_owned()] }
+}
+
+/// Makes a node's certificate anew, valid within these days from now (to noon of the last one, so to say).
+fn issue(pair: &Pair, node: Node, begin: i32, end: i32) {
+    let at = |days: i32| match days {
+        0.. => SystemTime::now() + DAY * days.unsigned_abs(),
+        _ => SystemTime::now() - DAY * days.unsigned_abs(),
+    };
+    let validity = Validity { begin: at(begin), end: at(end) - DAY / 2 };
+    Registry::new(&pair.path("tls")).issue(&holder(node.name()), validity, true).expect("issued");
+}
+
+fn fingerprint(pair: &Pair, node: Node) -> String {
+    whole_status(pair, node)["tls"]["fingerprint"].as_str().expect("a fingerprint").to_owned()
+}
+
+fn whole_status(pair: &Pair, node: Node) -> serde_json::Value {
+    serde_json::from_slice(&pair.run(node, &["status", "--json"]).stdout).expect("status is JSON")
+}
+
+fn connections(pair: &Pair, node: Node) -> usize {
+    pair.log(node).matches("is connected (").count()
+}
+
+/// Somebody who writes for some seconds, all the time.
+fn write_steadily(pair: &Pair) -> Background {
+    let mut command = Command::new("fio");
+    command.args(["--name=job", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=4", "--offset=4M"]);
+    command.args(["--size=4M", "--rate=1m", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
+    command.arg(format!("--uri={}", pair.uri(Node::Near, "data"))).current_dir(pair.path("near"));
+    Background::start(command)
+}
+
+/// Renews certificates while a group replicates: the link comes up anew, nothing is synced again, nobody is refused.
+fn renewed_without_a_resync(mode: &str, renewed: &[Node]) {
+    let mut pair = certified(&Plan { mode, ..PLAN });
+    pair.first_sync();
+    pair.wait_for(Node::Near, "replicating");
+    assert!(pair.log(Node::Near).contains("TLS 1.3"), "{}", pair.log(Node::Near));
+    pair.qemu_io(Node::Near, "data", &["write -P 1 0 1M", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    let synced = pair.counter(Node::Near, "group.g.resynced_bytes");
+    for (number, node) in renewed.iter().enumerate() {
+        let (before, up) = (fingerprint(&pair, *node), connections(&pair, Node::Near));
+        let done = pair.counter(Node::Near, "nbd.write.done");
+        let writer = write_steadily(&pair);
+        pair.until("somebody writes", |pair| pair.counter(Node::Near, "nbd.write.done") > done);
+        cert(&pair, &["rotate", node.name()], 0);
+        pair.until("the link came up with the new certificate", |pair| {
+            fingerprint(pair, *node) != before && connections(pair, Node::Near) > up
+        });
+        let (is_done, said) = writer.finish(&mut pair);
+        assert!(is_done, "{said}\n{}", pair.log(Node::Near));
+        pair.qemu_io(Node::Near, "data", &[&format!("write -P {} 1M 1M", number + 2), "flush"]);
+        pair.wait_for(Node::Near, "replicating");
+        pair.wait_for_rest(Node::Near);
+    }
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), synced, "nothing was synced again");
+    assert!(!pair.log(Node::Near).contains("-> logging"), "{}", pair.log(Node::Near));
+    let policy = &pair.status(Node::Near)["settings"]["policy"];
+    assert_eq!((policy["value"].as_str(), policy["origin"].as_str()), (Some("degrade"), Some("config")));
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+}
+
+#[test]
+fn certificates_of_both_nodes_are_renewed_while_async_goes_on() {
+    renewed_without_a_resync("async", &[Node::Near, Node::Far]);
+}
+
+#[test]
+fn a_primary_renews_while_sync_goes_on() {
+    renewed_without_a_resync("sync", &[Node::Near]);
+}
+
+#[test]
+fn a_secondary_of_sync_shows_its_new_certificate_when_the_link_next_connects() {
+    let mut pair = certified(&Plan { mode: "sync", ..PLAN });
+    pair.first_sync();
+    pair.wait_for(Node::Near, "replicating");
+    let synced = pair.counter(Node::Near, "group.g.resynced_bytes");
+    let before = fingerprint(&pair, Node::Far);
+    cert(&pair, &["rotate", "far"], 0);
+    pair.until("it says why the link stays", |pair| pair.log(Node::Far).contains("when they next connect"));
+    assert_ne!(fingerprint(&pair, Node::Far), before);
+    assert_eq!((connections(&pair, Node::Near), pair.status(Node::Near)["state"].as_str()), (1, Some("replicating")));
+    cert(&pair, &["rotate", "near"], 0);
+    pair.until("the link came up anew", |pair| connections(pair, Node::Near) == 2);
+    pair.wait_for(Node::Near, "replicating");
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), synced);
+    pair.stop_both();
+}
+
+#[test]
+fn the_authority_is_renewed_in_steps_and_the_link_lives_through_all_of_them() {
+    let mut pair = certified(&PLAN);
+    pair.first_sync();
+    let synced = pair.counter(Node::Near, "group.g.resynced_bytes");
+    let until_connected = |pair: &mut Pair, times: usize| {
+        pair.until(&format!("{times} connections"), |pair| {
+            connections(pair, Node::Near) >= times && pair.status(Node::Near)["state"] == "replicating"
+        });
+    };
+    // Both take up the new ca.crt, then new certificates, then trust the new authority alone.
+    cert(&pair, &["rotate", "--ca"], 0);
+    until_connected(&mut pair, 2);
+    cert(&pair, &["rotate", "near", "far"], 0);
+    until_connected(&mut pair, 3);
+    let bundle = fs::read_to_string(pair.path("tls/ca.crt")).expect("it is there");
+    let end = bundle.find("-----END").expect("a certificate") + "-----END CERTIFICATE-----\n".len();
+    assert!(bundle.len() > end + 100, "two certificates");
+    fs::write(pair.path("tls/ca.crt"), &bundle[..end]).expect("written");
+    until_connected(&mut pair, 4);
+    assert_eq!(pair.counter(Node::Near, "group.g.resynced_bytes"), synced);
+    pair.stop_both();
+}
+
+#[test]
+fn new_files_that_do_not_belong_together_change_nothing_and_are_told() {
+    let mut pair = certified(&PLAN);
+    pair.first_sync();
+    let (key, before) = (pair.path("tls/nodes/near.key"), fingerprint(&pair, Node::Near));
+    let sound = fs::read(&key).expect("a key");
+    fs::write(&key, fs::read(pair.path("tls/nodes/far.key")).expect("a key")).expect("written");
+    let warnings = |pair: &Pair| whole_status(pair, Node::Near)["warnings"].to_string();
+    pair.until("status tells", |pair| warnings(pair).contains("those of before stay in use"));
+    assert!(warnings(&pair).contains("is not the key of"), "{}", warnings(&pair));
+    assert_eq!((fingerprint(&pair, Node::Near), connections(&pair, Node::Near)), (before, 1));
+    fs::write(&key, sound).expect("written");
+    pair.until("it is well again", |pair| warnings(pair) == "[]");
+    pair.stop_both();
+}
+
+#[test]
+fn ends_of_certificates_are_told_everywhere_and_an_expired_one_is_refused() {
+    let mut pair = certified(&PLAN);
+    issue(&pair, Node::Far, -40, 20);
+    let mut check = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    let checked = check.args(["config", "check", "--node", "far"]).arg(pair.config()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.code() == Some(1) && said.contains("expires in 19 days"), "{said}");
+    assert!(cert(&pair, &["show"], 1).contains("renew it with 'farshore cert rotate far'"));
+    pair.first_sync();
+    assert!(whole_status(&pair, Node::Far)["warnings"][0].as_str().expect("a warning").contains("expires in 19 days"));
+    assert!(pair.log(Node::Near).contains("the certificate of node far expires in 19 days"));
+    assert!(whole_status(&pair, Node::Near)["warnings"].as_array().expect("a list").is_empty());
+
+    // It starts with an expired one, since it may have volumes to serve; its peer does not let it in.
+    assert!(pair.stop(Node::Far).success());
+    for (begin, end, near, far) in [
+        (-40, -1, "its certificate expired on", "expired on"),
+        (1, 40, "its certificate is not valid before", "is not valid before"),
+    ] {
+        issue(&pair, Node::Far, begin, end);
+        pair.serve(Node::Far);
+        pair.until("both logs say why", |pair| {
+            pair.log(Node::Near).contains(near)
+                && pair.log(Node::Far).contains(far)
+                && pair.log(Node::Far).contains("this node's certificate has expired, or is not valid yet")
+        });
+        let line = pair.log(Node::Near).lines().find(|line| line.contains(near)).expect("a line").to_owned();
+        assert!(line.contains("127."), "it names the address: {line}");
+        let reason = pair.status(Node::Far)["peers"][0]["link_reason"].to_string();
+        assert!(reason.contains("refused this node"), "{reason}");
+        assert!(pair.stop(Node::Far).success());
+    }
+    // Renewed, it comes back and goes on.
+    cert(&pair, &["rotate", "far"], 0);
+    pair.serve(Node::Far);
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+}
+
+#[test]
+fn a_node_with_another_authority_stays_outside() {
+    let mut pair = certified(&PLAN);
+    pair.serve(Node::Near);
+    let other = pair.path("other");
+    let registry = Registry::new(&other);
+    registry.make_authority("test", Validity::days(10)).expect("made");
+    registry.issue(&holder("far"), Validity::days(10), false).expect("made");
+    let config = fs::read_to_string(pair.config()).expect("text").replace("\"tls\"", "\"other\"");
+    fs::write(pair.path("farther.toml"), config).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(["serve", "--node", "far", "--config"]).arg(pair.path("farther.toml"));
+    pair.serve_by(Node::Far, command);
+    pair.until("both logs say why", |pair| {
+        pair.log(Node::Far).contains("compare the ca.crt of both sides")
+            && pair.log(Node::Near).contains("compare the ca.crt of both sides")
+    });
+    assert_ne!(pair.status(Node::Near)["peers"][0]["link"], "connected");
+    pair.stop_both();
+}
+
+#[test]
+fn the_port_of_a_link_answers_strangers_with_nothing_but_an_alert() {
+    let mut pair = certified(&PLAN);
+    pair.serve(Node::Near);
+    for words in [&b"GET / HTTP/1.1\r\nHost: near\r\n\r\n"[..], b"FSHA\x01\0\0\0\x80\0\0\0", b"\x16\x03\x01"] {
+        let mut stream = TcpStream::connect(address(&pair, Node::Near)).expect("it listens");
+        stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+        std::io::Write::write_all(&mut stream, words).expect("it reads");
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(said.len() < 16, "{said:?}");
+    }
+    pair.until("the log names them", |pair| {
+        let log = pair.log(Node::Near);
+        log.contains("peer at 127.")
+            && log.contains("does not speak TLS here")
+            && log.contains("did not prove who it is")
+    });
+    assert!(pair.stop(Node::Near).success());
+}
+
+/// Where clients' papers lie.
+fn client(pair: &Pair, name: &str) -> PathBuf {
+    cert(pair, &["client", name], 0);
+    pair.path("tls/clients").join(name)
+}
+
+#[test]
+fn clients_of_a_served_volume_encrypt_by_certificates_made_here() {
+    let mut pair = certified(&PLAN);
+    let nbd: SocketAddr = address(&pair, Node::Near).parse().expect("an address");
+    let near = format!("[nodes.near]\naddress = \"{nbd}\"\n");
+    let port = nbd.port() + 1000;
+    pair.edit_config(&near, &format!("{near}nbd = [\"tcp:{}:{port}\"]\n", nbd.ip()));
+    pair.first_sync();
+    let own = client(&pair, "backup");
+    let uri = format!("nbds://{}:{port}/{GROUP}/data?tls-certificates={}", nbd.ip(), own.display());
+    let mut command = Command::new("/usr/bin/nbdinfo");
+    let output = command.args(["--json", &uri]).output().expect("nbdinfo is there");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains("\"TLS\": true"), "{said}\n{}", pair.log(Node::Near));
+    assert!(pair.log(Node::Near).contains("CN=backup"), "{}", pair.log(Node::Near));
+    assert!(cert(&pair, &["show"], 0).contains("client backup of cluster test"));
+    assert!(cert(&pair, &["client", "backup"], 2).contains("left as it is"));
+    cert(&pair, &["rotate", "--client", "backup"], 0);
+    pair.stop_both();
+}

@@ -1,0 +1,132 @@
+//! How much one link carries over loopback, plain and encrypted, and what that costs: both ends share one thread.
+//!
+//! `cargo run --release -p host --example link_speed`
+
+#[path = "../tests/papers/mod.rs"]
+mod papers;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::wire::{Header, Kind};
+use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
+use host::buffers::{Buffer, Pool};
+use host::link::{
+    LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions, Versions,
+};
+use host::tls::Store;
+use papers::{CLUSTER, Dates, Papers};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+/// Payload sent in each round.
+const ROUND_BYTES: usize = 1 << 30;
+/// What may be on its way: a window as the engine grants one.
+const WINDOW_BYTES: usize = 8 << 20;
+const ROUNDS: usize = 5;
+
+#[derive(Default)]
+struct Ear {
+    up: RefCell<Option<(Rc<LinkSender>, SessionId)>>,
+    received_bytes: Cell<usize>,
+    changed: Notify,
+}
+
+impl LinkEvents for Ear {
+    fn up(&self, _: NodeId, _: LinkId, session: SessionId, sender: Rc<LinkSender>, _: PeerInfo) {
+        self.up.replace(Some((sender, session)));
+        self.changed.notify_one();
+    }
+
+    fn down(&self, _: LinkId, reason: String) {
+        panic!("the link fell: {reason}");
+    }
+
+    fn frame(&self, _: LinkId, header: Header, _: FramePayload) {
+        self.received_bytes.set(self.received_bytes.get() + header.payload_bytes as usize);
+    }
+
+    fn heard(&self, _: LinkId) {}
+
+    fn sent(&self, _: LinkId, _: u64) {}
+
+    fn turn_done(&self) {
+        self.changed.notify_one();
+    }
+
+    fn refused(&self, who: String, why: String) {
+        println!("{who}: {why}");
+    }
+
+    fn definitions_differ(&self, _: NodeId, _: String) {}
+}
+
+fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) -> (Rc<Ear>, Links) {
+    let ours = Ourselves {
+        cluster: CLUSTER.into(),
+        node: name.into(),
+        peers: vec![peer.into()],
+        secret: Secret::new(b"correct horse battery staple"),
+        definitions: String::new(),
+        versions: Versions::OURS,
+    };
+    let peers = vec![Peer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
+    let listen = vec!["127.0.0.1:0".parse().expect("an address")];
+    let config =
+        LinkConfig { ours, peers, listen, tls, socket: SocketOptions::default(), bounds: LinkBounds::default() };
+    let ear = Rc::new(Ear::default());
+    let links = Links::start(config, Pool::new(256 << 20), ear.clone()).expect("loopback can be bound");
+    (ear, links)
+}
+
+/// Sends one round in frames of this size; how long it took.
+async fn round(from: &Ear, to: &Ear, frame_bytes: usize) -> Duration {
+    let (sender, session) = from.up.borrow().clone().expect("the link is up");
+    let buffer = Buf::new(Arc::new(Buffer::detached(frame_bytes)));
+    let (began, before) = (Instant::now(), to.received_bytes.get());
+    let mut sent = 0;
+    while to.received_bytes.get() - before < ROUND_BYTES {
+        while sent < ROUND_BYTES && sent - (to.received_bytes.get() - before) < WINDOW_BYTES {
+            let slice = Slice { buf: buffer.clone(), start: 0, length: frame_bytes as u32 };
+            let seq = Seq((sent / frame_bytes) as u64);
+            let length = frame_bytes as u64;
+            let header = Header { seq, length, ..Header::new(Kind::Data, session, GroupId(1)) };
+            sender.push(header, SendPayload::Data(slice));
+            sent += frame_bytes;
+        }
+        sender.flush();
+        to.changed.notified().await;
+    }
+    began.elapsed()
+}
+
+async fn measure(tls: Option<(Store, Store)>) {
+    let word = if tls.is_some() { "TLS 1.3" } else { "plain" };
+    let (east, west) = tls.unzip();
+    let (to, west) = node("west", "east", "127.0.0.1:9".parse().expect("an address"), west);
+    let (from, _east) = node("east", "west", west.addresses()[0], east);
+    while from.up.borrow().is_none() || to.up.borrow().is_none() {
+        from.changed.notified().await;
+    }
+    for frame_bytes in [4 << 10, 64 << 10, 1 << 20] {
+        let mut rates = Vec::new();
+        for _ in 0..ROUNDS {
+            rates.push(ROUND_BYTES as f64 / round(&from, &to, frame_bytes).await.as_secs_f64() / 1e6);
+        }
+        rates.sort_by(f64::total_cmp);
+        let (low, median, high) = (rates[0], rates[ROUNDS / 2], rates[ROUNDS - 1]);
+        println!("{word:>8}  frames of {:>4} KiB  {median:>6.0} MB/s  ({low:.0} to {high:.0})", frame_bytes >> 10);
+    }
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let papers = Papers::new();
+        measure(None).await;
+        measure(Some((papers.node("east", "west", Dates::Now), papers.node("west", "east", Dates::Now)))).await;
+    });
+}

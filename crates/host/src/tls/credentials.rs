@@ -1,0 +1,321 @@
+//! What a node shows, and whom it believes: read from files, replaced while it runs.
+//!
+//! Dates are not checked here. A node whose own certificate has expired is refused by its peers, which both logs say; it
+//! still has volumes to serve, so it starts and warns.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::client::{ClientConfig, Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage, ParsedCertificate, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{CertificateError, Error, RootCertStore};
+
+use super::channel::Channel;
+use super::facts::{Facts, Identity, Party, day};
+use super::verify::{Acceptors, Dialers, Expected};
+
+/// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
+pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
+/// Ciphertext read at once. Of a link: as much as a plain one reads. Of NBD clients, of which there may be a thousand: four
+/// records.
+const LINK_TABLE_BYTES: usize = 256 << 10;
+const NBD_TABLE_BYTES: usize = 64 << 10;
+/// How long before its end a certificate is worth a warning: a month of holidays.
+pub const WARN_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Files of certificates and keys are smaller by far; a larger one is something else.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Where a node's papers lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Certificates of the authority; several while it is being replaced.
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Paths {
+    /// The places `farshore cert` uses below `directory`.
+    pub fn of_node(directory: &Path, node: &str) -> Paths {
+        let nodes = directory.join("nodes");
+        Paths {
+            authority: directory.join("ca.crt"),
+            certificate: nodes.join(format!("{node}.crt")),
+            key: nodes.join(format!("{node}.key")),
+        }
+    }
+}
+
+/// Whom the NBD server lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Those with a certificate of the authority.
+    Certified,
+    /// Anybody.
+    Any,
+}
+
+/// Papers, read and found to belong together.
+#[derive(Debug)]
+pub struct Credentials {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    shown: Arc<CertifiedKey>,
+    cluster: String,
+    link_server: Arc<ServerConfig>,
+    nbd_server: Arc<ServerConfig>,
+    pub own: Facts,
+    pub authorities: Vec<Facts>,
+}
+
+impl Credentials {
+    /// Reads the papers of the node `us`, which is linked with `peers`.
+    ///
+    /// # Errors
+    /// A sentence for everything that is wrong: missing, readable by others, damaged, not belonging together, another's.
+    pub fn load(paths: &Paths, us: &Identity, peers: &[String], clients: Clients) -> Result<Credentials, Vec<String>> {
+        let authorities = read_certificates(&paths.authority, "'farshore cert init' makes one");
+        let make = format!("'farshore cert node {}' makes one", us.name);
+        let chain = read_certificates(&paths.certificate, &make);
+        let key = read_key(&paths.key, &make);
+        let (authorities, chain, key) = match (authorities, chain, key) {
+            (Ok(authorities), Ok(chain), Ok(key)) => (authorities, chain, key),
+            (authorities, chain, key) => {
+                return Err([authorities.err(), chain.err(), key.err()].into_iter().flatten().collect());
+            }
+        };
+        Credentials::join(paths, us, peers, clients, authorities, chain, key).map_err(|sentence| vec![sentence])
+    }
+
+    fn join(
+        paths: &Paths,
+        us: &Identity,
+        peers: &[String],
+        clients: Clients,
+        authorities: Vec<CertificateDer<'static>>,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Credentials, String> {
+        let (certificate, authority) = (paths.certificate.display(), paths.authority.display());
+        let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let facts = |path: &Path, der: &CertificateDer<'_>| Facts::of(der).map_err(|error| told(path, &error));
+        let own = facts(&paths.certificate, &chain[0])?;
+        check_own_name(&own, us).map_err(|why| format!("{certificate}: {why}"))?;
+        let authority_facts: Result<Vec<_>, _> = authorities.iter().map(|der| facts(&paths.authority, der)).collect();
+        let mut roots = RootCertStore::empty();
+        for der in authorities {
+            roots.add(der).map_err(|error| told(&paths.authority, &error))?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        check_own_chain(&chain, &roots, &own, &provider).map_err(|error| match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+                format!("{certificate} is not of the authority in {authority}: copy both from where they were made")
+            }
+            other => format!("{certificate}: {other}"),
+        })?;
+        let shown = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+            Error::InconsistentKeys(_) => {
+                format!("{} is not the key of {certificate}: copy both from where they were made", paths.key.display())
+            }
+            other => told(&paths.key, &other),
+        })?;
+        let mut credentials = Parts { provider, roots: Arc::new(roots), shown: Arc::new(shown), cluster: &us.cluster };
+        let [link_server, nbd_server] = credentials.servers(peers, clients).map_err(|error| error.to_string())?;
+        let Parts { provider, roots, shown, .. } = credentials;
+        let cluster = us.cluster.clone();
+        let authorities = authority_facts?;
+        Ok(Credentials { provider, roots, shown, cluster, link_server, nbd_server, own, authorities })
+    }
+
+    /// The dialer's end of a connection with the node `peer`.
+    pub(crate) fn dial(&self, peer: &str) -> Result<Channel, Error> {
+        let expected = Expected { cluster: self.cluster.clone(), names: vec![peer.to_owned()] };
+        let algorithms = self.provider.signature_verification_algorithms;
+        let mut config = ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Acceptors { expected, roots: self.roots.clone(), algorithms }))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.shown.clone())));
+        config.resumption = Resumption::disabled();
+        config.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
+        config.enable_sni = false;
+        Channel::client(Arc::new(config), LINK_TABLE_BYTES)
+    }
+
+    /// The acceptor's end of a connection between nodes.
+    pub(crate) fn accept_link(&self) -> Result<Channel, Error> {
+        Channel::server(self.link_server.clone(), LINK_TABLE_BYTES)
+    }
+
+    /// The server's end of a connection with an NBD client.
+    pub(crate) fn accept_nbd(&self) -> Result<Channel, Error> {
+        Channel::server(self.nbd_server.clone(), NBD_TABLE_BYTES)
+    }
+
+    /// Read from files of the same content.
+    pub fn is_same_as(&self, other: &Credentials) -> bool {
+        self.own == other.own && self.authorities == other.authorities
+    }
+
+    /// What an operator should see to, `now` in seconds since 1970.
+    pub fn warnings(&self, now: i64) -> Vec<String> {
+        let own = warning("this node's certificate", "farshore cert rotate NAME", &self.own, now);
+        let newest = self.authorities.iter().max_by_key(|facts| facts.not_after);
+        let authority = newest.and_then(|facts| warning("the authority", "farshore cert rotate --ca", facts, now));
+        own.into_iter().chain(authority).collect()
+    }
+}
+
+/// What the servers' settings are made of.
+struct Parts<'a> {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    shown: Arc<CertifiedKey>,
+    cluster: &'a str,
+}
+
+impl Parts<'_> {
+    /// For links, and for NBD clients.
+    fn servers(&mut self, peers: &[String], clients: Clients) -> Result<[Arc<ServerConfig>; 2], Error> {
+        let chain = WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone());
+        let inner = chain.build().map_err(|error| Error::General(error.to_string()))?;
+        let expected = Expected { cluster: self.cluster.to_owned(), names: peers.to_vec() };
+        let mut link = self.server(Arc::new(Dialers { expected, inner: inner.clone() }))?;
+        link.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
+        let clients: Arc<dyn ClientCertVerifier> = match clients {
+            Clients::Certified => inner,
+            Clients::Any => Arc::new(NoClientAuth),
+        };
+        Ok([Arc::new(link), Arc::new(self.server(clients)?)])
+    }
+
+    /// No tickets, no memory of sessions, no early data: each connection proves everything anew.
+    fn server(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<ServerConfig, Error> {
+        let mut config = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(self.shown.clone())));
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.max_early_data_size = 0;
+        Ok(config)
+    }
+}
+
+fn check_own_name(own: &Facts, us: &Identity) -> Result<(), String> {
+    match &own.identity {
+        Some(identity) if identity == us => Ok(()),
+        Some(Identity { party: Party::Client, name, .. }) => {
+            Err(format!("it is the certificate of the client {name:?}, and this is the node {:?}", us.name))
+        }
+        Some(Identity { cluster, name, .. }) => Err(format!(
+            "it is the certificate of node {name:?} of cluster {cluster:?}, and this is node {:?} of cluster {:?}; make \
+             this one's with 'farshore cert node {}'",
+            us.name, us.cluster, us.name
+        )),
+        None => Err(format!("it names no node; make one with 'farshore cert node {}'", us.name)),
+    }
+}
+
+/// At a moment when it was valid: dates are another matter.
+fn check_own_chain(
+    chain: &[CertificateDer<'_>],
+    roots: &RootCertStore,
+    own: &Facts,
+    provider: &CryptoProvider,
+) -> Result<(), Error> {
+    let moment = Duration::from_secs(u64::try_from(own.not_before).unwrap_or(0));
+    let certificate = ParsedCertificate::try_from(&chain[0])?;
+    let algorithms = provider.signature_verification_algorithms.all;
+    let moment = UnixTime::since_unix_epoch(moment);
+    verify_server_cert_signed_by_trust_anchor(&certificate, roots, &chain[1..], moment, algorithms)
+}
+
+/// Whether a certificate's dates deserve an operator's eye.
+pub fn warning(whose: &str, remedy: &str, facts: &Facts, now: i64) -> Option<String> {
+    let (begin, end) = (day(facts.not_before), day(facts.not_after));
+    let soon = i64::try_from(WARN_BEFORE.as_secs()).unwrap_or(i64::MAX);
+    if now < facts.not_before {
+        Some(format!("{whose} is not valid before {begin}: peers refuse it until then; see that the clocks are right"))
+    } else if now >= facts.not_after {
+        Some(format!("{whose} expired on {end}: peers refuse it; renew it now with '{remedy}'"))
+    } else if facts.not_after - now < soon {
+        let days = (facts.not_after - now) / (24 * 3600);
+        Some(format!("{whose} expires in {days} days, on {end}; renew it with '{remedy}'"))
+    } else {
+        None
+    }
+}
+
+/// Reads all certificates of a file; never none.
+///
+/// # Errors
+/// A sentence; `make` says how the file comes to be.
+fn read_certificates(path: &Path, make: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let (text, _) = read_file(path, "certificate", make)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(list) if !list.is_empty() => Ok(list),
+        Ok(_) => Err(format!("{} holds no certificate in PEM form; {make}", path.display())),
+        Err(error) => Err(format!("{} is damaged: {error}; {make}", path.display())),
+    }
+}
+
+fn read_key(path: &Path, make: &str) -> Result<PrivateKeyDer<'static>, String> {
+    let (text, mode) = read_file(path, "key", make)?;
+    let name = path.display();
+    if mode & 0o077 != 0 {
+        return Err(format!("the key {name} has mode {mode:04o}, so others can use it; run: chmod 0600 {name}"));
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| format!("{name} holds no key in PEM form: {error}; {make}"))
+}
+
+/// A file's content and mode.
+fn read_file(path: &Path, what: &str, make: &str) -> Result<(Vec<u8>, u32), String> {
+    let name = path.display();
+    let cannot = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("the {what} {name} does not exist; {make}"),
+        _ => format!("the {what} {name} cannot be read: {error}"),
+    };
+    // Looked at before it is opened: opening a FIFO would wait for a writer.
+    if !std::fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(format!("the {what} {name} is not a plain file; {make}"));
+    }
+    let file = File::open(path).map_err(cannot)?;
+    let mode = file.metadata().map_err(cannot)?.mode() & 0o7777;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("the {what} {name} is larger than {FILE_BYTES_MAX} bytes; is it the right file?"));
+    }
+    Ok((bytes, mode))
+}
+
+/// The credentials in use. New connections take what is there; whoever reads new files puts them in.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<RwLock<Arc<Credentials>>>);
+
+impl Store {
+    pub fn new(credentials: Credentials) -> Store {
+        Store(Arc::new(RwLock::new(Arc::new(credentials))))
+    }
+
+    pub fn current(&self) -> Arc<Credentials> {
+        // A pointer is whole whatever happened to the thread that stored it.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn replace(&self, credentials: Credentials) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
+    }
+}

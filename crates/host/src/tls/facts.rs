@@ -1,0 +1,169 @@
+//! What a certificate says, for checks and for people.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use sha2::{Digest, Sha256};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+
+/// Whom a certificate was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    Node,
+    Client,
+}
+
+/// A member of a cluster, as its certificate names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub cluster: String,
+    pub party: Party,
+    pub name: String,
+}
+
+impl Identity {
+    pub fn node(cluster: &str, name: &str) -> Identity {
+        Identity { cluster: cluster.to_owned(), party: Party::Node, name: name.to_owned() }
+    }
+
+    pub fn client(cluster: &str, name: &str) -> Identity {
+        Identity { cluster: cluster.to_owned(), party: Party::Client, name: name.to_owned() }
+    }
+
+    /// Reads a name of the form that [`fmt::Display`] writes.
+    fn parse(uri: &str) -> Option<Identity> {
+        let (cluster, rest) = uri.strip_prefix("farshore://")?.split_once('/')?;
+        let (party, name) = rest.split_once('/')?;
+        let party = match party {
+            "node" => Party::Node,
+            "client" => Party::Client,
+            _ => return None,
+        };
+        let is_sound = [cluster, name].iter().all(|part| crate::link::auth::is_name(part) && !part.contains('/'));
+        is_sound.then(|| Identity { cluster: cluster.to_owned(), party, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let party = match self.party {
+            Party::Node => "node",
+            Party::Client => "client",
+        };
+        write!(f, "farshore://{}/{party}/{}", self.cluster, self.name)
+    }
+}
+
+/// One certificate's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub subject: String,
+    pub issuer: String,
+    pub identity: Option<Identity>,
+    /// Host names and addresses under which clients may expect its holder.
+    pub hosts: Vec<String>,
+    /// It may sign other certificates.
+    pub is_authority: bool,
+    /// Seconds since 1970; from and until when it is valid.
+    pub not_before: i64,
+    pub not_after: i64,
+    /// SHA-256 of the whole certificate, as hexadecimal digits.
+    pub fingerprint: String,
+}
+
+impl Facts {
+    /// # Errors
+    /// A sentence: the bytes are no certificate.
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| format!("no certificate: {error}"))?;
+        let mut facts = Facts {
+            subject: parsed.subject().to_string(),
+            issuer: parsed.issuer().to_string(),
+            identity: None,
+            hosts: Vec::new(),
+            is_authority: parsed.is_ca(),
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
+            fingerprint: Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect(),
+        };
+        let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;
+        let mut identities = Vec::new();
+        for name in names.iter().flat_map(|names| &names.value.general_names) {
+            match name {
+                GeneralName::URI(uri) if uri.starts_with("farshore:") => identities.push(Identity::parse(uri)),
+                GeneralName::DNSName(name) => facts.hosts.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => facts.hosts.extend(address(bytes).map(|ip| ip.to_string())),
+                _ => {}
+            }
+        }
+        // Several would make it matter which one a reader looks at: none counts then.
+        if let [Some(identity)] = &identities[..] {
+            facts.identity = Some(identity.clone());
+        }
+        Ok(facts)
+    }
+
+    /// Of every certificate in a text in PEM form; never none.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with the text.
+    pub fn of_pem(text: &[u8]) -> Result<Vec<Facts>, String> {
+        let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        match ders {
+            Ok(ders) if ders.is_empty() => Err("it holds no certificate in PEM form".to_owned()),
+            Ok(ders) => ders.iter().map(Facts::of).collect(),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// A day, as `2026-11-21`; certificates are made and renewed by the day.
+pub fn day(seconds: i64) -> String {
+    match ASN1Time::from_timestamp(seconds) {
+        Ok(time) => time.to_datetime().date().to_string(),
+        Err(_) => format!("{seconds} s after 1970"),
+    }
+}
+
+/// Seconds since 1970, now.
+pub fn now() -> i64 {
+    i64::try_from(rustls::pki_types::UnixTime::now().as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_read_back_and_others_are_none() {
+        for identity in [Identity::node("harbour", "east"), Identity::client("harbour", "db-1.example")] {
+            assert_eq!(Identity::parse(&identity.to_string()), Some(identity));
+        }
+        for bad in [
+            "farshore://harbour/node/",
+            "farshore:///node/east",
+            "farshore://harbour/witness/east",
+            "farshore://harbour/node/east/west",
+            "farshore://harbour/node/ea\nst",
+            "https://harbour/node/east",
+            "farshore://harbour",
+        ] {
+            assert_eq!(Identity::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn days_are_told_as_dates() {
+        assert_eq!(day(0), "1970-01-01");
+        assert_eq!(day(1_795_000_000), "2026-11-18");
+        assert!(!day(i64::MAX).is_empty());
+    }
+}

@@ -1,0 +1,574 @@
+//! Encrypted links over loopback, and everybody who has no business on them: refused with a sentence, never a hang.
+
+mod papers;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::wire::{Header, Kind};
+use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
+use host::buffers::{Buffer, Pool};
+use host::link::{
+    LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions, Versions,
+};
+use host::tls::{Clients, Credentials, Identity, Store};
+use papers::{CLUSTER, Dates, Papers};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+/// Longest that anything here may take: far above what it needs on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a node was told.
+#[derive(Default)]
+struct Told {
+    up: RefCell<Vec<(Rc<LinkSender>, SessionId, PeerInfo)>>,
+    down: RefCell<Vec<String>>,
+    frames: RefCell<Vec<(Header, FramePayload)>>,
+    refused: RefCell<Vec<(String, String)>>,
+    changed: Notify,
+}
+
+impl LinkEvents for Told {
+    fn up(&self, _peer: NodeId, _link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+        self.up.borrow_mut().push((sender, session, info));
+        self.changed.notify_waiters();
+    }
+
+    fn down(&self, _link: LinkId, reason: String) {
+        self.down.borrow_mut().push(reason);
+        self.changed.notify_waiters();
+    }
+
+    fn frame(&self, _link: LinkId, header: Header, payload: FramePayload) {
+        self.frames.borrow_mut().push((header, payload));
+        self.changed.notify_waiters();
+    }
+
+    fn heard(&self, _link: LinkId) {}
+
+    fn sent(&self, _link: LinkId, _bytes: u64) {
+        self.changed.notify_waiters();
+    }
+
+    fn turn_done(&self) {}
+
+    fn refused(&self, who: String, why: String) {
+        self.refused.borrow_mut().push((who, why));
+        self.changed.notify_waiters();
+    }
+
+    fn definitions_differ(&self, _peer: NodeId, _theirs: String) {}
+}
+
+impl Told {
+    async fn until(&self, what: &str, mut holds: impl FnMut(&Told) -> bool) {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                if holds(self) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(ended.is_ok(), "{what} did not come; refused {:?}, down {:?}", self.refused, self.down);
+    }
+
+    /// Waits for a refusal that says this, and sees that it names the address.
+    async fn refused_with(&self, words: &str) {
+        self.until(words, |told| told.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
+        let refused = self.refused.borrow();
+        let (who, why) = refused.iter().find(|(_, why)| why.contains(words)).unwrap();
+        assert!(who.contains("127.0.0.1"), "{who} names no address");
+        assert!(self.up.borrow().is_empty() && why.split(' ').count() > 6, "{why}");
+    }
+
+    fn sender(&self) -> Rc<LinkSender> {
+        self.up.borrow().last().expect("a link is up").0.clone()
+    }
+}
+
+struct Node {
+    told: Rc<Told>,
+    links: Links,
+}
+
+impl Node {
+    fn start(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) -> Node {
+        let ours = Ourselves {
+            cluster: CLUSTER.into(),
+            node: name.into(),
+            peers: vec![peer.into()],
+            secret: Secret::new(b"correct horse battery staple"),
+            definitions: "group a".into(),
+            versions: Versions::OURS,
+        };
+        let config = LinkConfig {
+            ours,
+            peers: vec![Peer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }],
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            tls,
+            socket: SocketOptions::default(),
+            bounds: LinkBounds {
+                auth_timeout: Duration::from_secs(2),
+                backoff_min: Duration::from_millis(5),
+                backoff_max: Duration::from_millis(50),
+                repeat_after: Duration::ZERO,
+                ..LinkBounds::default()
+            },
+        };
+        let told = Rc::new(Told::default());
+        let links = Links::start(config, Pool::new(64 << 20), told.clone()).expect("loopback can be bound");
+        Node { told, links }
+    }
+
+    /// Listens; nobody is where it would dial.
+    fn west(tls: Option<Store>) -> Node {
+        Node::start("west", "east", "127.0.0.1:9".parse().unwrap(), tls)
+    }
+
+    /// Dials.
+    fn east(address: SocketAddr, tls: Option<Store>) -> Node {
+        Node::start("east", "west", address, tls)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.links.addresses()[0]
+    }
+
+    async fn is_up(&self, times: usize) {
+        self.told.until("a link", |told| told.up.borrow().len() >= times).await;
+    }
+}
+
+fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async { tokio::time::timeout(DEADLINE, test).await.expect("the test hangs") })
+}
+
+/// What happens to bytes on the way from the dialer to the acceptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mischief {
+    None,
+    /// The next piece arrives with a bit changed.
+    Flip,
+    /// The next piece is announced as longer than it may be.
+    Oversize,
+    /// Nothing is read any more.
+    Stop,
+}
+
+/// A stretch of cable between dialer and acceptor.
+struct Cable {
+    address: SocketAddr,
+    mischief: Rc<Cell<Mischief>>,
+    /// All that the dialers have said.
+    said: Rc<RefCell<Vec<u8>>>,
+}
+
+async fn cable(to: SocketAddr) -> Cable {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mischief, said) = (Rc::new(Cell::new(Mischief::None)), Rc::<RefCell<Vec<u8>>>::default());
+    let (acts, hears) = (mischief.clone(), said.clone());
+    tokio::task::spawn_local(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let Ok(far) = TcpStream::connect(to).await else { continue };
+            let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+            tokio::task::spawn_local(carry(near_read, far_write, acts.clone(), hears.clone()));
+            tokio::task::spawn_local(carry(far_read, near_write, Rc::new(Cell::new(Mischief::None)), Rc::default()));
+        }
+    });
+    Cable { address, mischief, said }
+}
+
+async fn carry(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mischief: Rc<Cell<Mischief>>,
+    said: Rc<RefCell<Vec<u8>>>,
+) {
+    let mut buffer = vec![0; 70_000];
+    let mut turn = 0;
+    loop {
+        if mischief.get() == Mischief::Stop {
+            std::future::pending::<()>().await;
+        }
+        // Pieces of every length, so that records are cut everywhere.
+        turn = (turn * 75 + 74) % 65_537;
+        let Ok(count @ 1..) = from.read(&mut buffer[..1 + turn]).await else { return };
+        said.borrow_mut().extend(&buffer[..count]);
+        match mischief.replace(Mischief::None) {
+            Mischief::Flip => buffer[count - 1] ^= 1,
+            Mischief::Oversize => buffer[..5.min(count)].copy_from_slice(&[23, 3, 3, 0xff, 0xff][..5.min(count)]),
+            same => mischief.set(same),
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn data(session: SessionId, number: u64, length: usize) -> (Header, SendPayload) {
+    let mut buffer = Buffer::detached(length);
+    buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u64 * 31 + number) as u8);
+    let header = Header { seq: Seq(number), length: length as u64, ..Header::new(Kind::Data, session, GroupId(1)) };
+    (header, SendPayload::Data(Slice { buf: Buf::new(Arc::new(buffer)), start: 0, length: length as u32 }))
+}
+
+/// Sends frames of many sizes and sees each arrive whole and in order.
+async fn exchange(from: &Node, to: &Node, count: u64) {
+    let session = from.told.up.borrow().last().unwrap().1;
+    let before = to.told.frames.borrow().len();
+    let length = |number: u64| [1, 96, 4096, 16_384, 65_537, 1 << 20][number as usize % 6];
+    for number in 0..count {
+        let (header, payload) = data(session, number, length(number));
+        let sender = from.told.sender();
+        sender.push(header, payload);
+        if number % 3 == 0 {
+            sender.flush();
+        }
+        if number % 12 == 11 {
+            sender.flush();
+            to.told.until("frames", |told| (told.frames.borrow().len() - before) as u64 > number - 6).await;
+        }
+    }
+    from.told.sender().flush();
+    to.told.until("all frames", |told| (told.frames.borrow().len() - before) as u64 == count).await;
+    for (number, (header, payload)) in to.told.frames.borrow()[before..].iter().enumerate() {
+        let FramePayload::Data(buffer) = payload else { panic!("data is data") };
+        let buffer = buffer.get::<Buffer>().unwrap();
+        assert_eq!((header.seq.0 as usize, buffer.len()), (number, length(number as u64)));
+        assert!(buffer.iter().enumerate().all(|(at, byte)| *byte == (at * 31 + number) as u8), "frame {number}");
+    }
+    from.told.until("all is sent", |_| from.told.sender().queued_bytes() == 0).await;
+}
+
+/// Two nodes whose papers are in order, with a cable between them.
+async fn linked(papers: &Papers) -> (Node, Node, Cable) {
+    let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+    let cable = cable(west.address()).await;
+    let east = Node::east(cable.address, Some(papers.node("east", "west", Dates::Now)));
+    west.is_up(1).await;
+    east.is_up(1).await;
+    (east, west, cable)
+}
+
+#[test]
+fn frames_travel_encrypted_and_whole_both_ways() {
+    run(async {
+        let papers = Papers::new();
+        let (east, west, cable) = linked(&papers).await;
+        exchange(&east, &west, 60).await;
+        exchange(&west, &east, 60).await;
+        let marker = b"nobody on the way reads this, nor this, nor this";
+        let session = east.told.up.borrow()[0].1;
+        let sender = east.told.sender();
+        sender.push(Header::new(Kind::Ack, session, GroupId(1)), SendPayload::Control(marker.to_vec()));
+        sender.flush();
+        west.told.until("the marker", |told| told.frames.borrow().len() == 61).await;
+        let said = cable.said.borrow();
+        assert!(said.len() > 10 << 20, "{} bytes went over the cable", said.len());
+        assert!(!said.windows(16).any(|window| window == &marker[..16]), "it could be read on the way");
+        let info = &west.told.up.borrow()[0].2;
+        let certificate = info.certificate.as_ref().expect("it showed one");
+        assert_eq!(certificate.identity, Some(Identity::node(CLUSTER, "east")));
+        assert_eq!((info.key, info.name.as_str()), (east.told.up.borrow()[0].2.key, "east"));
+    });
+}
+
+/// Two nodes that do not accept each other; what the log of each says.
+async fn refused(east: Store, west: Store, by_east: &str, by_west: &str) {
+    let west = Node::west(Some(west));
+    let east = Node::east(west.address(), Some(east));
+    west.told.refused_with(by_west).await;
+    east.told.refused_with(by_east).await;
+}
+
+#[test]
+fn another_authority_is_refused() {
+    run(async {
+        for name in ["authority", "another"] {
+            let (papers, other) = (Papers::of("authority"), Papers::of(name));
+            let (foreign, sound) = (other.node("east", "west", Dates::Now), papers.node("west", "east", Dates::Now));
+            // The dialer looks first, and says so.
+            refused(foreign, sound, "not of this cluster's authority", "does not know this node's authority").await;
+        }
+    });
+}
+
+#[test]
+fn another_nodes_certificate_is_refused_on_either_side() {
+    run(async {
+        let papers = Papers::new();
+        let store = |name: &str, peer: &str| papers.node(name, peer, Dates::Now);
+        let wrong = "certificate is that of node \"north\", expected was";
+        let told = "not the one it expects";
+        refused(store("north", "west"), store("west", "east"), told, wrong).await;
+        refused(store("east", "west"), store("north", "east"), wrong, told).await;
+    });
+}
+
+#[test]
+fn a_node_that_speaks_for_another_is_refused() {
+    run(async {
+        let papers = Papers::new();
+        let us = Identity::node(CLUSTER, "west");
+        let peers = ["east".to_owned(), "beta".to_owned()];
+        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, Clients::Certified);
+        let west = Node::west(Some(Store::new(loaded.unwrap())));
+        // It is let in as beta, and then says that it is east.
+        let _east = Node::east(west.address(), Some(papers.node("beta", "west", Dates::Now)));
+        west.told.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
+    });
+}
+
+#[test]
+fn certificates_out_of_their_time_are_refused_on_either_side() {
+    run(async {
+        for (dates, said) in [(Dates::Past, "its certificate expired on"), (Dates::Future, "is not valid before")] {
+            let papers = Papers::new();
+            let east = |dates| papers.node("east", "west", dates);
+            let west = |dates| papers.node("west", "east", dates);
+            let told = "this node's certificate has expired, or is not valid yet";
+            refused(east(dates), west(Dates::Now), told, said).await;
+            refused(east(Dates::Now), west(dates), said, told).await;
+        }
+    });
+}
+
+#[test]
+fn plain_and_encrypted_ends_tell_each_other_apart() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let _plain = Node::east(west.address(), None);
+        west.told.refused_with("does not speak TLS here").await;
+        let west = Node::west(None);
+        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        west.told.refused_with("it speaks TLS, and this node does not").await;
+        east.told.refused_with("does not speak TLS here").await;
+    });
+}
+
+/// Says these bytes to a listening node, then waits for the end of the conversation; all it answered.
+async fn say(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+/// The opening of a TLS 1.2 client: no list of versions, and suites of that time.
+fn hello_of_tls_1_2() -> Vec<u8> {
+    let groups = [0, 10, 0, 4, 0, 2, 0, 23];
+    let signatures = [0, 13, 0, 4, 0, 2, 4, 3];
+    let extensions = [&groups[..], &signatures].concat();
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 4, 0xc0, 0x2b, 0xc0, 0x2f, 1, 0, 0, extensions.len() as u8]);
+    body.extend(extensions);
+    let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+    [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
+}
+
+#[test]
+fn an_older_tls_is_refused() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let answer = say(west.address(), &hello_of_tls_1_2()).await;
+        assert_eq!(answer[..1], [21], "an alert and nothing else: {answer:?}");
+        west.told.refused_with("it cannot speak TLS 1.3").await;
+    });
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        visit(west.address(), stranger(&papers, None)).await;
+        west.told.refused_with("it presented no certificate").await;
+    });
+}
+
+/// Carries a TLS client's handshake to its end, whatever that is.
+async fn visit(address: SocketAddr, mut client: rustls::ClientConnection) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    loop {
+        let mut out = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut out).unwrap();
+        }
+        stream.write_all(&out).await.unwrap();
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes).await.unwrap_or(0);
+        let taken = client.read_tls(&mut &bytes[..count]);
+        if count == 0 || taken.is_err() || client.process_new_packets().is_err() {
+            return;
+        }
+    }
+}
+
+/// A TLS client that believes the authority, and shows what is in a directory or nothing.
+fn stranger(papers: &Papers, own: Option<&Path>) -> rustls::ClientConnection {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(papers.path("ca.crt")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match own {
+        None => config.with_no_client_auth(),
+        Some(own) => {
+            let certificate = CertificateDer::from_pem_file(own.join("client-cert.pem")).unwrap();
+            let key = PrivateKeyDer::from_pem_file(own.join("client-key.pem")).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
+    rustls::ClientConnection::new(Arc::new(config), "127.0.0.1".try_into().unwrap()).unwrap()
+}
+
+#[test]
+fn a_replayed_handshake_is_refused() {
+    run(async {
+        let papers = Papers::new();
+        let (east, west, cable) = linked(&papers).await;
+        let heard = cable.said.borrow().clone();
+        drop(east);
+        let again = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        say(again.address(), &heard).await;
+        again.told.refused_with("does not decrypt").await;
+        drop(west);
+    });
+}
+
+#[test]
+fn changed_bytes_end_the_link_and_the_next_one_works() {
+    run(async {
+        let papers = Papers::new();
+        for (mischief, words) in [(Mischief::Flip, "does not decrypt"), (Mischief::Oversize, "longer than TLS allows")]
+        {
+            let (east, west, cable) = linked(&papers).await;
+            cable.mischief.set(mischief);
+            let (header, payload) = data(east.told.up.borrow()[0].1, 0, 4096);
+            east.told.sender().push(header, payload);
+            east.told.sender().flush();
+            west.told.until("the end", |told| !told.down.borrow().is_empty()).await;
+            let reason = west.told.down.borrow()[0].clone();
+            assert!(reason.contains(words), "{reason}");
+            assert!(west.told.frames.borrow().is_empty(), "nothing of it got in");
+            west.is_up(2).await;
+            east.is_up(2).await;
+            exchange(&east, &west, 12).await;
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_stops_reading_holds_nobody_up() {
+    run(async {
+        let papers = Papers::new();
+        let (east, _west, cable) = linked(&papers).await;
+        let session = east.told.up.borrow()[0].1;
+        cable.mischief.set(Mischief::Stop);
+        for number in 0..32 {
+            let (header, payload) = data(session, number, 1 << 20);
+            east.told.sender().push(header, payload);
+            east.told.sender().flush();
+        }
+        assert!(east.told.sender().queued_bytes() > 16 << 20, "the rest waits on this side");
+        east.told.sender().close("the test ends it");
+        east.told.until("the end", |told| told.down.borrow().len() == 1).await;
+    });
+}
+
+#[test]
+fn dribbled_and_endless_handshakes_are_cut_off() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let mut streams = Vec::new();
+        for _ in 0..40 {
+            let mut stream = TcpStream::connect(west.address()).await.unwrap();
+            // A record that is announced and then comes a byte at a time.
+            stream.write_all(&[22, 3, 1, 0x3f, 0xff, 1]).await.unwrap();
+            streams.push(stream);
+        }
+        west.told.refused_with("connections were waiting to prove who they are").await;
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let dribble = async {
+            loop {
+                ticks.tick().await;
+                for stream in &mut streams {
+                    let _ = stream.write(&[0]).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = dribble => unreachable!("it goes on for ever"),
+            () = west.told.refused_with("it did not prove who it is within 2s") => {}
+        }
+        // A greeting of 60 KiB, whole and quick.
+        let mut endless = vec![1, 0, 0xea, 0x60];
+        endless.resize(40_000, 0);
+        let records: Vec<u8> = endless
+            .chunks(16_000)
+            .flat_map(|chunk| [&[22, 3, 1][..], &(chunk.len() as u16).to_be_bytes(), chunk].concat())
+            .collect();
+        say(west.address(), &records).await;
+        west.told.refused_with("without finishing the TLS handshake").await;
+        // A friend still gets in.
+        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        east.is_up(1).await;
+    });
+}
+
+#[test]
+fn an_nbd_clients_certificate_opens_no_link() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let own = papers.client("backup", Dates::Now);
+        visit(west.address(), stranger(&papers, Some(&own))).await;
+        west.told.refused_with("that of the client \"backup\"").await;
+    });
+}
+
+#[test]
+fn new_credentials_serve_the_next_connection() {
+    run(async {
+        let papers = Papers::new();
+        let store = papers.node("west", "east", Dates::Now);
+        let west = Node::west(Some(store.clone()));
+        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        east.is_up(1).await;
+        let us = Identity::node(CLUSTER, "west");
+        let renewed =
+            Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &["east".into()], Clients::Certified);
+        store.replace(renewed.unwrap());
+        exchange(&east, &west, 6).await;
+        west.told.sender().close("the certificates were replaced");
+        east.is_up(2).await;
+        west.is_up(2).await;
+        exchange(&east, &west, 12).await;
+        let shown = |at: usize| east.told.up.borrow()[at].2.certificate.clone().unwrap().fingerprint;
+        assert_ne!(shown(0), shown(1));
+        assert_eq!(shown(1), store.current().own.fingerprint);
+    });
+}

@@ -1,0 +1,220 @@
+//! NBD over TLS under the clients people use, and those that are kept out.
+
+mod nbd_support;
+mod papers;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command as Program;
+
+use host::nbd::proto::{self, Command};
+use host::tls::Clients;
+use nbd_support::*;
+use papers::{Dates, Papers};
+
+/// A server that insists on TLS, over papers of its own.
+fn guarded(papers: &Papers, clients: Clients, is_required: bool) -> TestServer {
+    let tls = Some((papers.server(clients), is_required));
+    TestServer::start(Setup { files: true, pace: Pace::Reversed, tls, ..Setup::default() })
+}
+
+fn run(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    // nbdsh is a Python program that needs the system's interpreter, whatever stands first on the path.
+    let path = format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default());
+    let output = Program::new("timeout")
+        .args(["--kill-after=5", &PATIENCE.as_secs().to_string(), program])
+        .args(arguments)
+        .env("PATH", path)
+        .output()
+        .expect("coreutils' timeout runs");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.code() != Some(127), "{program} is missing: install qemu-utils, libnbd-bin\n{text}");
+    (output.status.code(), text)
+}
+
+#[track_caller]
+fn works(program: &str, arguments: &[&str]) -> String {
+    let (code, text) = run(program, arguments);
+    assert_eq!(code, Some(0), "{program} {arguments:?} failed:\n{text}");
+    text
+}
+
+fn uri(server: &TestServer, own: &Path) -> String {
+    format!("nbds://127.0.0.1:{}/g/v?tls-certificates={}", server.tcp.port(), own.display())
+}
+
+/// qemu's own words for an image behind TLS.
+fn qemu<'a>(program: &'a str, port: u16, own: &Path, more: &[&str]) -> (&'a str, Vec<String>) {
+    let mut words: Vec<String> = Vec::new();
+    let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", own.display());
+    let image = format!("driver=nbd,host=127.0.0.1,port={port},export=g/v,tls-creds=tls");
+    match program {
+        "qemu-img" => words.extend(["info".into(), "--object".into(), object, "--image-opts".into(), image]),
+        _ => {
+            words.extend(["--object".into(), object, "--image-opts".into()]);
+            words.extend(more.iter().flat_map(|command| ["-c".to_owned(), (*command).to_owned()]));
+            words.push(image);
+        }
+    }
+    (program, words)
+}
+
+#[test]
+fn qemu_and_libnbd_read_and_write_over_tls() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, true);
+    let own = papers.client("backup", Dates::Now);
+    let json = works("nbdinfo", &["--json", &uri(&server, &own)]);
+    for expected in ["\"TLS\": true", "\"export-size\": 67108864", "base:allocation"] {
+        assert!(json.contains(expected), "{expected} is missing:\n{json}");
+    }
+    let check = |(program, words): (&str, Vec<String>)| {
+        works(program, &words.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    check(qemu("qemu-img", server.tcp.port(), &own, &[]));
+    let commands =
+        ["write -P 7 1M 8M", "write -z 3M 1M", "flush", "read -P 7 1M 2M", "read -P 0 3M 1M", "read -P 7 4M 5M"];
+    check(qemu("qemu-io", server.tcp.port(), &own, &commands));
+    let many: Vec<String> = (0..64).map(|n| format!("aio_write -P {n} {}k 128k", 16 * 1024 + n * 128)).collect();
+    let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+    many.extend(["aio_flush", "read -P 0 16M 128k", "read -P 63 24448k 128k"]);
+    check(qemu("qemu-io", server.tcp.port(), &own, &many));
+    let counters = server.counters();
+    for command in [Command::Read, Command::Write, Command::WriteZeroes, Command::Flush] {
+        let seen = counters.command(command);
+        assert!(seen.received > 0 && seen.failed == 0, "{}: {seen:?}", command.name());
+    }
+    server.stop();
+}
+
+#[test]
+fn nbdcopy_brings_back_what_it_took_over_tls() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, true);
+    let own = papers.client("backup", Dates::Now);
+    let (source, back) = (server.path("source"), server.path("back"));
+    let mut bytes = Random(5).bytes(64 << 20);
+    bytes[1 << 20..5 << 20].fill(0);
+    std::fs::write(&source, &bytes).unwrap();
+    works("nbdcopy", &["--flush", source.to_str().unwrap(), &uri(&server, &own)]);
+    works("nbdcopy", &["--connections=4", "--requests=64", &uri(&server, &own), back.to_str().unwrap()]);
+    assert!(std::fs::read(&back).unwrap() == bytes, "nbdcopy brought back something else");
+    server.stop();
+}
+
+#[test]
+fn clients_without_sound_papers_are_kept_out() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, true);
+    let strangers = Papers::of("another");
+    let foreign = strangers.client("foreign", Dates::Now);
+    // It believes this server, and shows a certificate of somebody else.
+    std::fs::copy(papers.path("ca.crt"), foreign.join("ca-cert.pem")).unwrap();
+    let nothing = papers.path("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    std::fs::copy(papers.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
+    for own in [papers.client("late", Dates::Past), papers.client("early", Dates::Future), foreign, nothing] {
+        let (code, said) = run("nbdinfo", &[&uri(&server, &own)]);
+        assert_eq!(code, Some(1), "{}: {said}", own.display());
+    }
+    let counters = server.counters();
+    assert_eq!((counters.sessions_started, counters.handshakes_without_session), (0, 4));
+    server.stop();
+}
+
+#[test]
+fn anybody_may_come_in_when_the_operator_says_so_but_not_in_the_clear() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Any, true);
+    let nothing = papers.path("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    std::fs::copy(papers.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
+    assert!(works("nbdinfo", &["--json", &uri(&server, &nothing)]).contains("\"TLS\": true"));
+    let plain = format!("nbd://127.0.0.1:{}/g/v", server.tcp.port());
+    assert_eq!(run("nbdinfo", &[&plain]).0, Some(1));
+    assert_eq!(run("qemu-img", &["info", "-f", "raw", &plain]).0, Some(1));
+    assert_eq!(server.counters().sessions_started, 1);
+    server.stop();
+}
+
+#[test]
+fn where_tls_is_offered_the_client_decides() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, false);
+    let own = papers.client("backup", Dates::Now);
+    assert!(works("nbdinfo", &["--json", &uri(&server, &own)]).contains("\"TLS\": true"));
+    let plain = format!("nbd://127.0.0.1:{}/g/v", server.tcp.port());
+    assert!(works("nbdinfo", &["--json", &plain]).contains("\"TLS\": false"));
+    server.stop();
+}
+
+/// Greets the server, says these bytes, and reads until it hangs up or has said `answer` bytes.
+fn say(server: &TestServer, bytes: &[u8], answer: usize) -> Vec<u8> {
+    let mut stream = TcpStream::connect(server.tcp).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(&3_u32.to_be_bytes()).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut heard = Vec::new();
+    let mut piece = [0; 4096];
+    while heard.len() < answer {
+        match stream.read(&mut piece) {
+            Ok(count @ 1..) => heard.extend(&piece[..count]),
+            // A reset is an end as well.
+            Ok(0) | Err(_) => break,
+        }
+    }
+    heard
+}
+
+fn option(kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    proto::put_option(&mut bytes, kind, data);
+    bytes
+}
+
+fn reply_of(bytes: &[u8]) -> u32 {
+    proto::parse_option_reply(bytes.first_chunk().expect("a reply")).unwrap().reply
+}
+
+#[test]
+fn nothing_is_told_in_the_clear_and_nothing_slips_in_before_tls() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, true);
+    for kind in [proto::option::LIST, proto::option::GO, proto::option::INFO, proto::option::STRUCTURED_REPLY, 99] {
+        let heard = say(&server, &option(kind, b""), proto::OPTION_REPLY_BYTES);
+        assert_eq!(reply_of(&heard), proto::reply::ERR_TLS_REQD, "option {kind}");
+    }
+    assert!(say(&server, &option(proto::option::EXPORT_NAME, b"g/v"), 1).is_empty(), "it just hangs up");
+    // An option sent along with the wish for TLS would be taken for one from inside.
+    let both = [option(proto::option::STARTTLS, b""), option(proto::option::LIST, b"")].concat();
+    let heard = say(&server, &both, usize::MAX);
+    assert_eq!(heard.len(), proto::OPTION_REPLY_BYTES, "an acknowledgement, then the end");
+    assert_eq!(reply_of(&heard), proto::reply::ACK);
+    // What is not TLS after the wish for it.
+    let mut garbage = option(proto::option::STARTTLS, b"");
+    garbage.truncate(16);
+    let mut stream = TcpStream::connect(server.tcp).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(&[&3_u32.to_be_bytes()[..], &garbage].concat()).unwrap();
+    let mut acknowledged = [0; proto::OPTION_REPLY_BYTES];
+    stream.read_exact(&mut acknowledged).unwrap();
+    stream.write_all(&b"GET / HTTP/1.1\r\n".repeat(9)).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 64, "an alert at most: {rest:?}");
+    assert_eq!(server.counters().sessions_started, 0);
+    server.stop();
+}
+
+#[test]
+fn a_wish_for_tls_where_there_is_none_is_answered() {
+    let server = TestServer::start(Setup::default());
+    let heard = say(&server, &option(proto::option::STARTTLS, b""), proto::OPTION_REPLY_BYTES);
+    assert_eq!(reply_of(&heard), proto::reply::ERR_UNSUP);
+    server.stop();
+}

@@ -1,0 +1,113 @@
+//! An authority for tests, and papers of every kind: sound, expired, another's.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use host::tls::{Clients, Credentials, Identity, Party, Paths, Store};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
+
+pub const CLUSTER: &str = "harbour";
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// When a certificate is valid, as seen from now.
+#[derive(Clone, Copy)]
+pub enum Dates {
+    Now,
+    Past,
+    Future,
+}
+
+/// One authority and what it has signed, in a directory.
+pub struct Papers {
+    pub directory: tempfile::TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Papers {
+    pub fn new() -> Papers {
+        Papers::of("authority")
+    }
+
+    /// By an authority of this name.
+    pub fn of(name: &str) -> Papers {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("ca.crt"), authority.pem()).unwrap();
+        Papers { directory, authority }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Makes a certificate and its key under `file`.
+    pub fn issue(&self, file: &str, identity: &Identity, dates: Dates) -> Paths {
+        let now = SystemTime::now();
+        let (begin, end) = match dates {
+            Dates::Now => (now - DAY, now + 60 * DAY),
+            Dates::Past => (now - 2 * DAY, now - DAY),
+            Dates::Future => (now + DAY, now + 2 * DAY),
+        };
+        let mut params = CertificateParams::default();
+        (params.not_before, params.not_after) = (begin.into(), end.into());
+        params.subject_alt_names = vec![
+            SanType::URI(identity.to_string().try_into().unwrap()),
+            SanType::IpAddress("127.0.0.1".parse().unwrap()),
+        ];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if identity.party == Party::Node {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        let paths = Paths {
+            authority: self.path("ca.crt"),
+            certificate: self.path(&format!("{file}.crt")),
+            key: self.path(&format!("{file}.key")),
+        };
+        fs::write(&paths.certificate, certificate.pem()).unwrap();
+        write_key(&paths.key, &key.serialize_pem());
+        paths
+    }
+
+    /// Credentials of a node, linked with `peer`.
+    pub fn node(&self, name: &str, peer: &str, dates: Dates) -> Store {
+        let us = Identity::node(CLUSTER, name);
+        let paths = self.issue(name, &us, dates);
+        Store::new(Credentials::load(&paths, &us, &[peer.to_owned()], Clients::Certified).unwrap())
+    }
+
+    /// Credentials of an NBD server.
+    pub fn server(&self, clients: Clients) -> Store {
+        let us = Identity::node(CLUSTER, "server");
+        let paths = self.issue("server", &us, Dates::Now);
+        Store::new(Credentials::load(&paths, &us, &[], clients).unwrap())
+    }
+
+    /// A directory as qemu and libnbd want it.
+    pub fn client(&self, name: &str, dates: Dates) -> PathBuf {
+        let paths = self.issue(name, &Identity::client(CLUSTER, name), dates);
+        let own = self.path(&format!("client-{name}"));
+        fs::create_dir(&own).unwrap();
+        for (from, to) in
+            [(&paths.authority, "ca-cert.pem"), (&paths.certificate, "client-cert.pem"), (&paths.key, "client-key.pem")]
+        {
+            fs::copy(from, own.join(to)).unwrap();
+        }
+        own
+    }
+}
+
+fn write_key(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
