@@ -100,8 +100,8 @@ pub enum Decision {
 impl Decision {
     /// The rows of the table that a primary comes to by itself, by name. Beside them stand those that an old copy of a state
     /// directory brings about.
-    pub const ROWS: [&'static str; 6] =
-        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer"];
+    pub const ROWS: [&'static str; 7] =
+        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer", "peer-went-back"];
 
     /// The row it came from; `None` where nobody sends.
     pub fn row(&self) -> Option<&'static str> {

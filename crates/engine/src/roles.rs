@@ -152,6 +152,11 @@ impl Group {
             self.phase = Phase::Running;
             return cx.refuse(id, "a store of this node failed while the journal was being applied");
         }
+        self.land(cx);
+        if self.replica.waits_for_primary() {
+            // Nobody will ask this node what to pull any more.
+            self.replica.primary_flushed_to(self.replica.received);
+        }
         if !self.replica_at_rest(cx) {
             return;
         }

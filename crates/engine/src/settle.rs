@@ -392,7 +392,11 @@ impl Group {
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, cx: &mut Cx) {
-        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary || !self.replica_at_rest(cx) {
+        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary {
+            return;
+        }
+        self.give_up_unlanded(cx);
+        if !self.replica_at_rest(cx) {
             return;
         }
         let (Some(points), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };

@@ -412,6 +412,11 @@ impl Judge {
         runs.for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
     }
 
+    /// The secondary gave up what it had received and not landed, and said so.
+    pub fn received_void(&mut self, group: GroupId) {
+        self.group(group).runs.values_mut().for_each(|run| run.received = Seq::NONE);
+    }
+
     /// Another node was promoted at `parent`: does the run before hold more?
     pub fn leaves_tail(&mut self, group: GroupId, parent: Position) {
         let g = self.group(group);

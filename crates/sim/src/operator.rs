@@ -117,6 +117,11 @@ impl Operator {
         Some(forced)
     }
 
+    /// This node's copy is nobody's prefix before it is synced again.
+    pub fn gives_up(&mut self, group: GroupId, node: usize) {
+        self.given_up.insert((group, node));
+    }
+
     /// A sync from this node ended: the other one's copy is of the present history again.
     pub fn synced(&mut self, group: GroupId, node: usize) {
         if self.authority[&group] == node {
@@ -179,6 +184,7 @@ impl World {
             return;
         }
         for node in std::mem::take(&mut self.operator.restart) {
+            self.replaces_spoiled_records_of(node);
             self.crash(node, false, 200_000_000);
         }
         for g in 0..self.options.groups() {

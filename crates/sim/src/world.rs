@@ -9,6 +9,7 @@ use engine::marks::Marks;
 use engine::state::State;
 use engine::*;
 
+use crate::damage::OldCopy;
 use crate::faults::Stage;
 use crate::judge::Judge;
 use crate::net::{Net, Parcel, Path};
@@ -67,6 +68,8 @@ pub enum Event {
         pair: [usize; 2],
         passes: [bool; 2],
     },
+    /// Records of a node come back as they were.
+    Restore(OldCopy),
 }
 
 /// Counts of one run, for the record.
@@ -219,6 +222,7 @@ impl World {
                 self.crash(node, true, down);
             }
             Event::Cable { pair, passes } => self.set_path(pair, passes),
+            Event::Restore(copy) => self.restores_records(copy),
         }
     }
 
@@ -295,6 +299,7 @@ impl World {
         self.operator.node_died(node);
         self.drop_connections(node, power);
         self.schedule(down_ns, Event::Restart { node, boot });
+        self.replaces_spoiled_peers_of(node);
     }
 
     fn clocks(&self, node: usize) -> Now {
@@ -431,10 +436,8 @@ impl World {
                 self.check_covered(group);
             }
             engine::Event::Note(words) => self.note(node, group, &words),
-            engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
-            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
-                self.operator.synced(group, node);
-            }
+            engine::Event::SyncEnded { .. } => self.synced(group, node),
+            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
@@ -444,6 +447,15 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A sync from this node ended.
+    fn synced(&mut self, group: GroupId, node: usize) {
+        self.operator.synced(group, node);
+        let other = self.other(group, node);
+        if self.operator.authority(group) == node {
+            self.watch.spoiled.remove(&(group, other));
         }
     }
 
