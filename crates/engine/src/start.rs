@@ -2,7 +2,7 @@
 //! first number or batch of this run (rule 5).
 //!
 //! ```text
-//! superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
+//! files durable -> superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
 //! ```
 
 use alloc::format;
@@ -38,6 +38,12 @@ const CELLS_PER_READ: usize = 64;
 #[derive(Debug)]
 pub(crate) enum StartStage {
     Idle,
+    /// What a killed run had not made durable still reads as if it were; a power loss would take it back.
+    Settling {
+        left: usize,
+        entropy: u64,
+        boot: u128,
+    },
     Superblocks {
         entropy: u64,
         boot: u128,
@@ -86,8 +92,14 @@ pub(crate) struct Replay {
 impl Group {
     pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         self.entropy = entropy;
-        self.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
-        self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
+        let id = self.id();
+        let files =
+            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        self.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
+        for store in files {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store });
+        }
     }
 
     pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
@@ -99,6 +111,20 @@ impl Group {
     pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
         let Phase::Starting(stage) = &mut self.phase else { return };
         match stage {
+            StartStage::Settling { left, entropy, boot } => {
+                *left -= 1;
+                let (done, entropy, boot) = (*left == 0, *entropy, *boot);
+                if result.is_err() {
+                    self.start_failed(
+                        cx,
+                        Broken::Superblock,
+                        "the group's files could not be flushed; see the kernel log for the disk of the state directory",
+                    );
+                } else if done {
+                    self.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
+                    self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
+                }
+            }
             StartStage::Superblocks { entropy, boot } => {
                 let (entropy, boot) = (*entropy, *boot);
                 match result {
