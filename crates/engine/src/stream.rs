@@ -249,7 +249,12 @@ impl Group {
             return;
         }
         let mid_sync = self.resync.as_ref().is_some_and(|r| !r.repair);
-        self.resync = self.resync.take().filter(|_| mid_sync);
+        if self.resync.as_ref().is_some_and(|r| r.repair) {
+            // What it has not read yet is still to be sent.
+            self.resync = None;
+            self.repair_due = true;
+            self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
         let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
         if matches!(self.state, State::Queuing | State::Holding) {
             return;
