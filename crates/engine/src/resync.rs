@@ -196,7 +196,7 @@ impl Group {
         let hello = self.hello.as_ref()?;
         // A peer that went back by rule, to its rollback point, has bits for what it undid.
         if hello.dirty_bytes == 0
-            && let Some(decision) = went_back(self.peer_confirmed, &hello.identity)
+            && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity)
         {
             return Some(decision);
         }

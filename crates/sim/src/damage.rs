@@ -2,6 +2,7 @@
 //! Each record is damaged once in a seed at most: what is kept twice has a whole copy then, and what has not is named.
 
 use engine::cell::{BYTES, SLOT_BYTES};
+use engine::state::State;
 use engine::{GroupId, Store};
 
 use crate::operator::Plan;
@@ -77,7 +78,7 @@ impl World {
     pub fn copies_records(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
         let node = self.other(group, primary);
-        if !self.in_step(group) || self.watch.spoiled.contains(&(group, node)) {
+        if !self.is_followed(group) || self.watch.spoiled.contains(&(group, node)) {
             return;
         }
         let some: &[Store] = if self.rng.percent(50) { &records(group)[..1] } else { &records(group) };
@@ -91,7 +92,7 @@ impl World {
     /// The old copy comes back, if the primary is still the one that remembers better.
     pub fn restores_records(&mut self, copy: OldCopy) {
         let OldCopy { group, node, primary, primary_boot, stores } = copy;
-        let remembers = self.nodes[primary].boot == primary_boot && self.in_step(group);
+        let remembers = self.nodes[primary].boot == primary_boot && self.is_followed(group);
         if self.healing || !remembers || self.operator.plans[&group] != Plan::None {
             return;
         }
@@ -102,6 +103,14 @@ impl World {
         }
         self.watch.spoiled.insert((group, node));
         self.copy_is_void(group, node);
+    }
+
+    /// The primary serves, and in its order the secondary follows.
+    fn is_followed(&self, group: GroupId) -> bool {
+        let primary = self.operator.authority(group);
+        let secondary = self.glance(self.other(group, primary), group);
+        self.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating)
+            && secondary.is_some_and(|glance| glance.running && !glance.identity.inconsistent)
     }
 
     /// Node `dead` is gone, and with it what it remembered of a peer whose records are old ones: they are made anew.
