@@ -229,10 +229,11 @@ impl Group {
         self.release_blocked(cx);
     }
 
-    /// Everyone who waited for the peer waits no longer.
+    /// Everyone who waited for the peer waits no longer; the state says already that this node stands alone.
     fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
+            self.stand_alone(cx, slot);
             self.finish(cx, slot);
         }
     }
