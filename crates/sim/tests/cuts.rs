@@ -216,3 +216,16 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     let CommandResult::Warning(sentence) = world.order(0, Command::Demote) else { panic!("not all is there") };
     assert!(sentence.contains("may differ"), "{sentence}");
 }
+
+#[test]
+fn the_stories_of_cuts_tell_of_cuts() {
+    let told = |name: &str| {
+        let script = sim::script::all().into_iter().find(|script| script.name == name).expect("a story of that name");
+        script.tell(&[], std::env::var_os("FARSHORE_STORY").is_some())
+    };
+    let world = told("cut");
+    assert!(world.mark(0, Mark::CutEnded) > 1 && world.mark(0, Mark::CutSavedRegion) > 0);
+    let world = told("promote-mid-cut");
+    assert_eq!(world.mark(1, Mark::RolledBack), 1);
+    assert!(world.mark(1, Mark::RollbackPointTaken) > 1);
+}
