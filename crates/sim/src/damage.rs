@@ -5,6 +5,7 @@ use engine::cell::{BYTES, SLOT_BYTES};
 use engine::state::State;
 use engine::{GroupId, Store};
 
+use crate::faults::Fault;
 use crate::operator::Plan;
 use crate::world::{Event, World};
 
@@ -29,8 +30,19 @@ fn records(group: GroupId) -> [Store; 5] {
 }
 
 impl World {
+    pub fn damage_records(&mut self, fault: Fault, group: GroupId) {
+        let primary = self.operator.authority(group);
+        let node = *self.rng.pick(&[primary, self.other(group, primary)]);
+        match fault {
+            Fault::Rot => self.rot(node, group),
+            Fault::RotAll => self.rot_all(node, group),
+            Fault::Astray => self.goes_astray(node, group, node == primary),
+            _ => self.copies_records(group),
+        }
+    }
+
     /// The power fails, and a bit of a record that was written lately turns over.
-    pub fn rot(&mut self, node: usize, group: GroupId) {
+    fn rot(&mut self, node: usize, group: GroupId) {
         let store = *self.rng.pick(&records(group));
         let trouble = self.nodes[node].trouble;
         let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
@@ -46,7 +58,7 @@ impl World {
     }
 
     /// The power fails, and of one store's records nothing whole is left.
-    pub fn rot_all(&mut self, node: usize, group: GroupId) {
+    fn rot_all(&mut self, node: usize, group: GroupId) {
         let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
         self.loses_power_for_a_while(node);
         self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
@@ -54,7 +66,7 @@ impl World {
 
     /// The power fails, and a write that was meant for another place is found over a copy of a cell, or over a slot of it.
     /// Over a slot of a secondary's superblock: the group fails, and its records have to be made anew.
-    pub fn goes_astray(&mut self, node: usize, group: GroupId, serves: bool) {
+    fn goes_astray(&mut self, node: usize, group: GroupId, serves: bool) {
         let store = *self.rng.pick(&[Store::Superblock(group), Store::Bitmap(group), Store::Activity(group)]);
         let whole = self.rng.percent(50) && !(serves && matches!(store, Store::Superblock(_)));
         let length = if whole { SLOT_BYTES as usize } else { BYTES };
@@ -75,7 +87,7 @@ impl World {
     }
 
     /// Somebody copies a secondary's records, all or the superblock alone, to restore them in a while.
-    pub fn copies_records(&mut self, group: GroupId) {
+    fn copies_records(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
         let node = self.other(group, primary);
         if !self.is_followed(group) || self.watch.spoiled.contains(&(group, node)) {

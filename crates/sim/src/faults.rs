@@ -204,15 +204,7 @@ impl World {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);
             }
-            Fault::Rot | Fault::RotAll | Fault::Astray => {
-                let node = *self.rng.pick(&[primary, secondary]);
-                match fault {
-                    Fault::Rot => self.rot(node, group),
-                    Fault::RotAll => self.rot_all(node, group),
-                    _ => self.goes_astray(node, group, node == primary),
-                }
-            }
-            Fault::OldCopy => self.copies_records(group),
+            Fault::Rot | Fault::RotAll | Fault::Astray | Fault::OldCopy => self.damage_records(fault, group),
             Fault::SlowThenPower => {
                 self.nodes[secondary].trouble.slow_until = self.now + SECOND;
                 let after = self.rng.between(SECOND / 100, SECOND / 2);
