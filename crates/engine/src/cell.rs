@@ -295,8 +295,10 @@ mod tests {
 
     #[test]
     fn no_torn_update_leaves_the_cell_in_doubt() {
-        // Each sector is old or new; before that, one copy may have rotted where it begins.
-        for (old, new) in [(update(3), update(5)), (vec![0; SLOT_BYTES as usize], update(1))] {
+        // Each sector is old or new; before that, one copy may have rotted where it begins. The first update of a slot is over
+        // zeroes.
+        let blank = vec![0; SLOT_BYTES as usize];
+        for (old, new, other) in [(update(3), update(5), update(4)), (blank, update(2), update(1))] {
             for rotten in [None, Some(0), Some(BYTES)] {
                 for kept in (0..1u32 << 16).step_by(41) {
                     let sectors = old.chunks(512).zip(new.chunks(512)).enumerate();
@@ -305,7 +307,8 @@ mod tests {
                     if let Some(at) = rotten.filter(|_| old[0] != 0) {
                         slot[at] ^= 1;
                     }
-                    let bytes = cell(&update(4), &slot);
+                    let slots = if new == update(5) { [&other, &slot] } else { [&slot, &other] };
+                    let bytes = cell(slots[0], slots[1]);
                     assert!(!choose(KIND, 42, PLACE, &bytes).in_doubt, "{kept:016b}, rotten {rotten:?}");
                 }
             }
