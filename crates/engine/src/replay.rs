@@ -271,6 +271,7 @@ impl Group {
         if self.replica.take_sync_end() {
             self.sb.current.identity.inconsistent = false;
             self.sb.current.rollback_point = RollbackPoint::default();
+            self.forget_doubt();
         }
         self.replica.stand_at(position, wall);
         self.replica.kept_from_journal();

@@ -231,6 +231,8 @@ impl Group {
                 if self.wanted_full {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(cx, true);
+                } else {
+                    self.settle_fork(cx);
                 }
             }
             Decision::Refuse(why) => {

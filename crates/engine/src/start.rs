@@ -472,9 +472,7 @@ impl Group {
         self.phase = Phase::Starting(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
-        if self.sb.current.in_doubt == Incarnation(0) {
-            self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
-        }
+        self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
     }
 

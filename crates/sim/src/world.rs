@@ -422,13 +422,14 @@ impl World {
                 self.check_confirmed(node, group);
                 self.check_secondary(node, group);
             }
-            engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
+            engine::Event::Ready { role: Role::Primary, .. } | engine::Event::Demoted => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
             // What was confirmed of the sync is undone, and that is what was asked for.
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
+                self.primary_up(node, group);
             }
             engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
             engine::Event::SyncBegan { full: false, .. } => {
@@ -498,7 +499,7 @@ impl World {
         }
     }
 
-    /// A primary knows what it holds, its exports are not open yet.
+    /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
     fn primary_up(&mut self, node: usize, group: GroupId) {
         let images = self.nodes[node].images(group);
         if let Some(glance) = self.glance(node, group) {
