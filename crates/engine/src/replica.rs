@@ -376,11 +376,13 @@ impl Group {
             return;
         }
         let expected = self.replica.received.next();
-        let fits = self.replica.beginning.is_none()
-            && header.incarnation == self.replica.incarnation
-            && header.generation_tag == self.replica.generation.tag
-            && header.seq == expected;
-        if !fits {
+        let ours =
+            header.incarnation == self.replica.incarnation && header.generation_tag == self.replica.generation.tag;
+        if !ours && self.replica.beginning.is_none() {
+            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
+            return;
+        }
+        if !ours || self.replica.beginning.is_some() || header.seq != expected {
             return self.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
         }
         if !self.range_fits(header) {
