@@ -224,9 +224,10 @@ pub(crate) struct Group {
     /// The pool kept it from something just now; it waits in line for memory.
     pub wants_memory: bool,
     pub waits_for_memory: bool,
-    /// It would sync if this node had a place for it; in full, as the operator asked.
+    /// It would sync if this node had a place for it.
     pub wants_turn: bool,
-    pub wanted_full: bool,
+    /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.
+    pub wanted_full: Option<Generation>,
 }
 
 impl Group {
@@ -284,7 +285,7 @@ impl Group {
             wants_memory: false,
             waits_for_memory: false,
             wants_turn: false,
-            wanted_full: false,
+            wanted_full: None,
             config,
         }
     }

@@ -79,7 +79,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         self.sb.current.held_in_logging = true;
-        self.wanted_full = false;
+        self.wanted_full = None;
         self.fall_to_logging(cx, "the operator asked for logging");
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }

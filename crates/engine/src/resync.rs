@@ -228,7 +228,7 @@ impl Group {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(cx, &alloc::format!("{why}"));
-                if self.wanted_full {
+                if self.full_is_wanted() {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(cx, true);
                 } else {
@@ -430,7 +430,7 @@ impl Group {
         }
         if !cx.may_sync {
             // Another group took the place while this one's bits were being stored.
-            (self.wants_turn, self.wanted_full) = (true, true);
+            self.waits_for_turn(true);
             return;
         }
         self.begin_sync(cx, true);

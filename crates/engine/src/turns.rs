@@ -92,14 +92,14 @@ impl Group {
     /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
     pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.wants_turn = true;
-            self.wanted_full |= full;
+            self.waits_for_turn(full);
             if self.state == State::Logging {
                 self.transition(cx, State::Logging, "waiting for its turn: other groups of this node are syncing");
             }
             return false;
         }
-        let full = core::mem::take(&mut self.wanted_full) || full;
+        let full = self.full_is_wanted() || full;
+        self.wanted_full = None;
         if self.stream.is_some() {
             self.fall_to_logging(cx, "the operator asked for a sync");
         }
@@ -111,6 +111,20 @@ impl Group {
         true
     }
 
+    /// A sync waits for its turn.
+    pub fn waits_for_turn(&mut self, full: bool) {
+        self.wants_turn = true;
+        if full {
+            self.wanted_full = self.hello.as_ref().map(|hello| hello.identity.generation);
+        }
+    }
+
+    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own.
+    pub fn full_is_wanted(&self) -> bool {
+        let theirs = self.hello.as_ref().map(|hello| hello.identity.generation);
+        self.wanted_full.is_some() && self.wanted_full == theirs
+    }
+
     /// A place for a sync is this group's, if it still has use for it.
     fn turn_to_sync(&mut self, cx: &mut Cx) {
         let may = self.role() == Role::Primary
@@ -118,7 +132,7 @@ impl Group {
             && !matches!(self.state, State::Failed(_))
             && self.hello.as_ref().is_some_and(|h| !h.failed)
             && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
-        if may && self.wanted_full {
+        if may && self.full_is_wanted() {
             self.sync_in_turn(cx, true);
         } else if self.state == State::Logging {
             self.try_autosync(cx);

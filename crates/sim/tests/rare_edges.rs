@@ -41,3 +41,14 @@ fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     assert!(world.tally.edges.contains(&("holding", "failed")));
 }
+
+#[test]
+fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    world.until("the link is given up", |world| is(world, State::Queuing));
+    world.nodes[0].trouble.fail_next_flush = true;
+    world.write(0, 65536, 4096);
+    world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    assert!(world.tally.edges.contains(&("queuing", "failed")));
+}

@@ -35,3 +35,44 @@ fn syncs_take_turns_and_all_end() {
     }
     assert_eq!(most, 2);
 }
+
+/// What an operator asked for is over the copy that he saw.
+#[test]
+fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 4],
+        volumes: 1,
+        syncs_at_once: 1,
+        bytes_per_s: 400_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let (busy, waiting) = (GroupId(2), GroupId(0));
+    world.command(0, waiting, Command::Sync { full: true });
+    while !world.in_step(waiting) {
+        world.pass(20 * MILLISECOND);
+    }
+    for n in 0..16 {
+        world.write_to(busy, 0, n * 64 * 1024, 64 * 1024);
+    }
+    world.pass(SECOND);
+    world.command(0, busy, Command::Sync { full: true });
+    world.pass(100 * MILLISECOND);
+    world.command(0, waiting, Command::Sync { full: true });
+    world.pass(100 * MILLISECOND);
+    let promote = |entropy| Command::Promote { force: true, entropy };
+    world.command(1, waiting, promote(11));
+    world.pass(100 * MILLISECOND);
+    let id = world.write_to(waiting, 0, 0, 4096);
+    world.pass(100 * MILLISECOND);
+    assert_eq!(world.reply(id), Some(true));
+    for (node, command) in [(0, Command::Demote), (1, Command::Demote), (0, promote(12))] {
+        world.command(node, waiting, command);
+        world.pass(300 * MILLISECOND);
+    }
+    world.pass(30 * SECOND);
+    let status = world.nodes[0].engine.as_ref().expect("up").status();
+    let now = status.iter().find(|group| group.id == waiting).expect("there");
+    assert_eq!(now.state, State::Logging, "{}", now.reason);
+    assert!(now.reason.contains("--full"), "{}", now.reason);
+}
