@@ -60,8 +60,6 @@ impl Desk {
     /// it when the link really falls. A secondary cannot tell its primary to; there the certificate serves the next
     /// connection.
     async fn renew_links(&self) -> Result<bool, Gone> {
-        // Nobody changes a setting meanwhile.
-        let overrides = self.overrides.lock().await;
         let groups = self.control.snapshot().await?.groups;
         let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Mode::Sync | Mode::Nearsync);
         let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
@@ -72,9 +70,9 @@ impl Desk {
             tracing::info!("the links stay as they are: the new certificates are shown when they next connect");
             return Ok(true);
         }
-        let holding = groups.iter().filter(|group| needs_peer(group)).map(|group| group.status.id);
-        let holding: Vec<_> = holding.collect();
-        self.hold(&overrides, &holding, true).await?;
+        let is_in_step = |group: &&GroupSnapshot| needs_peer(group) && group.status.state == State::Replicating;
+        let holding: Vec<GroupId> = groups.iter().filter(is_in_step).map(|group| group.status.id).collect();
+        self.hold(&holding, true).await?;
         self.control.reconnect("the certificates were replaced, the link comes up anew with them").await?;
         let deadline = Instant::now() + RECONNECT_WITHIN;
         while !holding.is_empty() && Instant::now() < deadline {
@@ -85,12 +83,14 @@ impl Desk {
                 break;
             }
         }
-        self.hold(&overrides, &holding, false).await?;
+        self.hold(&holding, false).await?;
         Ok(true)
     }
 
-    /// Makes groups with the policy `degrade` hold their writers when the link falls, or as it was before.
-    async fn hold(&self, overrides: &Overrides, groups: &[GroupId], begin: bool) -> Result<(), Gone> {
+    /// Makes groups with the policy `degrade` hold their writers when the link falls; or gives them the settings that are
+    /// theirs by then.
+    async fn hold(&self, groups: &[GroupId], begin: bool) -> Result<(), Gone> {
+        let overrides = self.overrides.lock().await;
         for (number, group) in self.config.groups_of(&self.node) {
             let Some(id) = groups.iter().find(|id| id.0 as usize == number) else { continue };
             let mut settings = overrides.effective(&group.name, &group.settings).for_engine();
