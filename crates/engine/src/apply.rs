@@ -251,6 +251,7 @@ impl Group {
             self.replica.sync_end = None;
             self.drop_rollback_point(None);
             self.forget_bits(cx);
+            self.forget_doubt();
         }
         if !self.sb.current.identity.inconsistent {
             self.sb.current.applied_wall = cycle.wall;

@@ -65,7 +65,7 @@ pub enum Rejected {
     VersionUnknown(u16),
     /// Of another cluster or group.
     Foreign,
-    /// Whole, but it belongs to another place.
+    /// Whole, but it belongs to another place or is another kind of block.
     Astray,
 }
 
@@ -101,8 +101,11 @@ pub fn decode(kind: Kind, block: &[u8]) -> Result<(Head, &[u8]), Rejected> {
         return Err(Rejected::Blank);
     }
     let (content, stored) = block.split_at(BYTES - 4);
-    if Reader(stored).u32() != Some(crc32c::crc32c(content)) || content[..8] != kind.magic {
+    if Reader(stored).u32() != Some(crc32c::crc32c(content)) {
         return Err(Rejected::Damaged);
+    }
+    if content[..8] != kind.magic {
+        return Err(Rejected::Astray);
     }
     let mut r = Reader(&content[8..]);
     let version = r.u16().unwrap_or_default();
@@ -143,16 +146,22 @@ pub fn copies(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
 ///
 /// A slot whose copies are both unreadable was being written when the node died, and the other slot counts. A slot that
 /// holds something which was never meant for it was overwritten by a write that went astray: then what is left is not
-/// known to be the newest.
+/// known to be the newest. So it is with one whose copies both begin with what no update of this cell begins with: a torn
+/// write leaves each sector old or new.
 pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
     let mut slots = [Err(Rejected::Damaged); 2];
     let mut damaged = 0;
     let mut in_doubt = false;
-    for (slot, twins) in slots.iter_mut().zip(copies(kind, tag, place, bytes).chunks(2)) {
-        *slot = better(twins[0], twins[1]);
+    for (index, twins) in copies(kind, tag, place, bytes).chunks(2).enumerate() {
+        slots[index] = better(twins[0], twins[1]);
         damaged += twins.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
-        in_doubt |= *slot == Err(Rejected::Astray);
+        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * index + twin));
+        in_doubt |= slots[index] == Err(Rejected::Astray) || (slots[index] == Err(Rejected::Damaged) && alien());
     }
+    // Past the first two updates no slot is blank.
+    in_doubt |= [(0, 1), (1, 0)].iter().any(|(slot, other)| {
+        slots[*slot] == Err(Rejected::Blank) && slots[*other].is_ok_and(|(head, _)| head.update > 1)
+    });
     // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
     let refused = |slot: &Result<_, Rejected>| matches!(slot, Err(Rejected::VersionUnknown(_) | Rejected::Foreign));
     let newest = if let Some(refused) = slots.iter().find(|slot| refused(slot)) {
@@ -162,6 +171,13 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
         whole.ok_or_else(|| first_update_torn(&slots))
     };
     Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok() }
+}
+
+/// Whether a copy begins with neither zeroes nor what an update of this cell begins with.
+fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize) -> bool {
+    let Some(head) = bytes.get(index * BYTES..index * BYTES + HEAD_BYTES) else { return false };
+    let own = head[..8] == kind.magic && head[24..32] == tag.to_le_bytes() && head[32..40] == place.to_le_bytes();
+    !own && head.iter().any(|byte| *byte != 0)
 }
 
 /// Without a whole slot: a group whose very first update was torn is new, nothing was ever acknowledged on it.
@@ -237,14 +253,19 @@ mod tests {
 
     #[test]
     fn a_torn_update_leaves_the_one_before() {
-        let torn = vec![0xa5; SLOT_BYTES as usize];
-        assert_eq!(newest(&cell(&update(4), &torn)), Ok(4));
-        assert_eq!(newest(&cell(&torn, &update(5))), Ok(5));
+        let torn = |number| {
+            let mut slot = update(number);
+            (slot[600], slot[BYTES + 600]) = (1, 1);
+            slot
+        };
+        assert_eq!(newest(&cell(&update(4), &torn(5))), Ok(4));
+        assert_eq!(newest(&cell(&torn(6), &update(5))), Ok(5));
         let blank = vec![0; SLOT_BYTES as usize];
+        assert!(!choose(KIND, 42, PLACE, &cell(&blank, &update(1))).in_doubt);
         assert_eq!(newest(&cell(&blank, &update(1))), Ok(1));
         assert_eq!(newest(&cell(&blank, &blank)), Err(Rejected::Blank));
-        assert_eq!(newest(&cell(&blank, &torn)), Err(Rejected::Blank), "the very first update");
-        assert_eq!(newest(&cell(&torn, &torn)), Err(Rejected::Damaged));
+        assert_eq!(newest(&cell(&blank, &torn(1))), Err(Rejected::Blank), "the very first update");
+        assert_eq!(newest(&cell(&torn(4), &torn(5))), Err(Rejected::Damaged));
     }
 
     #[test]
@@ -255,6 +276,43 @@ mod tests {
         assert!(seen.in_doubt && seen.newest.is_ok());
         let own_but_other_slot = cell(&update(5), &update(5));
         assert!(choose(KIND, 42, PLACE, &own_but_other_slot).in_doubt);
+    }
+
+    #[test]
+    fn another_kind_of_block_or_plain_data_over_a_slot_leaves_the_cell_in_doubt() {
+        let index = encode(Kind { magic: *b"FSHOTHER", version: 1 }, &Head { tag: 42, ..Head::default() }, &[7]);
+        let [data, zeroes] = [0x5a, 0].map(|byte| vec![byte; SLOT_BYTES as usize]);
+        for astray in [&index, &data, &zeroes] {
+            let bytes = cell(&update(4), astray);
+            let seen = choose(KIND, 42, PLACE, &bytes);
+            assert!(seen.in_doubt && seen.newest.is_ok());
+            // Over one copy only: its twin counts.
+            let bytes = cell(&update(4), &[&astray[..BYTES], &update(5)[BYTES..]].concat());
+            let seen = choose(KIND, 42, PLACE, &bytes);
+            assert_eq!((seen.in_doubt, seen.newest.map(|(head, _)| head.update)), (false, Ok(5)));
+        }
+    }
+
+    #[test]
+    fn no_torn_update_leaves_the_cell_in_doubt() {
+        // Each sector is old or new; before that, one copy may have rotted where it begins. The first update of a slot is over
+        // zeroes.
+        let blank = vec![0; SLOT_BYTES as usize];
+        for (old, new, other) in [(update(3), update(5), update(4)), (blank, update(2), update(1))] {
+            for rotten in [None, Some(0), Some(BYTES)] {
+                for kept in (0..1u32 << 16).step_by(41) {
+                    let sectors = old.chunks(512).zip(new.chunks(512)).enumerate();
+                    let mut slot: Vec<u8> =
+                        sectors.flat_map(|(at, (o, n))| if kept & (1 << at) == 0 { o } else { n }).copied().collect();
+                    if let Some(at) = rotten.filter(|_| old[0] != 0) {
+                        slot[at] ^= 1;
+                    }
+                    let slots = if new == update(5) { [&other, &slot] } else { [&slot, &other] };
+                    let bytes = cell(slots[0], slots[1]);
+                    assert!(!choose(KIND, 42, PLACE, &bytes).in_doubt, "{kept:016b}, rotten {rotten:?}");
+                }
+            }
+        }
     }
 
     #[test]

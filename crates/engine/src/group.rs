@@ -310,7 +310,9 @@ impl Group {
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.role() == Role::Secondary { self.replica.window.lease_bytes() } else { 0 };
         let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
-        self.queue.bytes() + self.reserved_bytes + lease + cut
+        // Without a stream what waits for its range will not be queued: it is its client's memory.
+        let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
+        self.queue.bytes() + reserved + lease + cut
     }
 
     pub fn dirty_bytes(&self) -> u64 {

@@ -98,10 +98,10 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The rows of the table that a primary comes to by itself, by name. Beside them stand those that an old copy of a state
-    /// directory brings about.
-    pub const ROWS: [&'static str; 6] =
-        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer"];
+    /// The rows of the table that the simulator's seeds come to, by name. To the other three it takes an operator who lets two
+    /// histories begin, or an old copy of a primary's state directory.
+    pub const ROWS: [&'static str; 7] =
+        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer", "peer-went-back"];
 
     /// The row it came from; `None` where nobody sends.
     pub fn row(&self) -> Option<&'static str> {
@@ -264,11 +264,17 @@ pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> De
     Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
 }
 
-/// Whether the peer contradicts what it confirmed as applied on this node's present run.
-pub fn went_back(confirmed: Position, theirs: &Identity) -> Option<Decision> {
+/// Whether the peer contradicts what it confirmed as applied on this node's present run: it stands before it, in the same
+/// run, in an earlier one, or in the generation that this run went on from.
+pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Option<Decision> {
     let place = theirs.position;
-    let same_run = (place.generation, place.incarnation) == (confirmed.generation, confirmed.incarnation);
-    (theirs.role == Role::Secondary && same_run && !place.generation.is_blank() && place.seq < confirmed.seq)
+    let before = if place.generation == confirmed.generation {
+        place.place() < confirmed.place()
+    } else {
+        ours.continued && confirmed.generation == ours.generation && place.generation == ours.parent.generation
+    };
+    let known = !place.generation.is_blank() && !confirmed.generation.is_blank();
+    (theirs.role == Role::Secondary && known && before)
         .then_some(Decision::NeedsFullSync(Why::PeerWentBack { confirmed: confirmed.seq, stands_at: place.seq }))
 }
 
@@ -382,17 +388,20 @@ mod tests {
 
     #[test]
     fn row_a_peer_that_takes_its_word_back_is_made_whole() {
-        let confirmed = at(1, 3, 70);
-        let why = Why::PeerWentBack { confirmed: Seq(70), stands_at: Seq(69) };
-        assert_eq!(went_back(confirmed, &secondary(1, 3, 69)), Some(Decision::NeedsFullSync(why)));
-        assert_eq!(went_back(confirmed, &secondary(1, 3, 70)), None);
-        assert_eq!(
-            went_back(confirmed, &secondary(1, 2, 9)),
-            None,
-            "an earlier run: nothing of this one was confirmed"
-        );
-        assert_eq!(went_back(confirmed, &primary(1, 3, 9)), None, "roles are another row");
-        assert_eq!(went_back(Position::default(), &secondary(1, 3, 69)), None);
+        let (ours, confirmed) = (primary(1, 3, 90), at(1, 3, 70));
+        let told = |stands_at| {
+            let why = Why::PeerWentBack { confirmed: Seq(70), stands_at: Seq(stands_at) };
+            Some(Decision::NeedsFullSync(why))
+        };
+        assert_eq!(went_back(confirmed, &ours, &secondary(1, 3, 69)), told(69));
+        assert_eq!(went_back(confirmed, &ours, &secondary(1, 3, 70)), None);
+        assert_eq!(went_back(confirmed, &ours, &secondary(1, 2, 99)), told(99), "an earlier run");
+        assert_eq!(went_back(confirmed, &ours, &primary(1, 3, 9)), None, "roles are another row");
+        assert_eq!(went_back(Position::default(), &ours, &secondary(1, 3, 69)), None);
+        assert_eq!(went_back(confirmed, &ours, &Identity::default()), None, "blank is another row");
+        let alone = Identity { parent: at(1, 3, 60), continued: true, ..primary(2, 3, 90) };
+        assert_eq!(went_back(at(2, 3, 70), &alone, &secondary(1, 3, 60)), told(60), "it had followed");
+        assert_eq!(went_back(confirmed, &alone, &secondary(1, 3, 70)), None, "it has not followed yet");
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod planted;
 mod primary;
 mod queue;
 mod record;
+mod replay;
 mod replica;
 mod resync;
 mod roles;

@@ -139,7 +139,12 @@ impl Group {
         }
         let drained = match self.role() {
             Role::Primary => self.primary_at_rest(cx) && (cx.now.mono >= deadline || !self.peer_is_behind()),
-            Role::Secondary => self.replica_at_rest(cx),
+            Role::Secondary => {
+                if !self.replica.streaming || cx.now.mono >= deadline {
+                    self.give_up_unlanded(cx);
+                }
+                self.replica_at_rest(cx)
+            }
         };
         if drained {
             self.phase = Phase::StopRecording;

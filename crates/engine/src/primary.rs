@@ -439,6 +439,26 @@ impl Group {
         }
     }
 
+    /// A write is answered without the peer. With FUA it counted on the promise of `sync`, under which nothing was due; now
+    /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
+    pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (id, local, held) = (op.volume, op.local, op.fua && !op.answered && op.failed.is_none());
+        let record = self.flush_record_due(id);
+        if !held || record == Seq::NONE {
+            return;
+        }
+        match local {
+            Local::Done => {
+                self.slots.write(slot).local = Local::Flushing;
+                self.want_flush(cx, id, Who::Write(slot));
+            }
+            Local::Flushing => self.volume(id).record_for(slot, record),
+            // When it is written it will be seen what is due.
+            Local::Waiting | Local::Writing => {}
+        }
+    }
+
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
         let last = self.last_seq;
         let volume = self.volume(id);

@@ -285,12 +285,31 @@ impl Replica {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.landing.is_empty()
-            && self.batches.is_empty()
+        self.landing.is_empty() && self.has_landed()
+    }
+
+    /// What has landed is applied, flushed and recorded.
+    fn has_landed(&self) -> bool {
+        self.batches.is_empty()
             && self.to_apply.is_empty()
             && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
+            && self.applied == self.written
+    }
+
+    /// The journal is full of what the primary may not have flushed: what was received lands when the primary says that it
+    /// has, and not before.
+    pub fn waits_for_primary(&self) -> bool {
+        !self.landing.is_empty() && self.has_landed() && !self.can_trim()
+    }
+
+    /// Forgets what was received and has not landed; how many writes. None of them was confirmed as durable.
+    pub fn drop_unlanded(&mut self) -> usize {
+        let dropped = self.landing.len();
+        self.landing.drain(..).for_each(|record| self.window.release(record.cost));
+        self.received = self.durable;
+        dropped
     }
 
     /// Records read back from the journal, to be applied as they were going to be.
@@ -357,11 +376,13 @@ impl Group {
             return;
         }
         let expected = self.replica.received.next();
-        let fits = self.replica.beginning.is_none()
-            && header.incarnation == self.replica.incarnation
-            && header.generation_tag == self.replica.generation.tag
-            && header.seq == expected;
-        if !fits {
+        let ours =
+            header.incarnation == self.replica.incarnation && header.generation_tag == self.replica.generation.tag;
+        if !ours && self.replica.beginning.is_none() {
+            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
+            return;
+        }
+        if !ours || self.replica.beginning.is_some() || header.seq != expected {
             return self.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
         }
         if !self.range_fits(header) {
@@ -564,6 +585,8 @@ impl Group {
             return self.say_hello(cx, Kind::GroupState);
         }
         self.replica.streaming = false;
+        // Another stream begins only when its primary has flushed what it sent before.
+        self.replica.primary_flushed_to(self.replica.received);
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
         self.replica.ack_due = true;
@@ -604,6 +627,21 @@ impl Group {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
             cx.send(link, header, SendPayload::None);
         }
+    }
+
+    /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
+    /// never confirmed as durable, and a primary that is still there sends it again.
+    pub fn give_up_unlanded(&mut self, cx: &mut Cx) {
+        self.land(cx);
+        if !self.replica.waits_for_primary() {
+            return;
+        }
+        let dropped = self.replica.drop_unlanded();
+        let note = format!(
+            "{dropped} writes that were received and not yet durable are dropped: the journal is full of what the primary \
+             may not have flushed ('journal' makes it larger)"
+        );
+        cx.event(self.id(), crate::Event::Note(note));
     }
 
     /// Everything received is applied, flushed and recorded.

@@ -196,7 +196,7 @@ impl Group {
         let hello = self.hello.as_ref()?;
         // A peer that went back by rule, to its rollback point, has bits for what it undid.
         if hello.dirty_bytes == 0
-            && let Some(decision) = went_back(self.peer_confirmed, &hello.identity)
+            && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity)
         {
             return Some(decision);
         }
@@ -231,6 +231,8 @@ impl Group {
                 if self.wanted_full {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(cx, true);
+                } else {
+                    self.settle_fork(cx);
                 }
             }
             Decision::Refuse(why) => {

@@ -26,6 +26,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary already");
         }
         cx.out.push_back(Output::Serve { group: self.id(), open: false });
+        self.stop_settling();
         self.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
         self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
     }
@@ -39,7 +40,7 @@ impl Group {
             self.phase = Phase::Running;
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
-        if !self.primary_at_rest(cx) {
+        if !self.primary_at_rest(cx) || !self.pulled_is_durable(cx) {
             return;
         }
         let draining = self.stream.is_some_and(|s| s.open && s.applied < self.last_seq);
@@ -64,14 +65,16 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
-        self.sb.current.in_doubt = Incarnation(0);
-        self.sb.current.served_in_doubt = false;
-        self.withheld = false;
         self.replica.stand_at(position, wall);
         self.empty_journal();
         self.sb.current.applied_wall = wall;
         let text = if clean {
             format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
+        } else if self.is_in_doubt() {
+            format!(
+                "demoted, but {dirty_bytes} bytes here may differ from the peer, and it is not settled what the peer confirmed before \
+                 this node lost power; a promotion there needs --force and gives up what only this node has, one here asks the peer first"
+            )
         } else {
             format!(
                 "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
@@ -135,6 +138,12 @@ impl Group {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
+        if self.is_in_doubt() {
+            return Some(format!(
+                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
+            ));
+        }
         let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
         let same_place = hello.identity.handed_over && equal;
         if same_place {
@@ -151,6 +160,11 @@ impl Group {
         if matches!(self.state, State::Failed(_)) {
             self.phase = Phase::Running;
             return cx.refuse(id, "a store of this node failed while the journal was being applied");
+        }
+        self.land(cx);
+        if self.replica.waits_for_primary() {
+            // Nobody will ask this node what to pull any more.
+            self.replica.primary_flushed_to(self.replica.received);
         }
         if !self.replica_at_rest(cx) {
             return;
@@ -175,6 +189,7 @@ impl Group {
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         let position = self.replica.position();
         self.empty_journal();
+        self.take_doubt_along();
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
         let identity = &mut self.sb.current.identity;
@@ -186,9 +201,6 @@ impl Group {
         identity.handed_over = false;
         identity.continued = false;
         self.sb.current.alone = true;
-        self.sb.current.in_doubt = Incarnation(0);
-        self.sb.current.served_in_doubt = false;
-        self.sb.current.flushed = alloc::vec![Seq::NONE; self.volumes.len()];
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;
         self.last_seq = Seq::NONE;
@@ -198,7 +210,12 @@ impl Group {
         let peer_dirty = self.peer_may_be_ahead();
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
-        let text = if force && peer_dirty {
+        let text = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
+            format!(
+                "promoted at {image}; this node lost power before it was demoted: the export opens when the peer was asked what it \
+                 confirmed, or after 'start_alone'; the peer needs 'sync --full' to follow"
+            )
+        } else if force && peer_dirty {
             format!(
                 "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"
             )
@@ -215,7 +232,7 @@ impl Group {
         self.replica = crate::replica::Replica::after_promotion(&self.config, &self.replica);
         self.empty_undo();
         self.reason = "promoted".into();
-        cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        self.open_or_withhold(cx);
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
         self.say_hello(cx, Kind::GroupState);
         self.meet_peer(cx);

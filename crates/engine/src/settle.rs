@@ -99,21 +99,68 @@ impl Group {
     /// The peer may have confirmed what this node lost with its power.
     fn settle_tail(&mut self, cx: &mut Cx) {
         let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return };
-        let sb = &self.sb.current;
-        if sb.in_doubt == Incarnation(0) {
+        if !self.is_in_doubt() {
             self.settling = Settling::Done;
             return;
         }
-        let theirs = hello.identity.position;
-        let ours = [sb.identity.generation, sb.identity.parent.generation];
-        if theirs.incarnation != sb.in_doubt || !ours.contains(&theirs.generation) {
+        if !self.ends_in_doubt(hello.identity.position) {
             // It has nothing of that run.
             return self.nothing_in_doubt(cx);
         }
+        let sb = &self.sb.current;
         let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
         cx.send_control(link, Kind::TailAsk, self.id(), points.encode());
         self.settling = Settling::AskedTail { ranges: Vec::new() };
         self.reason = "asking the peer what it confirmed before this node lost power".into();
+    }
+
+    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
+    /// promoted again before it could ask.
+    pub fn settle_fork(&mut self, cx: &mut Cx) {
+        if self.withheld && self.hello.as_ref().is_some_and(|hello| self.ends_in_doubt(hello.identity.position)) {
+            self.settle(cx);
+        }
+    }
+
+    /// Whether that place is one of the run in doubt.
+    fn ends_in_doubt(&self, place: Position) -> bool {
+        let identity = &self.sb.current.identity;
+        let known = [identity.generation, identity.parent.generation];
+        self.is_in_doubt() && place.incarnation == self.sb.current.in_doubt && known.contains(&place.generation)
+    }
+
+    /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
+    pub fn is_in_doubt(&self) -> bool {
+        self.sb.current.in_doubt != Incarnation(0)
+    }
+
+    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
+    pub fn forget_doubt(&mut self) {
+        self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.served_in_doubt = false;
+        self.begin_flush_points();
+    }
+
+    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
+    pub fn begin_flush_points(&mut self) {
+        if !self.is_in_doubt() {
+            self.sb.current.flushed = vec![Seq::NONE; self.volumes.len()];
+        }
+    }
+
+    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
+    /// and so has nothing to give.
+    pub fn take_doubt_along(&mut self) {
+        if self.hello.as_ref().is_some_and(|hello| !self.ends_in_doubt(hello.identity.position)) {
+            self.forget_doubt();
+        }
+        self.begin_flush_points();
+    }
+
+    /// The export closes for a demotion: should this node be promoted again, it asks again.
+    pub fn stop_settling(&mut self) {
+        self.settling = Settling::NotYet;
+        (self.withheld, self.full_sync_due) = (false, false);
     }
 
     fn nothing_in_doubt(&mut self, cx: &mut Cx) {
@@ -122,10 +169,7 @@ impl Group {
             return;
         }
         self.settling = Settling::Recording;
-        let sb = &mut self.sb.current;
-        sb.in_doubt = Incarnation(0);
-        sb.served_in_doubt = false;
-        sb.flushed.iter_mut().for_each(|point| *point = Seq::NONE);
+        self.forget_doubt();
         self.save(cx, Some(AfterSuper::Settled));
     }
 
@@ -150,7 +194,7 @@ impl Group {
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn settle_by_order(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Asking) && self.sb.current.in_doubt == Incarnation(0) {
+        if matches!(self.settling, Settling::Asking) && !self.is_in_doubt() {
             self.settling = Settling::Done;
         } else if matches!(self.settling, Settling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
@@ -344,7 +388,7 @@ impl Group {
 
     /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
     /// power loss would take back what they have read.
-    fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
+    pub fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
         if self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return false;
         }
@@ -392,7 +436,11 @@ impl Group {
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, cx: &mut Cx) {
-        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary || !self.replica_at_rest(cx) {
+        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary {
+            return;
+        }
+        self.give_up_unlanded(cx);
+        if !self.replica_at_rest(cx) {
             return;
         }
         let (Some(points), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
@@ -435,8 +483,7 @@ impl Group {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, cx: &mut Cx) {
-        let in_doubt = self.sb.current.in_doubt != Incarnation(0);
-        if !in_doubt || self.sb.current.served_in_doubt {
+        if !self.is_in_doubt() || self.sb.current.served_in_doubt {
             return cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
         self.withheld = true;

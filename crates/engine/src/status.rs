@@ -169,7 +169,7 @@ impl Node {
             protection: g.protection(),
             paused: g.replica.paused,
             running: matches!(g.phase, Phase::Running),
-            in_doubt: g.sb.current.in_doubt != Incarnation(0),
+            in_doubt: g.is_in_doubt(),
             settled: matches!(g.phase, Phase::Running) && g.settled(),
         })
     }

@@ -229,10 +229,11 @@ impl Group {
         self.release_blocked(cx);
     }
 
-    /// Everyone who waited for the peer waits no longer.
+    /// Everyone who waited for the peer waits no longer; the state says already that this node stands alone.
     fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
+            self.stand_alone(cx, slot);
             self.finish(cx, slot);
         }
     }
@@ -249,7 +250,12 @@ impl Group {
             return;
         }
         let mid_sync = self.resync.as_ref().is_some_and(|r| !r.repair);
-        self.resync = self.resync.take().filter(|_| mid_sync);
+        if self.resync.as_ref().is_some_and(|r| r.repair) {
+            // What it has not read yet is still to be sent.
+            self.resync = None;
+            self.repair_due = true;
+            self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
         let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
         if matches!(self.state, State::Queuing | State::Holding) {
             return;

@@ -70,7 +70,8 @@ pub struct Superblock {
     pub applied_wall: Wall,
     /// The machine's boot in which this run of the node takes place: after another one, caches are lost.
     pub boot: u128,
-    /// A primary's earlier run whose last writes may be missing here while the peer has them; 0: none.
+    /// An earlier run of this node as primary whose last writes may be missing here while the peer has them; 0: none. A
+    /// demotion does not settle it.
     pub in_doubt: Incarnation,
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,

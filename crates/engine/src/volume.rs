@@ -291,6 +291,14 @@ impl Volume {
         if self.overwrote > self.recorded { self.overwrote } else { Seq::NONE }
     }
 
+    /// The write in this slot waits for a flush: one through here must be on record before its answer.
+    pub fn record_for(&mut self, slot: u32, record: Seq) {
+        let mut waiters = self.flush_now.iter_mut().chain(&mut self.flush_next);
+        if let Some(waiter) = waiters.find(|waiter| matches!(waiter.who, Who::Write(of) if of == slot)) {
+            waiter.record = record;
+        }
+    }
+
     /// Numbers up to here that belong to this volume are flushed on it. `last`: the last number given.
     pub fn flush_point(&self, last: Seq) -> Seq {
         let settled = self.unflushed_bytes == 0 && self.flushing.is_none() && !self.latched;

@@ -41,8 +41,10 @@ impl Primary {
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
         primary.handle(Input::Start { entropy: 1, boot: 1 });
-        // A start flushes what an earlier run may have left.
-        primary.flush_ends();
+        // A start flushes what an earlier run may have left: its files, then its volumes.
+        while !primary.flushes.is_empty() {
+            primary.flush_ends();
+        }
         primary
     }
 

@@ -27,7 +27,9 @@ fn superblock() -> Vec<u8> {
         ..Identity::default()
     };
     let journal = JournalHead { offset: RING_OFFSET, ordinal: 11 };
-    Superblock { update: 2, tag: TAG, peer: NodeId(1), identity, journal, ..Superblock::default() }.encode()
+    let slot =
+        |update| Superblock { update, tag: TAG, peer: NodeId(1), identity, journal, ..Superblock::default() }.encode();
+    [slot(2), slot(1)].concat()
 }
 
 fn batch(boot: u64, seq: u64) -> Vec<u8> {

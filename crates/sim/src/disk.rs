@@ -24,12 +24,14 @@ pub struct Disk {
     volatile: BTreeMap<u64, Vec<Version>>,
     completions: u64,
     writes: u64,
-    /// The last few durable writes: first sector and the one behind the last.
-    recent: VecDeque<(u64, u64)>,
+    /// The last few durable writes: when, first sector, and the one behind the last.
+    recent: VecDeque<(u64, u64, u64)>,
 }
 
 /// So many of them.
-const RECENT: usize = 4;
+const RECENT: usize = 64;
+/// Rot strikes one of so many.
+const ROTTING: usize = 4;
 
 impl Disk {
     pub fn new(content: Vec<u8>) -> Disk {
@@ -64,11 +66,11 @@ impl Disk {
         self.writes
     }
 
-    /// The write is complete; with `durable` it is also on stable storage.
-    pub fn end_write(&mut self, write: u64, offset: u64, length: u64, durable: bool) {
+    /// The write is complete at `now`; with `durable` it is also on stable storage.
+    pub fn end_write(&mut self, now: u64, write: u64, offset: u64, length: u64, durable: bool) {
         self.completions += 1;
         if durable {
-            self.recent.push_back((offset / SECTOR as u64, (offset + length) / SECTOR as u64));
+            self.recent.push_back((now, offset / SECTOR as u64, (offset + length) / SECTOR as u64));
             self.recent.drain(..self.recent.len().saturating_sub(RECENT));
         }
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
@@ -211,9 +213,11 @@ impl Disk {
         self.view.clone_from(&self.durable);
     }
 
-    /// Rot: one bit of a sector that was written lately turns over while nobody looks. False: there is none.
-    pub fn rot(&mut self, rng: &mut Rng) -> bool {
-        let sectors: Vec<usize> = self.recent.iter().flat_map(|(from, to)| *from as usize..*to as usize).collect();
+    /// Rot: one bit of a sector that was written lately, but before `before`, turns over while nobody looks. False: there
+    /// is none.
+    pub fn rot(&mut self, before: u64, rng: &mut Rng) -> bool {
+        let old = self.recent.iter().rev().filter(|(when, ..)| *when < before).take(ROTTING);
+        let sectors: Vec<usize> = old.flat_map(|(_, from, to)| *from as usize..*to as usize).collect();
         if sectors.is_empty() {
             return false;
         }
@@ -222,6 +226,33 @@ impl Disk {
         self.durable[at] ^= bit;
         self.view[at] ^= bit;
         true
+    }
+
+    /// What was written durably last begins so, as far as the disk goes.
+    pub fn latest(&self, length: usize) -> Option<Vec<u8>> {
+        let at = self.recent.back()?.1 as usize * SECTOR;
+        self.durable.get(at..at + length).map(<[u8]>::to_vec)
+    }
+
+    /// A write that was meant for another place lands here.
+    pub fn goes_astray(&mut self, at: usize, data: &[u8]) {
+        self.durable[at..at + data.len()].copy_from_slice(data);
+        self.view[at..at + data.len()].copy_from_slice(data);
+    }
+
+    /// In bytes.
+    pub fn size(&self) -> usize {
+        self.durable.len()
+    }
+
+    /// What a power loss at this moment would at least leave.
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// All of it is replaced, while nobody uses it.
+    pub fn restore(&mut self, content: Vec<u8>) {
+        *self = Disk::new(content);
     }
 }
 
@@ -235,13 +266,13 @@ mod tests {
             let mut rng = Rng::new(seed);
             let mut disk = Disk::new(vec![0; 4 * SECTOR]);
             let a = disk.begin_write(0, &[1; 2 * SECTOR]);
-            disk.end_write(a, 0, 2 * SECTOR as u64, false);
+            disk.end_write(0, a, 0, 2 * SECTOR as u64, false);
             let mark = disk.begin_flush();
             let b = disk.begin_write(0, &[2; SECTOR]);
-            disk.end_write(b, 0, SECTOR as u64, false);
+            disk.end_write(0, b, 0, SECTOR as u64, false);
             disk.end_flush(mark);
             let c = disk.begin_write(1024, &[3; SECTOR]);
-            disk.end_write(c, 1024, SECTOR as u64, true);
+            disk.end_write(0, c, 1024, SECTOR as u64, true);
             disk.lose_power(&mut rng);
             assert!(matches!(disk.view()[0], 1 | 2), "flushed, or the newer one");
             assert_eq!((disk.view()[512], disk.view()[1024]), (1, 3));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::state::Mode;
-use engine::{Command, GroupId, Input, Store};
+use engine::{Command, GroupId, Input};
 
 use crate::operator::Plan;
 use crate::rng::Rng;
@@ -57,6 +57,10 @@ pub enum Fault {
     Rot,
     /// The same, and nothing of its bitmap or its activity log is left whole.
     RotAll,
+    /// The same, and a write meant for another place is found over one of its records.
+    Astray,
+    /// A secondary's records come back as they were a while ago.
+    OldCopy,
     /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
     SlowThenPower,
     ModeChange,
@@ -71,7 +75,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 34] = [
         Fault::KillPrimary,
         Fault::KillSecondary,
         Fault::PowerPrimary,
@@ -96,6 +100,8 @@ impl Fault {
         Fault::StalledSecondary,
         Fault::Rot,
         Fault::RotAll,
+        Fault::Astray,
+        Fault::OldCopy,
         Fault::SlowThenPower,
         Fault::ModeChange,
         Fault::Switchover,
@@ -198,11 +204,7 @@ impl World {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);
             }
-            Fault::Rot => {
-                let node = *self.rng.pick(&[primary, secondary]);
-                self.rot(node, group);
-            }
-            Fault::RotAll => self.rot_all(group, [primary, secondary]),
+            Fault::Rot | Fault::RotAll | Fault::Astray | Fault::OldCopy => self.damage_records(fault, group),
             Fault::SlowThenPower => {
                 self.nodes[secondary].trouble.slow_until = self.now + SECOND;
                 let after = self.rng.between(SECOND / 100, SECOND / 2);
@@ -226,15 +228,6 @@ impl World {
                 self.whim(group, secondary);
             }
         }
-    }
-
-    /// The power fails, and of one store's records nothing whole is left.
-    fn rot_all(&mut self, group: GroupId, pair: [usize; 2]) {
-        let node = *self.rng.pick(&pair);
-        let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
-        let down = self.rng.between(SECOND / 10, 3 * SECOND);
-        self.crash(node, true, down);
-        self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
     }
 
     fn take_down(&mut self, fault: Fault, primary: usize, secondary: usize) {
@@ -287,21 +280,6 @@ impl World {
             Fault::SlowPrimary => self.nodes[primary].trouble.slow_until = now + 2 * SECOND,
             _ => self.nodes[secondary].trouble.slow_until = now + 2 * SECOND,
         }
-    }
-
-    /// Each store of a node rots once at most: of a record that is kept twice one copy is always whole. Journals are left
-    /// out: a batch that rots right after it was written looks torn, and a part of it may be applied (docs/reliability.md, P9).
-    fn rot(&mut self, node: usize, group: GroupId) {
-        let stores = [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Undo(group)];
-        let store = *self.rng.pick(&stores);
-        if !self.nodes[node].up() || !self.watch.rotten.insert((node, store)) {
-            return;
-        }
-        let down = self.rng.between(SECOND / 10, 3 * SECOND);
-        self.crash(node, true, down);
-        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
-        let done = disk.rot(&mut self.rng);
-        self.log(format_args!("a bit of {store:?} of node {node} turns over: {done}"));
     }
 
     fn change_primary(&mut self, group: GroupId, fault: Fault) {

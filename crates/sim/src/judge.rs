@@ -326,11 +326,14 @@ impl Judge {
         Ok(())
     }
 
-    /// A primary is up and may withhold its exports: until they open its volumes are all there is of this run.
+    /// A primary may withhold its exports: until they open its volumes are all there is of this run, and what it fetches from
+    /// its peer meanwhile is where the run begins.
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: Vec<Vec<u8>>) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        g.runs.entry(key).or_insert(Run::new(images, true));
+        if g.runs.get(&key).is_none_or(|run| run.withheld) {
+            g.runs.insert(key, Run::new(images, true));
+        }
     }
 
     /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
@@ -410,6 +413,11 @@ impl Judge {
     pub fn promises_void(&mut self, group: GroupId) {
         let runs = self.group(group).runs.values_mut();
         runs.for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
+    }
+
+    /// The secondary gave up what it had received and not landed, and said so.
+    pub fn received_void(&mut self, group: GroupId) {
+        self.group(group).runs.values_mut().for_each(|run| run.received = Seq::NONE);
     }
 
     /// Another node was promoted at `parent`: does the run before hold more?

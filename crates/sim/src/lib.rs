@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod damage;
 pub mod disk;
 pub mod enumerate;
 pub mod faults;

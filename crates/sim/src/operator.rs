@@ -46,8 +46,8 @@ pub struct Operator {
     /// The last sync asked for.
     syncs: BTreeMap<GroupId, CommandId>,
     promoted: BTreeSet<(GroupId, usize)>,
-    /// The last promotion asked for was to be forced.
-    forces: BTreeMap<(GroupId, usize), bool>,
+    /// Forced promotions that were asked for and are not refused.
+    forces: BTreeMap<CommandId, (GroupId, usize)>,
 }
 
 impl Operator {
@@ -108,13 +108,19 @@ impl Operator {
         if !promoted && before != node {
             return None;
         }
-        let forced = promoted && self.forces.get(&(group, node)).copied().unwrap_or(false);
+        let forced = promoted && self.forces.values().any(|asked| *asked == (group, node));
+        self.forces.retain(|_, asked| *asked != (group, node));
         if before != node && forced {
             self.given_up.insert((group, before));
         }
         self.given_up.remove(&(group, node));
         self.authority.insert(group, node);
         Some(forced)
+    }
+
+    /// This node's copy is nobody's prefix before it is synced again.
+    pub fn gives_up(&mut self, group: GroupId, node: usize) {
+        self.given_up.insert((group, node));
     }
 
     /// A sync from this node ended: the other one's copy is of the present history again.
@@ -130,6 +136,7 @@ impl Operator {
 
     /// The node died: what it was asked and has not answered it never will.
     pub fn node_died(&mut self, node: usize) {
+        self.forces.retain(|_, asked| asked.1 != node);
         let unanswered: Vec<CommandId> = self
             .asked
             .iter()
@@ -142,7 +149,11 @@ impl Operator {
     }
 
     pub fn command_done(&mut self, id: CommandId, result: &CommandResult) {
-        self.answers.insert(id, !matches!(result, CommandResult::Refused(_)));
+        let refused = matches!(result, CommandResult::Refused(_));
+        if refused {
+            self.forces.remove(&id);
+        }
+        self.answers.insert(id, !refused);
         self.results.insert(id, result.clone());
     }
 
@@ -158,11 +169,9 @@ impl World {
         self.operator.asked.insert(id, node);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
         match &command {
-            Command::Promote { force, .. } => {
-                self.operator.forces.insert((group, node), *force);
-                if *force {
-                    self.watch.forked.insert(group);
-                }
+            Command::Promote { force: true, .. } => {
+                self.operator.forces.insert(id, (group, node));
+                self.watch.forked.insert(group);
             }
             Command::Sync { full: true } if self.operator.authority(group) == node => self.judge.tail_given_up(group),
             _ => {}
@@ -179,6 +188,7 @@ impl World {
             return;
         }
         for node in std::mem::take(&mut self.operator.restart) {
+            self.replaces_spoiled_records_of(node);
             self.crash(node, false, 200_000_000);
         }
         for g in 0..self.options.groups() {

@@ -20,9 +20,6 @@ pub enum Verdict {
     Panicked,
 }
 
-/// Journals do not rot in seeds; `bad_metadata.rs` damages the files of real daemons.
-const ONLY_BY_STORES: Mark = Mark::JournalDamaged;
-
 /// Edges that take a fault within a moment that is too short for seeds: the stories in `tests/rare_edges.rs` take them.
 const ONLY_BY_STORIES: [(&str, &str); 2] = [("catching-up", "holding"), ("holding", "failed")];
 
@@ -134,8 +131,7 @@ impl Tally {
 
     /// Rare branches, edges of the state table and rows of the identity table that were never taken.
     pub fn missing(&self) -> Vec<String> {
-        let by_seeds = |mark: &Mark| *mark != ONLY_BY_STORES;
-        let marks = Mark::ALL.into_iter().filter(by_seeds).filter(|mark| self.marks.count(*mark) == 0);
+        let marks = Mark::ALL.into_iter().filter(|mark| self.marks.count(*mark) == 0);
         let edges = engine::state::edges().filter(|edge| !ONLY_BY_STORIES.contains(edge) && !self.edges.contains(edge));
         let marks = marks.map(|mark| format!("branch {mark:?}"));
         let edges = edges.map(|(from, to)| format!("edge {from} -> {to}"));

@@ -152,6 +152,16 @@ fn in_step(name: &'static str, mode: Mode, more: impl FnOnce(&mut Vec<(u64, Step
     Script { name, options: small(mode), steps }
 }
 
+/// Over 400 kB/s everything is dirty and goes over in cuts; `more` begins a moment after them, at four seconds.
+fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, Step)>)) -> Script {
+    let script = in_step(name, Mode::Async, |steps| {
+        load(steps, 3 * SECOND, 20);
+        steps.push((4 * SECOND - MILLISECOND, Step::Sync { full: true }));
+        more(steps);
+    });
+    Script { options: Options { bytes_per_s: 400_000, ..script.options }, ..script }
+}
+
 /// Every story there is.
 pub fn all() -> Vec<Script> {
     [in_one_role(), in_both_roles()].into_iter().flatten().collect()
@@ -195,6 +205,7 @@ fn in_one_role() -> Vec<Script> {
                 steps.push((second(2) + MILLISECOND, Step::Sync { full: false }));
             })
         },
+        slow_link("cut", |steps| load(steps, second(4), 60)),
         in_step("both-lose-power", Mode::Sync, |steps| {
             load(steps, second(1), 30);
             steps.push((second(1) + 70 * MILLISECOND, Step::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
@@ -235,6 +246,15 @@ fn in_both_roles() -> Vec<Script> {
             load(steps, second(2) + SECOND / 2, 10);
             steps.push((second(5), Step::Demote(0)));
             steps.push((second(6), Step::Sync { full: true }));
+        }),
+        slow_link("promote-mid-cut", |steps| {
+            load(steps, second(4), 60);
+            // The first cut has ended, the second carries what was written meanwhile.
+            steps.push((second(5) + SECOND / 2, Step::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
+            steps.push((second(6), Step::Promote { node: 1, force: true }));
+            load(steps, second(6) + SECOND / 2, 10);
+            steps.push((second(9), Step::Demote(0)));
+            steps.push((second(10), Step::Sync { full: true }));
         }),
     ]
 }

@@ -61,7 +61,7 @@ impl World {
                 let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
                 match error {
                     Some(_) => disk.fail_write(write, offset, length, &mut self.rng),
-                    None => disk.end_write(write, offset, length, durable),
+                    None => disk.end_write(now, write, offset, length, durable),
                 }
                 error.map_or(Ok(IoDone::Done), Err)
             }

@@ -123,35 +123,35 @@ impl World {
 
     /// The same to another group of the story.
     pub fn write_to(&mut self, group: GroupId, volume: u16, offset: u64, length: u64) -> RequestId {
-        let stamp = self.judge.stamp(group);
-        self.request(group, volume, offset, length, Fill::Stamp(stamp), false)
+        let (fill, volume) = (Fill::Stamp(self.judge.stamp(group)), VolumeId(volume));
+        self.request(group, Asked::Write { volume, offset, length, fill, fua: false }, false)
+    }
+
+    /// The same with FUA.
+    pub fn write_fua(&mut self, volume: u16, offset: u64, length: u64) -> RequestId {
+        let (fill, volume) = (Fill::Stamp(self.judge.stamp(GROUP)), VolumeId(volume));
+        self.request(GROUP, Asked::Write { volume, offset, length, fill, fua: true }, false)
     }
 
     /// A client's trim or write-zeroes.
     pub fn zero(&mut self, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
-        self.request(GROUP, volume, offset, length, Fill::Zero, no_hole)
+        let (fill, volume) = (Fill::Zero, VolumeId(volume));
+        self.request(GROUP, Asked::Write { volume, offset, length, fill, fua: false }, no_hole)
     }
 
-    fn request(
-        &mut self,
-        group: GroupId,
-        volume: u16,
-        offset: u64,
-        length: u64,
-        fill: Fill,
-        no_hole: bool,
-    ) -> RequestId {
-        let (node, volume) = (self.operator.authority(group), VolumeId(volume));
+    fn request(&mut self, group: GroupId, asked: Asked, no_hole: bool) -> RequestId {
+        let Asked::Write { volume, offset, length, fill, fua } = asked else { unreachable!("a flush has its own way") };
+        let node = self.operator.authority(group);
         assert!(self.nodes[node].serving.contains(&group), "node {node} serves");
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.judge.issued(id, node, group, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
+        self.judge.issued(id, node, group, asked, self.now);
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         let request = match fill {
-            Fill::Zero => Request::Zero { offset, length, no_hole, fua: false },
+            Fill::Zero => Request::Zero { offset, length, no_hole, fua },
             Fill::Stamp(_) => {
                 let data = content(fill, volume, sectors);
-                Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua: false }
+                Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua }
             }
         };
         self.input(node, Input::Request { group, volume, id, request });

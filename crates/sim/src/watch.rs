@@ -36,9 +36,11 @@ pub struct Watch {
     /// Groups with a forced promotion that has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
-    /// Stores in which a bit turned over, and nodes that said of a group's that one did.
+    /// Stores that were damaged, and nodes that said of a group's that one did.
     pub rotten: BTreeSet<(usize, Store)>,
     named: BTreeSet<(usize, GroupId)>,
+    /// Secondaries with old records, or with a superblock in doubt, before they are synced again.
+    pub spoiled: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
     pub chosen: BTreeSet<GroupId>,
 }
@@ -112,6 +114,9 @@ impl World {
         if words.contains("damaged") {
             self.watch.named.insert((node, group));
         }
+        if words.contains("not yet durable are dropped") {
+            self.judge.received_void(group);
+        }
         if words.contains("the operator chose this node's content") {
             self.watch.chosen.insert(group);
         }
@@ -168,7 +173,7 @@ impl World {
         let Some((primary, secondary)) = self.working_pair(group) else { return };
         let identity = |node: usize| self.glance(node, group).map(|g| g.identity);
         let (Some(p), Some(s)) = (identity(primary), identity(secondary)) else { return };
-        if !related(&p, &s) {
+        if !related(&p, &s) || self.watch.spoiled.contains(&(group, secondary)) {
             return;
         }
         self.watch.coverage_checks += 1;

@@ -9,6 +9,7 @@ use engine::marks::Marks;
 use engine::state::State;
 use engine::*;
 
+use crate::damage::OldCopy;
 use crate::faults::Stage;
 use crate::judge::Judge;
 use crate::net::{Net, Parcel, Path};
@@ -67,6 +68,8 @@ pub enum Event {
         pair: [usize; 2],
         passes: [bool; 2],
     },
+    /// Records of a node come back as they were.
+    Restore(OldCopy),
 }
 
 /// Counts of one run, for the record.
@@ -219,6 +222,7 @@ impl World {
                 self.crash(node, true, down);
             }
             Event::Cable { pair, passes } => self.set_path(pair, passes),
+            Event::Restore(copy) => self.restores_records(copy),
         }
     }
 
@@ -295,6 +299,7 @@ impl World {
         self.operator.node_died(node);
         self.drop_connections(node, power);
         self.schedule(down_ns, Event::Restart { node, boot });
+        self.replaces_spoiled_peers_of(node);
     }
 
     fn clocks(&self, node: usize) -> Now {
@@ -417,13 +422,14 @@ impl World {
                 self.check_confirmed(node, group);
                 self.check_secondary(node, group);
             }
-            engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
+            engine::Event::Ready { role: Role::Primary, .. } | engine::Event::Demoted => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
             // What was confirmed of the sync is undone, and that is what was asked for.
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
                 self.operator.was_promoted(group, node);
+                self.primary_up(node, group);
             }
             engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
             engine::Event::SyncBegan { full: false, .. } => {
@@ -431,10 +437,8 @@ impl World {
                 self.check_covered(group);
             }
             engine::Event::Note(words) => self.note(node, group, &words),
-            engine::Event::SyncEnded { .. } => self.operator.synced(group, node),
-            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => {
-                self.operator.synced(group, node);
-            }
+            engine::Event::SyncEnded { .. } => self.synced(group, node),
+            engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
@@ -444,6 +448,15 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A sync from this node ended.
+    fn synced(&mut self, group: GroupId, node: usize) {
+        self.operator.synced(group, node);
+        let other = self.other(group, node);
+        if self.operator.authority(group) == node {
+            self.watch.spoiled.remove(&(group, other));
         }
     }
 
@@ -486,7 +499,7 @@ impl World {
         }
     }
 
-    /// A primary knows what it holds, its exports are not open yet.
+    /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
     fn primary_up(&mut self, node: usize, group: GroupId) {
         let images = self.nodes[node].images(group);
         if let Some(glance) = self.glance(node, group) {

@@ -188,6 +188,20 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
     }
 }
 
+/// What waits for its range in a cut is its client's memory: it will not be queued.
+#[test]
+fn writes_that_wait_for_a_cut_do_not_count_as_queued() {
+    let mut world = after_an_outage(Options { memory_bytes: 384 * KIB, ..slow_link() });
+    sync(&mut world);
+    world.until("regions travel", |world| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0));
+    for n in 0..16 {
+        // All over one range: one is on its way, the others wait.
+        world.write(1, 512 * KIB + n * 512, 128 * KIB);
+    }
+    world.pass(SECOND);
+    world.settle();
+}
+
 #[test]
 fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     let mut world = after_an_outage(slow_link());
@@ -201,4 +215,17 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     world.until("regions travel again", shipping);
     let CommandResult::Warning(sentence) = world.order(0, Command::Demote) else { panic!("not all is there") };
     assert!(sentence.contains("may differ"), "{sentence}");
+}
+
+#[test]
+fn the_stories_of_cuts_tell_of_cuts() {
+    let told = |name: &str| {
+        let script = sim::script::all().into_iter().find(|script| script.name == name).expect("a story of that name");
+        script.tell(&[], std::env::var_os("FARSHORE_STORY").is_some())
+    };
+    let world = told("cut");
+    assert!(world.mark(0, Mark::CutEnded) > 1 && world.mark(0, Mark::CutSavedRegion) > 0);
+    let world = told("promote-mid-cut");
+    assert_eq!(world.mark(1, Mark::RolledBack), 1);
+    assert!(world.mark(1, Mark::RollbackPointTaken) > 1);
 }

@@ -52,7 +52,7 @@ pub(super) fn report(image: &[u8], path: &Path) -> Report {
 #[cfg(test)]
 mod tests {
     use engine::activity::encode_slots;
-    use engine::cell::{BYTES, CELL_BYTES, Head, encode};
+    use engine::cell::{BYTES, Head, encode};
     use engine::{Incarnation, VolumeId};
 
     use super::*;
@@ -63,9 +63,11 @@ mod tests {
         let nowhere = Path::new("/nowhere/activity");
         let slots =
             [Some(Extent { volume: VolumeId(1), number: 2 }), None, Some(Extent { volume: VolumeId(0), number: 9 })];
-        let head = Head { update: 2, tag: 7, ..Head::default() };
-        let mut image = encode(KIND, &head, &encode_slots(Incarnation(4), slots.into_iter()));
-        image.resize(CELL_BYTES as usize, 0);
+        let slot = |update| {
+            let head = Head { update, tag: 7, ..Head::default() };
+            encode(KIND, &head, &encode_slots(Incarnation(4), slots.into_iter()))
+        };
+        let mut image = [slot(2), slot(1)].concat();
         let seen = report(&image, nowhere);
         assert_eq!((seen.exit(), seen.facts["run"].as_u64()), (Exit::Done, Some(4)), "{seen:?}");
         assert_eq!(seen.facts["first_extents"], json!([[0, 9], [1, 2]]));
@@ -75,7 +77,7 @@ mod tests {
         );
         image[60] ^= 1;
         assert_eq!(report(&image, nowhere).facts["extents"], 2, "the twin counts");
-        image[BYTES + 60] ^= 1;
+        (1..4).for_each(|copy| image[copy * BYTES + 60] ^= 1);
         let seen = report(&image, nowhere);
         assert_eq!((seen.exit(), seen.facts["lost_cells"].as_u64()), (Exit::Warning, Some(1)));
     }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::cmd::Exit;
 
-    /// Two cells of one volume, each in its first slot.
+    /// Two cells of one volume, both their slots alike.
     fn image() -> Vec<u8> {
         let size = (REGIONS_PER_CELL + 100) * REGION_BYTES - 512;
         let mut map = Bitmap::new(size);
@@ -110,13 +110,11 @@ mod tests {
         }
         let mut image = Vec::new();
         for index in 0..2 {
-            let head = Head { update: 2, tag: 7, place: index * CELL_BYTES, ..Head::default() };
-            image.extend(encode(
-                KIND,
-                &head,
-                &BitmapCell::encode(VolumeId(0), size, index * REGIONS_PER_CELL, map.cell(index)),
-            ));
-            image.resize((index as usize + 1) * CELL_BYTES as usize, 0);
+            for update in [2, 1] {
+                let head = Head { update, tag: 7, place: index * CELL_BYTES, ..Head::default() };
+                let body = BitmapCell::encode(VolumeId(0), size, index * REGIONS_PER_CELL, map.cell(index));
+                image.extend(encode(KIND, &head, &body));
+            }
         }
         image
     }
@@ -134,7 +132,7 @@ mod tests {
         image[second + 50] ^= 1;
         let seen = report(&image, nowhere);
         assert_eq!((seen.warnings.len(), seen.facts["lost_cells"].as_u64()), (1, Some(0)), "the twin counts: {seen:?}");
-        image[second + BYTES + 50] ^= 1;
+        (1..4).for_each(|copy| image[second + copy * BYTES + 50] ^= 1);
         let seen = report(&image, nowhere);
         assert_eq!((seen.exit(), seen.facts["lost_cells"].as_u64()), (Exit::Warning, Some(1)));
         assert!(seen.warnings.iter().any(|w| w.contains("cell 1 (bytes 16384 to 32767) is lost")), "{seen:?}");

@@ -1,0 +1,174 @@
+//! What befalls a node's records while its power is off: a bit turns over, a block goes astray, an old copy is restored.
+//! Each record is damaged once in a seed at most: what is kept twice has a whole copy then, and what has not is named.
+
+use engine::cell::{BYTES, SLOT_BYTES};
+use engine::state::State;
+use engine::{GroupId, Store};
+
+use crate::faults::Fault;
+use crate::operator::Plan;
+use crate::world::{Event, World};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The superblock counts a batch within this time of its landing. One that rots before looks torn (docs/reliability.md, P9).
+const COUNTED_NS: u64 = SECOND;
+
+/// Records of a secondary as they were.
+pub struct OldCopy {
+    pub group: GroupId,
+    node: usize,
+    /// The primary that will find out, and its run: it remembers what was confirmed to it.
+    primary: usize,
+    primary_boot: u64,
+    stores: Vec<(Store, Vec<u8>)>,
+}
+
+/// All that a node keeps for a group beside the volumes.
+fn records(group: GroupId) -> [Store; 5] {
+    [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Journal(group), Store::Undo(group)]
+}
+
+impl World {
+    pub fn damage_records(&mut self, fault: Fault, group: GroupId) {
+        let primary = self.operator.authority(group);
+        let node = *self.rng.pick(&[primary, self.other(group, primary)]);
+        match fault {
+            Fault::Rot => self.rot(node, group),
+            Fault::RotAll => self.rot_all(node, group),
+            Fault::Astray => self.goes_astray(node, group, node == primary),
+            _ => self.copies_records(group),
+        }
+    }
+
+    /// The power fails, and a bit of a record that was written lately turns over.
+    fn rot(&mut self, node: usize, group: GroupId) {
+        let store = *self.rng.pick(&records(group));
+        let trouble = self.nodes[node].trouble;
+        let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
+        let journal = matches!(store, Store::Journal(_));
+        if !self.nodes[node].up() || journal && slow || !self.watch.rotten.insert((node, store)) {
+            return;
+        }
+        self.loses_power_for_a_while(node);
+        let before = if journal { self.now.saturating_sub(COUNTED_NS) } else { u64::MAX };
+        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        let done = disk.rot(before, &mut self.rng);
+        self.log(format_args!("a bit of {store:?} of node {node} turns over: {done}"));
+    }
+
+    /// The power fails, and of one store's records nothing whole is left.
+    fn rot_all(&mut self, node: usize, group: GroupId) {
+        let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
+        self.loses_power_for_a_while(node);
+        self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
+    }
+
+    /// The power fails, and a write that was meant for another place is found over a copy of a cell, or over a slot of it.
+    /// Over a slot of a secondary's superblock: the group fails, and its records have to be made anew.
+    fn goes_astray(&mut self, node: usize, group: GroupId, serves: bool) {
+        let store = *self.rng.pick(&[Store::Superblock(group), Store::Bitmap(group), Store::Activity(group)]);
+        let whole = self.rng.percent(50) && !(serves && matches!(store, Store::Superblock(_)));
+        let length = if whole { SLOT_BYTES as usize } else { BYTES };
+        let from = *self.rng.pick(&self.stores_of(node, group));
+        if !self.nodes[node].up() || self.watch.rotten.contains(&(node, store)) {
+            return;
+        }
+        let Some(data) = self.nodes[node].disks[&from].latest(length) else { return };
+        self.watch.rotten.insert((node, store));
+        self.loses_power_for_a_while(node);
+        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        let at = self.rng.below((disk.size() / length) as u64) as usize * length;
+        disk.goes_astray(at, &data);
+        if whole && matches!(store, Store::Superblock(_)) {
+            self.watch.spoiled.insert((group, node));
+        }
+        self.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
+    }
+
+    /// Somebody copies a secondary's records, all or the superblock alone, to restore them in a while.
+    fn copies_records(&mut self, group: GroupId) {
+        let primary = self.operator.authority(group);
+        let node = self.other(group, primary);
+        if !self.is_followed(group) || self.watch.spoiled.contains(&(group, node)) {
+            return;
+        }
+        let some: &[Store] = if self.rng.percent(50) { &records(group)[..1] } else { &records(group) };
+        let disks = &self.nodes[node].disks;
+        let stores = some.iter().map(|store| (*store, disks[store].durable().to_vec())).collect();
+        let copy = OldCopy { group, node, primary, primary_boot: self.nodes[primary].boot, stores };
+        let after = self.rng.between(SECOND / 10, 3 * SECOND);
+        self.schedule(after, Event::Restore(copy));
+    }
+
+    /// The old copy comes back, if the primary is still the one that remembers better.
+    pub fn restores_records(&mut self, copy: OldCopy) {
+        let OldCopy { group, node, primary, primary_boot, stores } = copy;
+        let remembers = self.nodes[primary].boot == primary_boot && self.is_followed(group);
+        if self.healing || !remembers || self.operator.plans[&group] != Plan::None {
+            return;
+        }
+        self.log(format_args!("an old copy of {} records of node {node} is restored", stores.len()));
+        self.loses_power_for_a_while(node);
+        for (store, content) in stores {
+            self.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);
+        }
+        self.watch.spoiled.insert((group, node));
+        self.copy_is_void(group, node);
+    }
+
+    /// The primary serves, and in its order the secondary follows.
+    fn is_followed(&self, group: GroupId) -> bool {
+        let primary = self.operator.authority(group);
+        let secondary = self.glance(self.other(group, primary), group);
+        self.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating)
+            && secondary.is_some_and(|glance| glance.running && !glance.identity.inconsistent)
+    }
+
+    /// Node `dead` is gone, and with it what it remembered of a peer whose records are old ones: they are made anew.
+    pub fn replaces_spoiled_peers_of(&mut self, dead: usize) {
+        let spoiled = self.watch.spoiled.iter().copied().filter(|(group, node)| self.other(*group, *node) == dead);
+        for (group, node) in spoiled.collect::<Vec<_>>() {
+            self.replaces_records(group, node);
+        }
+    }
+
+    /// The operator of a node whose group failed on spoiled records makes them anew.
+    pub fn replaces_spoiled_records_of(&mut self, node: usize) {
+        let spoiled = self.watch.spoiled.iter().copied().filter(|(_, spoiled)| *spoiled == node);
+        for (group, node) in spoiled.collect::<Vec<_>>() {
+            self.replaces_records(group, node);
+        }
+    }
+
+    fn replaces_records(&mut self, group: GroupId, node: usize) {
+        self.log(format_args!("the operator empties what node {node} keeps of group {}", group.0));
+        self.watch.spoiled.remove(&(group, node));
+        self.crash(node, false, SECOND / 5);
+        for store in records(group) {
+            let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+            disk.restore(vec![0; disk.size()]);
+        }
+        self.nodes[node].wiped.insert(group);
+        self.copy_is_void(group, node);
+    }
+
+    /// What the node's copy was known to be no longer holds.
+    fn copy_is_void(&mut self, group: GroupId, node: usize) {
+        self.watch.forget(group, node);
+        self.judge.promises_void(group);
+        self.operator.gives_up(group, node);
+    }
+
+    fn loses_power_for_a_while(&mut self, node: usize) {
+        let down = self.rng.between(SECOND / 10, 3 * SECOND);
+        self.crash(node, true, down);
+    }
+
+    /// The volumes of a group on a node, and its records.
+    fn stores_of(&self, node: usize, group: GroupId) -> Vec<Store> {
+        let of_group = |store: &&Store| matches!(store, Store::Volume(g, _) if *g == group);
+        let volumes = self.nodes[node].disks.keys().filter(of_group).copied();
+        volumes.chain(records(group)).collect()
+    }
+}

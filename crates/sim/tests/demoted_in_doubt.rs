@@ -1,0 +1,149 @@
+//! A primary loses its power, and is demoted before it could ask the peer what that had confirmed. Whatever its role, its volumes
+//! lack the same writes: promoted again it fetches them before its export opens, after any restart in between.
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// Node 0 is back without what its caches held, and the peer is there to be asked, or is not.
+fn lost_power(peer_is_there: bool) -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    // Confirmed there, and not flushed here: that happens every five seconds.
+    world.pass(200 * MILLISECOND);
+    world.cut([peer_is_there; 2]);
+    world.crash(0, true, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    assert!(!serves(&world) && lacks_something(&world));
+    world
+}
+
+/// It was demoted before it met its peer.
+fn demoted_in_doubt() -> World {
+    let mut world = lost_power(false);
+    let CommandResult::Warning(told) = world.order(0, Command::Demote) else { panic!("it hands nothing over") };
+    assert!(told.contains("not settled what the peer confirmed before this node lost power"), "{told}");
+    world
+}
+
+fn serves(world: &World) -> bool {
+    world.nodes[0].serving.contains(&GROUP)
+}
+
+fn lacks_something(world: &World) -> bool {
+    world.images_of(0) != world.images_of(1)
+}
+
+fn in_doubt(world: &World) -> bool {
+    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
+}
+
+/// It was promoted with the peer in sight or soon in sight.
+fn serves_with_what_was_lost(mut world: World) {
+    world.until("the export is open", serves);
+    assert!(!lacks_something(&world) && !in_doubt(&world));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    // A forced promotion is one all the same: nothing is sent before the operator says so.
+    world.refused(0, Command::Sync { full: false });
+    let id = world.write(0, 4 * KIB, 8 * KIB);
+    assert!(world.answer(id).0);
+    assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
+
+#[test]
+fn promoted_again_it_fetches_what_the_peer_confirmed() {
+    let mut world = demoted_in_doubt();
+    world.restore_path();
+    world.pass(10 * SECOND);
+    let why = world.refused(0, Command::Promote { force: false, entropy: 7 });
+    assert!(why.contains("demoted before it was settled what the peer had confirmed"), "{why}");
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    serves_with_what_was_lost(world);
+}
+
+#[test]
+fn promoted_without_its_peer_it_waits_for_it() {
+    let mut world = demoted_in_doubt();
+    let CommandResult::Warning(told) = world.promote(0, true) else { panic!("the fork is told") };
+    assert!(told.contains("the export opens when the peer was asked"), "{told}");
+    world.pass(SECOND);
+    assert!(!serves(&world) && lacks_something(&world));
+    world.restore_path();
+    serves_with_what_was_lost(world);
+}
+
+#[test]
+fn a_restart_in_between_changes_nothing() {
+    for power in [false, true] {
+        let mut world = demoted_in_doubt();
+        world.crash(0, power, SECOND);
+        world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+        world.restore_path();
+        world.pass(10 * SECOND);
+        assert!(lacks_something(&world) && in_doubt(&world));
+        assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+        serves_with_what_was_lost(world);
+    }
+}
+
+#[test]
+fn without_the_peer_start_alone_opens_the_export_and_the_operator_is_asked() {
+    let mut world = demoted_in_doubt();
+    let before = world.now;
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    world.until("the export is open", serves);
+    assert!(world.now - before >= 5 * SECOND && in_doubt(&world));
+    let id = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.restore_path();
+    world.pass(10 * SECOND);
+    assert!(lacks_something(&world), "nothing is pulled under clients, and nothing is sent");
+    world.refused(0, Command::Sync { full: false });
+    assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+    assert!(!in_doubt(&world));
+}
+
+#[test]
+fn a_sync_from_the_peer_ends_the_doubt() {
+    let mut world = demoted_in_doubt();
+    world.restore_path();
+    assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
+    world.pass(10 * SECOND);
+    assert!(in_doubt(&world));
+    assert!(matches!(world.order(1, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+    assert!(!in_doubt(&world));
+    assert!(matches!(world.order(1, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(0, false), CommandResult::Done(_)));
+    assert!(serves(&world), "at once");
+    world.settle();
+}
+
+#[test]
+fn a_demotion_in_the_midst_of_fetching_is_undone_like_any_other() {
+    let mut cut_short = 0;
+    for instant in 0..20 {
+        let mut world = lost_power(true);
+        let lost = world.images_of(0);
+        world.pass(instant * 6 * MILLISECOND);
+        assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+        cut_short += usize::from(in_doubt(&world) && world.images_of(0) != lost);
+        if instant % 2 == 1 {
+            // What was fetched so far stands on its volumes, also after this.
+            world.crash(0, true, SECOND);
+            world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+        }
+        assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
+        world.until("the export is open", serves);
+        assert!(!lacks_something(&world) && !in_doubt(&world));
+    }
+    assert!(cut_short > 0);
+}

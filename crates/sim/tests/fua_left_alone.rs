@@ -1,0 +1,51 @@
+//! The story: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
+//! have it too, no flush was put on record. The peer died before it arrived, the writer was answered, then the primary lost
+//! power: the older write, which the peer had kept, was pulled over the newer one that FUA had made durable (P4).
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use sim::story::{MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+/// The reset arrives `delay_ms` after the peer died; the disks of both need 2 ms.
+fn left_alone(delay_ms: u64, flush_beside: bool) -> World {
+    let sync = options(Mode::Sync, Policy::Degrade);
+    let disk_ns = (2 * MILLISECOND, 2 * MILLISECOND);
+    let mut world = World::in_peace(Options { delay_ns: delay_ms * MILLISECOND, disk_ns, ..sync });
+    let older = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(older).0);
+    world.crash(1, false, 3 * SECOND);
+    let newer = world.write_fua(0, 4 * KIB, 8 * KIB);
+    if flush_beside {
+        world.pass(MILLISECOND);
+        world.flush(0);
+    }
+    assert!(world.answer(newer).0, "answered alone");
+    assert_eq!(world.mark(0, Mark::FlushPointRecorded), 1);
+    world
+}
+
+/// The judge sees to it that what FUA promised is there when the export opens.
+fn loses_power(mut world: World) {
+    let ours = world.images_of(0);
+    world.crash(0, true, SECOND);
+    world.until("it serves again", |world| !world.nodes[0].serving.is_empty());
+    assert_eq!(
+        world.images_of(0)[0][4 * KIB as usize..12 * KIB as usize],
+        ours[0][4 * KIB as usize..12 * KIB as usize]
+    );
+    world.settle();
+}
+
+#[test]
+fn fua_that_waited_for_the_peer_goes_on_record_when_it_is_answered_alone() {
+    loses_power(left_alone(10, false));
+}
+
+/// A flush was under way when the write was done, so FUA waits for the next one, which was asked for under the promise.
+#[test]
+fn fua_whose_flush_was_under_way_goes_on_record_too() {
+    loses_power(left_alone(4, true));
+}

@@ -1,0 +1,89 @@
+//! A journal full of what the primary has not flushed: room comes with its flush, and where no flush will come nobody waits
+//! for it.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult};
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+/// The primary's disk stands still, the secondary's journal fills up and more has arrived than it has room for.
+fn full() -> World {
+    let mut world = World::in_peace(Options {
+        journal_bytes: 384 * KIB,
+        window_bytes: 192 * KIB,
+        start_alone_ms: 600_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    // These extents are in the activity log then, and stay there.
+    for n in 0..4 {
+        let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(6 * SECOND);
+    world.nodes[0].trouble.stalled_until = world.now + 60 * SECOND;
+    for n in 0..70 {
+        world.write((n % 2) as u16, n / 2 * 8 * KIB, 8 * KIB);
+        world.pass(5 * MILLISECOND);
+    }
+    world.pass(SECOND);
+    assert!(unlanded(&world), "{:?}", world.glance(1, GROUP));
+    world
+}
+
+/// Something was received that the journal has no room for.
+fn unlanded(world: &World) -> bool {
+    world.figures(1).unapplied_bytes > 0
+}
+
+#[test]
+fn a_primary_that_lost_power_is_told_what_landed() {
+    let mut world = full();
+    world.crash(0, true, SECOND);
+    world.nodes[0].trouble.stalled_until = 0;
+    world.until("it serves again", |world| world.nodes[0].serving.contains(&GROUP));
+    assert!(world.figures(0).pulled_bytes > 0);
+    world.settle();
+}
+
+#[test]
+fn a_primary_that_was_killed_syncs() {
+    let mut world = full();
+    world.crash(0, false, SECOND);
+    world.nodes[0].trouble.stalled_until = 0;
+    world.until("it is back", |world| world.nodes[0].serving.contains(&GROUP));
+    world.settle();
+}
+
+#[test]
+fn a_primary_whose_disk_moves_again_goes_on_in_order() {
+    let mut world = full();
+    world.until("all is there", |world| world.judge.pending() == 0 && !unlanded(world));
+    assert!(world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Replicating));
+    world.settle();
+}
+
+#[test]
+fn a_promotion_lands_what_was_received() {
+    let mut world = full();
+    world.crash(0, true, FOR_EVER);
+    world.pass(SECOND);
+    // The judge compares the image that it opens with to the prefix that it claims.
+    assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
+}
+
+#[test]
+fn a_clean_stop_ends() {
+    let mut world = full();
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    world.input(1, engine::Input::Stop);
+    world.until("it stopped", |world| !world.nodes[1].up() || world.nodes[1].boot > 2);
+    world.restore_path();
+    world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
+    if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
+        world.order(0, Command::Sync { full: false });
+    }
+    world.settle();
+}

@@ -1,0 +1,50 @@
+//! A killed process leaves in the page cache what it had not made durable, and the next one reads it as if it were. A power
+//! loss then takes it back.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{ActivityConfig, Command, CommandResult, Store};
+use sim::story::{GROUP, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const BITMAP: Store = Store::Bitmap(GROUP);
+
+fn serves(world: &World) -> bool {
+    world.nodes[0].serving.contains(&GROUP)
+}
+
+#[test]
+fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() {
+    let activity = ActivityConfig { extent_bytes: 64 * KIB, extents: 4 };
+    let mut world = World::in_peace(Options { activity, ..options(Mode::Async, Policy::Degrade) });
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..4 {
+        let id = world.write((n % 2) as u16, n / 2 * 64 * KIB, 8 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.cut([false; 2]);
+    world.crash(0, false, SECOND);
+    let records = [Store::Activity(GROUP), BITMAP];
+    let before = records.map(|store| world.nodes[0].disks[&store].durable().to_vec());
+    world.until("it stored the bits of its hot extents and serves", serves);
+    world.crash(0, false, SECOND);
+    // As if the kill had come while it was storing them: they stand in the page cache alone.
+    let stored = world.nodes[0].disks[&BITMAP].view().to_vec();
+    let now = world.now;
+    let disks = &mut world.nodes[0].disks;
+    for (store, before) in records.into_iter().zip(before) {
+        disks.get_mut(&store).expect("every store has a disk").restore(before);
+    }
+    let bitmap = disks.get_mut(&BITMAP).expect("there is a bitmap");
+    let write = bitmap.begin_write(0, &stored);
+    bitmap.end_write(now, write, 0, stored.len() as u64, false);
+    world.until("it serves again", serves);
+    world.nodes[0].disks.get_mut(&BITMAP).expect("there is a bitmap").will_keep(|_| false);
+    world.crash(0, true, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    world.restore_path();
+    let answer = world.order(0, Command::Sync { full: false });
+    assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+    world.settle();
+}
