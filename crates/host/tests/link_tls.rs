@@ -5,7 +5,6 @@ mod papers;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use host::buffers::{Buffer, Pool};
 use host::link::{
     LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions, Versions,
 };
-use host::tls::{Clients, Credentials, Identity, Store};
+use host::tls::{Clients, Credentials, Identity, Paths, Store};
 use papers::{CLUSTER, Dates, Papers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -422,8 +421,8 @@ async fn visit(address: SocketAddr, mut client: rustls::ClientConnection) {
     }
 }
 
-/// A TLS client that believes the authority, and shows what is in a directory or nothing.
-fn stranger(papers: &Papers, own: Option<&Path>) -> rustls::ClientConnection {
+/// A TLS client that believes the authority, and shows these papers or nothing.
+fn stranger(papers: &Papers, own: Option<&Paths>) -> rustls::ClientConnection {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let mut roots = rustls::RootCertStore::empty();
@@ -436,8 +435,8 @@ fn stranger(papers: &Papers, own: Option<&Path>) -> rustls::ClientConnection {
     let config = match own {
         None => config.with_no_client_auth(),
         Some(own) => {
-            let certificate = CertificateDer::from_pem_file(own.join("client-cert.pem")).unwrap();
-            let key = PrivateKeyDer::from_pem_file(own.join("client-key.pem")).unwrap();
+            let certificate = CertificateDer::from_pem_file(&own.certificate).unwrap();
+            let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
             config.with_client_auth_cert(vec![certificate], key).unwrap()
         }
     };
@@ -544,9 +543,21 @@ fn an_nbd_clients_certificate_opens_no_link() {
     run(async {
         let papers = Papers::new();
         let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
-        let own = papers.client("backup", Dates::Now);
+        let own = papers.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
         visit(west.address(), stranger(&papers, Some(&own))).await;
         west.told.refused_with("that of the client \"backup\"").await;
+    });
+}
+
+#[test]
+fn a_connection_meant_for_something_else_is_no_link() {
+    run(async {
+        let papers = Papers::new();
+        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        // Papers of the right node, and no word of a link.
+        let own = papers.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now);
+        visit(west.address(), stranger(&papers, Some(&own))).await;
+        west.told.refused_with("it is no end of a link").await;
     });
 }
 
