@@ -376,10 +376,14 @@ impl Hub {
         let at = |failure| (address.to_string(), failure);
         let line = self.line(stream, |tls| tls.current().dial(&peer.name)).map_err(at)?;
         let limit = self.config.bounds.auth_timeout;
-        let (handshake, shaken) = timeout(limit, self.authenticate_acceptor(&line, peer))
-            .await
-            .map_err(|_| at(Failure::TooSlow(limit)))?
-            .map_err(at)?;
+        let Ok(done) = timeout(limit, self.authenticate_acceptor(&line, peer)).await else {
+            // Certificates are what is large here: a path may swallow them already.
+            if let Ok(last) = TcpInfo::read(line.stream().as_fd()) {
+                path.ended(Instant::now(), &last);
+            }
+            return Err(at(Failure::TooSlow(limit)));
+        };
+        let (handshake, shaken) = done.map_err(at)?;
         let peer = self.compare_definitions(&line, handshake, shaken).await.map_err(at)?;
         let up = Instant::now();
         if let Some(last) = self.run_link(line, address, report, peer, true).await {
