@@ -340,7 +340,7 @@ impl Group {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
             Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
             Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
-            Some(Op::PullRead(range)) => self.pull_read(cx, range, result),
+            Some(Op::PullRead { range, session }) => self.pull_read(cx, range, session, result),
             Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
             Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
             Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),

@@ -465,15 +465,16 @@ impl Group {
         }
         if self.role() == Role::Secondary {
             let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
-            let token = self.start_op(Op::PullRead(range));
+            let token = self.start_op(Op::PullRead { range, session: cx.peer.session });
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }
         Some(())
     }
 
-    pub fn pull_read(&mut self, cx: &mut Cx, range: VolumeRange, result: Result<IoDone, IoError>) {
+    pub fn pull_read(&mut self, cx: &mut Cx, range: VolumeRange, session: SessionId, result: Result<IoDone, IoError>) {
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
-        let Some(link) = cx.peer.link else { return };
+        // In another session the primary asks anew.
+        let Some(link) = cx.peer.link.filter(|_| session == cx.peer.session) else { return };
         let header = Header::new(Kind::Pulled, cx.peer.session, self.id());
         let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
         cx.send(link, header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 }));

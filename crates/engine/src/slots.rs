@@ -21,17 +21,34 @@ pub(crate) enum Op {
     CutFetch(Spilled),
     LocalFlush(VolumeId),
     Superblock,
-    BitmapCell { index: usize, words: Vec<u64> },
+    BitmapCell {
+        index: usize,
+        words: Vec<u64>,
+    },
     ActivityCell,
-    PullRead(VolumeRange),
-    PullWrite { bytes: u64 },
+    /// For a primary that asked in this session.
+    PullRead {
+        range: VolumeRange,
+        session: SessionId,
+    },
+    PullWrite {
+        bytes: u64,
+    },
     PullFlush,
-    JournalBatch { ordinal: u64 },
-    Apply { seq: Seq },
+    JournalBatch {
+        ordinal: u64,
+    },
+    Apply {
+        seq: Seq,
+    },
     ReplicaFlush,
     StartRead,
-    SaveRead { piece: Ticket },
-    SaveBatch { last_piece: Ticket },
+    SaveRead {
+        piece: Ticket,
+    },
+    SaveBatch {
+        last_piece: Ticket,
+    },
     RestoreRead(Saved),
     RestoreWrite(Saved),
     RestoreFlush,

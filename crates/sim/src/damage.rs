@@ -104,7 +104,9 @@ impl World {
     /// The old copy comes back, if the primary is still the one that remembers better.
     pub fn restores_records(&mut self, copy: OldCopy) {
         let OldCopy { group, node, primary, primary_boot, stores } = copy;
-        let remembers = self.nodes[primary].boot == primary_boot && self.is_followed(group);
+        let remembers = self.nodes[primary].boot == primary_boot
+            && self.operator.authority(group) == primary
+            && self.is_followed(group);
         if self.healing || !remembers || self.operator.plans[&group] != Plan::None {
             return;
         }
