@@ -258,9 +258,6 @@ impl Group {
         }
         self.sb.current.journal = cycle.head;
         let wall = self.sb.current.applied_wall;
-        if planted(Fault::TrimBeforeRecord) {
-            self.replica.ring.trim(cycle.head);
-        }
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 

@@ -104,8 +104,6 @@ faults! {
         "A record is applied while its journal write is still under way.";
     TrimBeforeFlush, "trim-before-flush", "P2, P3",
         "The journal is trimmed and applied is told without flushing the volumes.";
-    TrimBeforeRecord, "trim-before-record", "P2",
-        "Journal space is reused before the superblock that no longer needs it is durable.";
     RecordNotAwaited, "record-not-awaited", "rule 5",
         "What a superblock update permits is done before the update is durable.";
     HandoverWithoutDrain, "handover-without-drain", "rule 15",

@@ -45,7 +45,8 @@ pub struct Operator {
     first_synced: BTreeSet<GroupId>,
     /// The last sync asked for.
     syncs: BTreeMap<GroupId, CommandId>,
-    promoted: BTreeSet<(GroupId, usize)>,
+    /// Promotions that took place and have not served yet; the flag: forced.
+    promoted: BTreeMap<(GroupId, usize), bool>,
     /// Forced promotions that were asked for and are not refused.
     forces: BTreeMap<CommandId, (GroupId, usize)>,
 }
@@ -75,7 +76,7 @@ impl Operator {
             restart: BTreeSet::new(),
             first_synced: BTreeSet::new(),
             syncs: BTreeMap::new(),
-            promoted: BTreeSet::new(),
+            promoted: BTreeMap::new(),
             forces: BTreeMap::new(),
         }
     }
@@ -97,7 +98,9 @@ impl Operator {
     }
 
     pub fn was_promoted(&mut self, group: GroupId, node: usize) {
-        self.promoted.insert((group, node));
+        let forced = self.forces.values().any(|asked| *asked == (group, node));
+        self.forces.retain(|_, asked| *asked != (group, node));
+        self.promoted.insert((group, node), forced);
     }
 
     /// A node serves the group: was it forced to? `None`: it is an old primary that came back, another one was promoted
@@ -105,11 +108,10 @@ impl Operator {
     pub fn takes_over(&mut self, group: GroupId, node: usize) -> Option<bool> {
         let promoted = self.promoted.remove(&(group, node));
         let before = self.authority[&group];
-        if !promoted && before != node {
+        if promoted.is_none() && before != node {
             return None;
         }
-        let forced = promoted && self.forces.values().any(|asked| *asked == (group, node));
-        self.forces.retain(|_, asked| *asked != (group, node));
+        let forced = promoted == Some(true);
         if before != node && forced {
             self.given_up.insert((group, before));
         }
@@ -213,7 +215,7 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
-        if s.identity.inconsistent && !self.healing && self.rng.percent(3) {
+        if s.identity.inconsistent && !self.healing && self.rng.percent(8) {
             return self.loses_primary_mid_sync(group);
         }
         if s.identity.role == Role::Primary {
@@ -355,7 +357,7 @@ impl World {
         let mid_sync = self.glance(other, group).is_some_and(|g| g.identity.inconsistent);
         let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
-        if mid_sync && self.rng.percent(30) {
+        if mid_sync && self.rng.percent(60) {
             // The power goes on the way back to the rollback point.
             let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
             self.schedule(after, Event::PowerLoss { node: other });

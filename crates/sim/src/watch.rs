@@ -36,9 +36,8 @@ pub struct Watch {
     /// Groups with a forced promotion that has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
-    /// Stores that were damaged, and nodes that said of a group's that one did.
+    /// Stores that were damaged.
     pub rotten: BTreeSet<(usize, Store)>,
-    named: BTreeSet<(usize, GroupId)>,
     /// Secondaries with old records, or with a superblock in doubt, before they are synced again.
     pub spoiled: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
@@ -110,10 +109,7 @@ impl World {
     }
 
     /// A node says something about a group.
-    pub fn note(&mut self, node: usize, group: GroupId, words: &str) {
-        if words.contains("damaged") {
-            self.watch.named.insert((node, group));
-        }
+    pub fn note(&mut self, group: GroupId, words: &str) {
         if words.contains("not yet durable are dropped") {
             self.judge.received_void(group);
         }
@@ -135,8 +131,7 @@ impl World {
         if kept {
             return;
         }
-        let rotten = self.watch.rotten.contains(&(node, Store::Journal(group)));
-        if rotten || self.watch.named.contains(&(node, group)) {
+        if self.watch.rotten.contains(&(node, Store::Journal(group))) {
             // It says that it lost something, or the rot is in the journal's last batch, which looks like one that was torn
             // (docs/reliability.md, P9): what the other side was promised of it is void.
             self.watch.forget(group, node);

@@ -436,7 +436,7 @@ impl World {
                 self.check_consent(node, group);
                 self.check_covered(group);
             }
-            engine::Event::Note(words) => self.note(node, group, &words),
+            engine::Event::Note(words) => self.note(group, &words),
             engine::Event::SyncEnded { .. } => self.synced(group, node),
             engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
