@@ -164,6 +164,10 @@ impl Group {
     }
 
     fn nothing_in_doubt(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Failed(_)) {
+            // What was fetched may be lost again: the next start asks again.
+            return;
+        }
         self.settling = Settling::Draining;
         if !self.pulled_is_durable(cx) {
             return;
@@ -405,7 +409,7 @@ impl Group {
 
     /// Who waited for that goes on.
     fn pull_rests(&mut self, cx: &mut Cx) {
-        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+        if matches!(self.state, State::Failed(_)) || self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return;
         }
         if matches!(self.settling, Settling::Draining) {

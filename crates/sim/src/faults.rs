@@ -114,8 +114,7 @@ impl Fault {
 
     /// Every seed kills each node of a group at least once; the rest is drawn.
     pub fn draw(rng: &mut Rng) -> Vec<Fault> {
-        let power = *rng.pick(&[Fault::PowerSecondary, Fault::SlowThenPower]);
-        let mut faults = vec![Fault::KillPrimary, power, Fault::Cut];
+        let mut faults = vec![Fault::KillPrimary, Fault::PowerSecondary, Fault::Cut];
         faults.extend(Fault::ALL.into_iter().filter(|_| rng.percent(35)));
         faults
     }

@@ -215,7 +215,7 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
-        if s.identity.inconsistent && !self.healing && self.rng.percent(8) {
+        if s.identity.inconsistent && !self.healing && self.rng.percent(3) {
             return self.loses_primary_mid_sync(group);
         }
         if s.identity.role == Role::Primary {
@@ -337,6 +337,11 @@ impl World {
             return Plan::None;
         }
         let entropy = self.rng.draw();
+        if self.glance(primary, group).is_some_and(|glance| glance.identity.generation.is_blank()) {
+            // Its records had to be made anew.
+            let asked = self.command(other, group, Command::Promote { force: true, entropy });
+            return Plan::SwitchPromote { asked: Some(asked) };
+        }
         if self.rng.percent(70) && self.nodes[other].up() {
             let asked = self.command(other, group, Command::Promote { force: false, entropy });
             return Plan::SwitchPromote { asked: Some(asked) };

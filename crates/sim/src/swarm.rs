@@ -69,8 +69,7 @@ impl Options {
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
             queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
-            // At least what the limits ask for, and mostly no more.
-            journal_bytes: window_bytes * 2 + *rng.pick(&[0, 0, 256 * KIB, 512 * KIB]),
+            journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             // Hardly more than the groups' own shelves, or plenty.
             memory_bytes: groups * window_bytes + *rng.pick(&[128 * KIB, 2 * MIB, 64 * MIB]),

@@ -33,6 +33,8 @@ pub struct Watch {
     confirmed: BTreeMap<(GroupId, usize), Confirmed>,
     /// Nodes that were told of a cut last: their numbers are the cut's, and nothing of it is kept before its end.
     in_cut: BTreeSet<(GroupId, usize)>,
+    /// Whether what they were told of last is a cut. One that was told of a stream is in its cut before it is ready for that.
+    begins: BTreeMap<(GroupId, usize), bool>,
     /// Groups with a forced promotion that has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
@@ -84,10 +86,18 @@ impl World {
             }
             Kind::SyncBegin => {
                 let peer = (header.group, self.other(header.group, node));
-                match SyncBegin::decode(payload) {
-                    Some(begin) if begin.cut > 0 => self.watch.in_cut.insert(peer),
-                    _ => self.watch.in_cut.remove(&peer),
-                };
+                let is_cut = SyncBegin::decode(payload).is_some_and(|begin| begin.cut > 0);
+                if is_cut {
+                    self.watch.in_cut.insert(peer);
+                }
+                self.watch.begins.insert(peer, is_cut);
+                Ok(())
+            }
+            Kind::SyncReady => {
+                let here = (header.group, node);
+                if self.watch.begins.get(&here) == Some(&false) {
+                    self.watch.in_cut.remove(&here);
+                }
                 Ok(())
             }
             Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),

@@ -1,0 +1,49 @@
+//! What a primary fetches back after a power loss: asked for anew in each session, so what is read for an older one is nobody's;
+//! and lost again if the flush behind it fails.
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy, State};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
+fn lost_power() -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    // Confirmed there, and not flushed here: that happens every five seconds.
+    world.pass(200 * MILLISECOND);
+    world.crash(0, true, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    world
+}
+
+#[test]
+fn a_failed_flush_of_what_was_fetched_leaves_the_doubt() {
+    let mut world = lost_power();
+    world.nodes[0].trouble.fail_next_flush = true;
+    world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    world.pass(SECOND);
+    assert!(!world.nodes[0].serving.contains(&GROUP), "nobody may read what lacks confirmed writes");
+    assert!(world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt));
+    world.crash(0, true, SECOND);
+    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    world.settle();
+}
+
+#[test]
+fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
+    let mut world = lost_power();
+    world.nodes[1].trouble.slow_until = world.now + 60 * SECOND;
+    for _ in 0..20 {
+        world.pass(15 * MILLISECOND);
+        world.connect([0, 1]);
+    }
+    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    world.settle();
+}
