@@ -21,7 +21,8 @@ pub enum Verdict {
 }
 
 /// Edges that take a fault within a moment that is too short for seeds: the stories in `tests/rare_edges.rs` take them.
-const ONLY_BY_STORIES: [(&str, &str); 3] = [("catching-up", "holding"), ("holding", "failed"), ("queuing", "failed")];
+const ONLY_BY_STORIES: [(&str, &str); 4] =
+    [("catching-up", "holding"), ("catching-up", "paused"), ("holding", "failed"), ("queuing", "failed")];
 
 impl Verdict {
     pub fn is_well(&self) -> bool {

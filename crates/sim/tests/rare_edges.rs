@@ -52,3 +52,20 @@ fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     assert!(world.tally.edges.contains(&("queuing", "failed")));
 }
+
+#[test]
+fn a_secondary_that_runs_full_pauses_a_backlog_too() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    for n in 0..24 {
+        world.write(0, n * 16384, 16384);
+        world.pass(5 * MILLISECOND);
+    }
+    world.until("the queue waits for the link", |world| is(world, State::Queuing));
+    let trouble = &mut world.nodes[1].trouble;
+    (trouble.full_until, trouble.slow_until) = (world.now + 60 * SECOND, world.now + 60 * SECOND);
+    world.restore_path();
+    world.until("it pauses", |world| world.tally.edges.contains(&("catching-up", "paused")));
+    world.nodes[1].trouble = Default::default();
+    world.settle();
+}
