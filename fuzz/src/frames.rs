@@ -3,6 +3,7 @@
 use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{FramePayload, GroupId, Seq, SessionId};
 use host::buffers::Buffer;
+use host::link::envelope::{ENVELOPE_BYTES, Envelope, MAGIC, Packing};
 use host::link::frames::{FrameReader, Next};
 
 use crate::wire::with_good_checksum;
@@ -34,7 +35,7 @@ pub fn frame_stream(bytes: &[u8]) {
 }
 
 fn read(mut stream: &[u8], mut piece: impl FnMut() -> usize, mut has_buffer: impl FnMut() -> bool) -> Read {
-    let mut reader = FrameReader::new(SESSION);
+    let mut reader = FrameReader::new(SESSION).unpacking(true);
     let mut frames = Vec::new();
     loop {
         match reader.next(|length| has_buffer().then(|| Buffer::detached(length))) {
@@ -71,7 +72,15 @@ fn bytes_of(payload: FramePayload) -> Vec<u8> {
 /// Gives every header its session and checksum, and every payload its own, where a stream of frames would have them.
 fn mend_stream(stream: &mut [u8]) {
     let mut rest = stream;
-    while let Some((header, behind)) = rest.split_first_chunk_mut::<HEADER_BYTES>() {
+    loop {
+        if rest.starts_with(&MAGIC) && rest.len() >= ENVELOPE_BYTES {
+            let crc = crc32c::crc32c(&rest[..16]);
+            rest[16..20].copy_from_slice(&crc.to_le_bytes());
+            let length = u32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]) as usize;
+            rest = rest.get_mut(ENVELOPE_BYTES.saturating_add(length)..).unwrap_or_default();
+            continue;
+        }
+        let Some((header, behind)) = rest.split_first_chunk_mut::<HEADER_BYTES>() else { return };
         header[8..16].copy_from_slice(&SESSION.0.to_le_bytes());
         let length = u32::from_le_bytes([header[72], header[73], header[74], header[75]]) as usize;
         if let Some(payload) = behind.get(..length) {
@@ -88,6 +97,16 @@ fn frame(kind: Kind, seq: u64, payload: &[u8]) -> Vec<u8> {
     [&header.encode()[..], payload].concat()
 }
 
+fn packed(packing: Packing, frames: &[Vec<u8>]) -> Vec<u8> {
+    let plain = frames.concat();
+    let packed = match packing {
+        Packing::Lz4 => lz4_flex::block::compress(&plain),
+        Packing::Zstd => zstd::bulk::compress(&plain, 1).expect("it packs"),
+    };
+    let (packed_bytes, plain_bytes) = (packed.len() as u32, plain.len() as u32);
+    [&Envelope { packing, packed_bytes, plain_bytes }.encode()[..], &packed].concat()
+}
+
 pub fn frame_stream_seeds() -> Vec<Seed> {
     let input = |mend: u8, frames: &[Vec<u8>]| [&[mend], &7u64.to_le_bytes()[..], &frames.concat()].concat();
     let mixed = [
@@ -102,6 +121,9 @@ pub fn frame_stream_seeds() -> Vec<Seed> {
         ("mixed_mended", input(1, &mixed)),
         ("truncated", input(0, &[mixed[1][..300].to_vec()])),
         ("empty_data", input(1, &[frame(Kind::Data, 1, b"")])),
+        ("packed_lz4", input(0, &[packed(Packing::Lz4, &mixed), mixed[1].clone()])),
+        ("packed_zstd", input(0, &[mixed[0].clone(), packed(Packing::Zstd, &mixed)])),
+        ("packed_cut_short", input(1, &[packed(Packing::Lz4, &[mixed[3][..1000].to_vec()]), mixed[3][1000..].to_vec()])),
         ("probe_and_goodbye", input(1, &[frame(Kind::Probe, 5, &[8; 32]), frame(Kind::Goodbye, 0, b"until tomorrow")])),
     ]
 }

@@ -334,6 +334,9 @@ pub struct LinkReport {
     pub socket: Option<SocketStatus>,
     #[serde(default)]
     pub tcp: Option<TcpStatus>,
+    /// What the connection carried, before and after compression.
+    #[serde(default)]
+    pub compression: Option<CompressionStatus>,
     /// What keeps it from carrying more, as a word and as a sentence.
     #[serde(default)]
     pub limit: Option<LinkLimit>,
@@ -341,6 +344,23 @@ pub struct LinkReport {
     pub verdict: Option<String>,
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Bytes of frames since the connection came up, before (`plain`) and after (`wire`) compression.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompressionStatus {
+    /// What is done with what is sent: `lz4`, `zstd:LEVEL`, or `none`.
+    pub method: String,
+    /// Why it is `none` though something was asked for.
+    #[serde(default)]
+    pub reason: Option<String>,
+    pub sent_plain_bytes: u64,
+    pub sent_wire_bytes: u64,
+    /// Plain by wire.
+    pub sent_ratio: f64,
+    pub received_plain_bytes: u64,
+    pub received_wire_bytes: u64,
+    pub received_ratio: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

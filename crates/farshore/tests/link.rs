@@ -123,6 +123,37 @@ fn settings_change_by_reconnecting_without_a_resync() {
     ends_equal(pair);
 }
 
+#[test]
+fn compression_begins_at_once_and_shows_what_it_saves() {
+    let mut pair = replicating("[link]\ncompression = \"lz4\"");
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    for (node, way) in [(Node::Near, "sent"), (Node::Far, "received")] {
+        let shown = &link(&pair, node)["compression"];
+        let bytes = |what: &str| shown[format!("{way}_{what}")].as_f64().expect("a number");
+        assert!(bytes("plain_bytes") > 1048576.0 && bytes("ratio") > 3.0, "{shown}");
+        assert!(bytes("wire_bytes") * bytes("ratio") > 0.99 * bytes("plain_bytes"), "{shown}");
+    }
+    assert_eq!(link(&pair, Node::Near)["compression"]["method"], "lz4");
+    let (code, said) = pair.told(Node::Near, &["link", "set", "compression=zstd:22"]);
+    assert!(code == 2 && said.contains("zstd:9"), "{said}");
+
+    let said = pair.done(Node::Near, &["link", "set", "compression=zstd:3"]);
+    assert!(said.contains("at once"), "{said}");
+    pair.qemu_io(Node::Near, "data", &["write -P 8 512k 1M", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    let changed = link(&pair, Node::Near);
+    assert_eq!(
+        (&changed["compression"]["method"], &changed["connections"]),
+        (&"zstd:3".into(), &1.into()),
+        "{changed}"
+    );
+    let text = pair.done(Node::Near, &["link", "show"]);
+    assert!(text.contains("Compression     zstd:3; sent 2") && text.contains(" : 1"), "{text}");
+    assert!(pair.done(Node::Near, &["status"]).contains("; compressed "));
+    ends_equal(pair);
+}
+
 /// In `sync` writers wait for the moment of reconnecting, whatever the policy, and none goes on alone.
 #[test]
 fn settings_change_under_sync_writers_without_a_resync() {

@@ -15,7 +15,8 @@ use engine::wire::{Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::{
-    LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions, Versions,
+    Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
+    Versions,
 };
 use host::tls::Store;
 use papers::{CLUSTER, Dates, Papers};
@@ -75,8 +76,15 @@ fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) ->
     };
     let peers = vec![Peer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
     let listen = vec!["127.0.0.1:0".parse().expect("an address")];
-    let config =
-        LinkConfig { ours, peers, listen, tls, socket: SocketOptions::default(), bounds: LinkBounds::default() };
+    let config = LinkConfig {
+        ours,
+        peers,
+        listen,
+        tls,
+        socket: SocketOptions::default(),
+        flow: Flow::default(),
+        bounds: LinkBounds::default(),
+    };
     let ear = Rc::new(Ear::default());
     let links = Links::start(config, Pool::new(256 << 20), ear.clone()).expect("loopback can be bound");
     (ear, links)

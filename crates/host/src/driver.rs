@@ -38,7 +38,7 @@ pub use tap::{Note, NoteKind, Notes};
 
 use crate::buffers::Pool;
 use crate::disk::{EngineKind, File, FileEngine};
-use crate::link::{LinkBounds, LinkConfig, Links, Ourselves, Peer, Secret, SocketOptions, Versions};
+use crate::link::{Flow, LinkBounds, LinkConfig, Links, Ourselves, Peer, Secret, SocketOptions, Versions};
 use crate::nbd;
 use crate::tls::Store;
 use plane::Plane;
@@ -87,6 +87,7 @@ pub struct LinkSetup {
     pub peers: Vec<Peer>,
     pub listen: Vec<SocketAddr>,
     pub socket: SocketOptions,
+    pub flow: Flow,
 }
 
 /// Where NBD clients come in.
@@ -231,7 +232,7 @@ struct Open {
 
 fn open(setup: Setup) -> Result<Open, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
-    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket } = setup.link;
+    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
     let (secret, tls) = match proof {
         Proof::Secret(bytes) => (Secret::new(&bytes), None),
@@ -246,7 +247,7 @@ fn open(setup: Setup) -> Result<Open, String> {
     let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|place| listen_nbd(&server, place, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
-    let config = LinkConfig { ours, peers, listen, tls, socket, bounds: LinkBounds::default() };
+    let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
     Ok(Open { plane, server, links })

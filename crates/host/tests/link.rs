@@ -11,9 +11,10 @@ use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::auth::{Authenticated, Handshake, PREFIX_BYTES};
+use host::link::envelope::{Envelope, PACKED_SINCE, Packing};
 use host::link::{
-    Attempt, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
-    Versions,
+    Attempt, Compression, Doing, Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Method, Ourselves, Peer,
+    PeerInfo, Secret, SocketOptions, Versions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -144,6 +145,7 @@ fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         tls: None,
         socket: SocketOptions::default(),
+        flow: Flow::default(),
         bounds: LinkBounds {
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(50),
@@ -350,6 +352,72 @@ fn any_chunking_on_the_way_changes_nothing() {
     });
 }
 
+fn packing(compression: Compression) -> impl Fn(&mut LinkConfig) {
+    move |config| config.flow.compression = compression
+}
+
+#[test]
+fn packed_frames_arrive_the_same_and_take_less_of_the_line() {
+    run(async {
+        let west = Node::west(packing(Compression::Always(Method::Zstd(1))));
+        let east = Node::east(chop(west.address()).await, packing(Compression::Always(Method::Lz4)));
+        tokio::join!(east.is_up(1), west.is_up(1));
+        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
+        let (ours, theirs) = (east.told.sender().carried(), west.told.sender().carried());
+        assert_eq!((ours.sent, theirs.sent), (theirs.received, ours.received), "both ends count alike");
+        for (carried, method) in [(ours, Method::Lz4), (theirs, Method::Zstd(1))] {
+            assert_eq!(carried.doing, Doing::Packing(method));
+            assert!(carried.sent.plain_bytes > 5 * carried.sent.wire_bytes, "{carried:?}");
+        }
+    });
+}
+
+#[test]
+fn packing_begins_and_ends_while_the_link_is_up() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |_| {});
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let ways = [Compression::Always(Method::Zstd(3)), Compression::Off, Compression::Auto];
+        for compression in ways {
+            let session = east.told.up.borrow()[0].1;
+            let mut rng = Rng(9);
+            east.told.call(|sender| {
+                for n in 0..200 {
+                    // In the middle of what waits.
+                    if n == 100 {
+                        east.links.set_flow(Flow { compression });
+                    }
+                    let (header, payload) = make(&mut rng, session, n);
+                    sender.push(header, payload);
+                }
+                sender.flush();
+            });
+            let mut seqs = Vec::new();
+            while seqs.len() < 200 {
+                west.told.until(|told| !told.frames.borrow().is_empty()).await;
+                seqs.extend(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0));
+            }
+            assert!(seqs.into_iter().eq(0..200), "{compression}");
+        }
+        assert_eq!((east.told.up.borrow().len(), east.told.down.borrow().len()), (1, 0), "the same link all along");
+    });
+}
+
+#[test]
+fn a_peer_of_the_version_before_gets_frames_as_they_are() {
+    let older = Versions { max: PACKED_SINCE - 1, ..Versions::OURS };
+    run(async {
+        let west = Node::west(|config| config.ours.versions = older);
+        let east = Node::east(west.address(), packing(Compression::Always(Method::Lz4)));
+        tokio::join!(east.is_up(1), west.is_up(1));
+        assert_eq!(east.told.up.borrow()[0].3.version, older.max);
+        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
+        let carried = east.told.sender().carried();
+        assert_eq!((carried.doing, carried.sent.plain_bytes), (Doing::NotWithThisPeer, carried.sent.wire_bytes));
+    });
+}
+
 #[test]
 fn many_frames_pushed_before_one_flush_all_arrive() {
     run(async {
@@ -515,12 +583,20 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
     });
 }
 
+/// These bytes packed, and said to be so many.
+fn packed(plain: &[u8], plain_bytes: u32) -> Vec<u8> {
+    let packed = lz4_flex::block::compress(plain);
+    let envelope = Envelope { packing: Packing::Lz4, packed_bytes: packed.len() as u32, plain_bytes };
+    [&envelope.encode()[..], &packed].concat()
+}
+
 #[test]
 fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
     run(async {
         let west = Node::west(|_| {});
         let mut number = 0;
         let good = |session| Header::new(Kind::Ack, session, GroupId(1)).sealed(&[1; 300]);
+        let inner = packed(&[0; 1000], 1000);
         type Make<'a> = Box<dyn Fn(SessionId) -> Vec<u8> + 'a>;
         let cases: Vec<(Make<'_>, &str)> = vec![
             (Box::new(|_| b"GET / HTTP/1.1\r\n".repeat(9)), "not a frame"),
@@ -531,6 +607,13 @@ fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
             (Box::new(|s| good(SessionId(s.0 ^ 1)).encode().to_vec()), "of session"),
             (Box::new(|s| Header { payload_bytes: 1 << 30, ..good(s) }.encode().to_vec()), "announced"),
             (Box::new(|s| Header::new(Kind::Data, s, GroupId(1)).encode().to_vec()), "without data"),
+            (Box::new(|_| packed(&[0; 64 << 20], 1 << 20)), "do not unpack into the 1048576 bytes"),
+            (Box::new(|_| packed(&[0; 1000], 1001)), "do not unpack into the 1001 bytes"),
+            (Box::new(|_| packed(&[0; 1000], 1 << 30)), "announced"),
+            (Box::new(|s| packed(&[&good(s).encode()[..], &[1; 299]].concat(), 395)), "ends beyond its envelope"),
+            (Box::new(|s| packed(&[&good(s).encode()[..], &[2; 300]].concat(), 396)), "arrived damaged"),
+            (Box::new(|_| packed(&inner.repeat(9), 9 * inner.len() as u32)), "not a frame"),
+            (Box::new(|_| packed(&[0; 1000], 1000)[..25].to_vec()), "middle of a frame"),
             (
                 Box::new(|s| {
                     let mut bytes = good(s).encode();

@@ -13,7 +13,8 @@ use engine::wire::{Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::{
-    LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions, Versions,
+    Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
+    Versions,
 };
 use host::tls::{Clients, Credentials, Identity, Paths, Store};
 use papers::{CLUSTER, Dates, Papers};
@@ -117,6 +118,7 @@ impl Node {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             tls,
             socket: SocketOptions::default(),
+            flow: Flow::default(),
             bounds: LinkBounds {
                 auth_timeout: Duration::from_secs(2),
                 backoff_min: Duration::from_millis(5),

@@ -1,9 +1,9 @@
-//! How sockets between nodes are tuned: a closed list of keys of `[link]`, one parser each for file and `link set`.
+//! How sockets between nodes are tuned and what is done with frames on the way: a closed list of keys of `[link]`, one parser each for file and `link set`.
 
 use std::fmt;
 use std::time::Duration;
 
-use host::link::{Congestion, SocketOptions};
+use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
 use super::units::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 use super::{BufferSize, suggest};
@@ -24,6 +24,7 @@ pub struct LinkSettings {
     pub min_rto: Option<Duration>,
     /// Bits per second.
     pub pacing_bits: Option<u64>,
+    pub compression: Compression,
 }
 
 impl Default for LinkSettings {
@@ -37,6 +38,7 @@ impl Default for LinkSettings {
             max_rto: limits::MAX_RTO.default,
             min_rto: None,
             pacing_bits: None,
+            compression: Compression::Off,
         }
     }
 }
@@ -52,10 +54,11 @@ pub enum LinkKey {
     MaxRto,
     MinRto,
     Pacing,
+    Compression,
 }
 
 impl LinkKey {
-    pub const ALL: [LinkKey; 8] = [
+    pub const ALL: [LinkKey; 9] = [
         LinkKey::Buffers,
         LinkKey::Congestion,
         LinkKey::Unsent,
@@ -64,6 +67,7 @@ impl LinkKey {
         LinkKey::MaxRto,
         LinkKey::MinRto,
         LinkKey::Pacing,
+        LinkKey::Compression,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -76,6 +80,7 @@ impl LinkKey {
             LinkKey::MaxRto => "max_rto",
             LinkKey::MinRto => "min_rto",
             LinkKey::Pacing => "pacing",
+            LinkKey::Compression => "compression",
         }
     }
 
@@ -119,6 +124,7 @@ impl LinkSettings {
                 self.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
             }
             LinkKey::Pacing => self.pacing_bits = unless("off", text, parse_pacing)?,
+            LinkKey::Compression => self.compression = parse_compression(text)?,
         }
         Ok(())
     }
@@ -138,6 +144,7 @@ impl LinkSettings {
             LinkKey::MaxRto => duration_text(self.max_rto),
             LinkKey::MinRto => or(self.min_rto.map(duration_text), "off"),
             LinkKey::Pacing => or(self.pacing_bits.map(rate_text), "off"),
+            LinkKey::Compression => self.compression.to_string(),
         }
     }
 
@@ -178,6 +185,11 @@ impl LinkSettings {
             segment_bytes: None,
         }
     }
+
+    /// What is done with frames.
+    pub fn flow(&self) -> Flow {
+        Flow { compression: self.compression }
+    }
 }
 
 fn unless<T>(word: &str, text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
@@ -217,6 +229,21 @@ fn parse_pacing(text: &str) -> Result<u64, String> {
     Err(format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max)))
 }
 
+fn parse_compression(text: &str) -> Result<Compression, String> {
+    let level = |text: &str| text.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
+    match (text, text.strip_prefix("zstd:")) {
+        ("off", _) => Ok(Compression::Off),
+        ("auto", _) => Ok(Compression::Auto),
+        ("lz4", _) => Ok(Compression::Always(Method::Lz4)),
+        ("zstd", _) => Ok(Compression::Always(Method::Zstd(1))),
+        (_, Some(text)) => level(text).map(|level| Compression::Always(Method::Zstd(level))).ok_or_else(|| {
+            let (least, most) = (ZSTD_LEVELS.start(), ZSTD_LEVELS.end());
+            format!("{text:?} is not a level that a link can keep up with; use \"zstd:{least}\" (fastest) to \"zstd:{most}\"")
+        }),
+        _ => Err(format!("{text:?} is not a compression; use \"off\", \"lz4\", \"zstd\", \"zstd:LEVEL\" or \"auto\"")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +261,7 @@ mod tests {
             (LinkKey::MaxRto, "2s"),
             (LinkKey::MinRto, "40ms"),
             (LinkKey::Pacing, "93Mbit/s"),
+            (LinkKey::Compression, "zstd:-5"),
         ] {
             others.set(key, text).expect("a good value");
             assert_eq!(others.text(key), text);
@@ -248,9 +276,24 @@ mod tests {
     }
 
     #[test]
+    fn zstd_without_a_level_is_the_fastest_that_is_worth_its_name() {
+        let mut settings = LinkSettings::default();
+        for (text, flow) in [
+            ("zstd", Compression::Always(Method::Zstd(1))),
+            ("lz4", Compression::Always(Method::Lz4)),
+            ("auto", Compression::Auto),
+            ("off", Compression::Off),
+        ] {
+            settings.set(LinkKey::Compression, text).expect("a good value");
+            assert_eq!(settings.flow(), Flow { compression: flow });
+        }
+    }
+
+    #[test]
     fn the_defaults_are_the_data_paths() {
         let timeout = limits::LINK_TIMEOUT.default;
         assert_eq!(LinkSettings::default().socket_options(timeout), SocketOptions::default());
+        assert_eq!(LinkSettings::default().flow(), Flow::default());
         let patient = LinkSettings::default().socket_options(Duration::from_secs(60));
         assert_eq!(patient.user_timeout, Duration::from_secs(120), "a patient link is not cut by the kernel");
     }
@@ -269,6 +312,9 @@ mod tests {
             (LinkKey::MinRto, "1s", "the most is \"200ms\""),
             (LinkKey::Pacing, "100", "no unit"),
             (LinkKey::Pacing, "1kbit/s", "out of bounds"),
+            (LinkKey::Compression, "gzip", "use \"off\""),
+            (LinkKey::Compression, "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
+            (LinkKey::Compression, "zstd:", "is not a level"),
         ] {
             let error = settings.set(key, text).expect_err(text);
             assert!(error.contains(hint), "{key}={text}: {error}");

@@ -199,17 +199,19 @@ impl Desk {
         if effective == before {
             return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
         }
-        let groups = self.settings_of_groups().await;
-        let retuned = How::Retuned(effective.socket_options(from_file.timeout));
-        reconnect(&self.control, &groups, retuned).await?;
+        self.control.set_flow(effective.flow()).await?;
+        let options = effective.socket_options(from_file.timeout);
+        let reconnects = options != before.socket_options(from_file.timeout);
+        if reconnects {
+            let groups = self.settings_of_groups().await;
+            reconnect(&self.control, &groups, How::Retuned(options)).await?;
+        }
         let told: Vec<_> = settings
             .keys()
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
             .collect();
-        let message = format!(
-            "link: {} (on this node, whose links connect again; set it on the other node too)",
-            told.join(", ")
-        );
+        let how = if reconnects { "whose links connect again" } else { "at once, for what it sends" };
+        let message = format!("link: {} (on this node, {how}; set it on the other node too)", told.join(", "));
         Ok(Reply::Ok { message, warnings })
     }
 

@@ -2,7 +2,7 @@
 
 use host::driver::{LinkSnapshot, Snapshot};
 use host::link::meter::Reading;
-use host::link::{BufferReport, SocketReport};
+use host::link::{Amount, BufferReport, Carried, Doing, SocketReport};
 
 use super::view::link_reason;
 use crate::api;
@@ -42,6 +42,7 @@ fn report(
         settings: overrides.describe(&config.link.settings),
         socket: connection.map(|connection| socket(&connection.socket)),
         tcp: link.reading.as_ref().map(tcp),
+        compression: link.carried.as_ref().map(compression),
         limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
         verdict: link.reading.as_ref().map(ToString::to_string),
         warnings,
@@ -57,6 +58,27 @@ fn risen(reading: &Reading) -> Option<String> {
         after * 100.0,
         show_seconds(ago.as_secs_f64())
     ))
+}
+
+fn compression(carried: &Carried) -> api::CompressionStatus {
+    let ratio = |amount: Amount| match amount.wire_bytes {
+        0 => 1.0,
+        wire_bytes => amount.plain_bytes as f64 / wire_bytes as f64,
+    };
+    let method = match carried.doing {
+        Doing::Packing(method) => method.to_string(),
+        _ => "none".to_owned(),
+    };
+    api::CompressionStatus {
+        method,
+        reason: carried.doing.reason().map(str::to_owned),
+        sent_plain_bytes: carried.sent.plain_bytes,
+        sent_wire_bytes: carried.sent.wire_bytes,
+        sent_ratio: ratio(carried.sent),
+        received_plain_bytes: carried.received.plain_bytes,
+        received_wire_bytes: carried.received.wire_bytes,
+        received_ratio: ratio(carried.received),
+    }
 }
 
 fn socket(report: &SocketReport) -> api::SocketStatus {

@@ -283,6 +283,7 @@ fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proo
         address: other.address.to_string(),
     };
     let peers: Vec<Peer> = config.peers_of(&here.name).map(peer).collect();
+    let settings = link_overrides.effective(&config.link.settings);
     LinkSetup {
         cluster: config.cluster.to_string(),
         node: here.name.to_string(),
@@ -291,7 +292,8 @@ fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proo
         show_difference,
         peers,
         listen: vec![here.address],
-        socket: link_overrides.effective(&config.link.settings).socket_options(config.link.timeout),
+        socket: settings.socket_options(config.link.timeout),
+        flow: settings.flow(),
     }
 }
 

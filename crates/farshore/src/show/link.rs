@@ -1,7 +1,9 @@
 //! The links as text for eyes: one line in `status`, all of it in `link show`, a table in `link history`.
 
 use super::{Paint, Table, clean, plain};
-use crate::api::{BufferStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text};
+use crate::api::{
+    BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text,
+};
 use crate::config::units::{show_rate, show_seconds, show_size};
 
 /// One line per link for `status`, and what needs an eye.
@@ -24,6 +26,10 @@ fn head(link: &LinkReport) -> String {
     }
     if let Some(tcp) = &link.tcp {
         text += &format!("; {}", now(tcp));
+    }
+    // Below, nothing to speak of was saved.
+    if let Some(compression) = link.compression.as_ref().filter(|compression| compression.sent_ratio >= 1.05) {
+        text += &format!("; compressed {:.1} : 1", compression.sent_ratio);
     }
     if let Some(verdict) = &link.verdict {
         text += &format!("; {verdict}");
@@ -76,6 +82,9 @@ fn page(link: &LinkReport, paint: &Paint) -> String {
     if let Some(tcp) = &link.tcp {
         tcp_lines(tcp, &mut line);
     }
+    if let Some(compression) = &link.compression {
+        line("Compression", &compression_line(compression));
+    }
     if let Some(socket) = &link.socket {
         socket_lines(socket, &mut line);
     }
@@ -117,6 +126,20 @@ fn tcp_lines(tcp: &TcpStatus, line: &mut impl FnMut(&str, &str)) {
         milliseconds(tcp.rto_ms)
     );
     line("In all", &sums);
+}
+
+fn compression_line(compression: &CompressionStatus) -> String {
+    let reason = compression.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!(
+        "{}{reason}; sent {} as {} ({:.2} : 1), received {} as {} ({:.2} : 1)",
+        compression.method,
+        show_size(compression.sent_plain_bytes),
+        show_size(compression.sent_wire_bytes),
+        compression.sent_ratio,
+        show_size(compression.received_plain_bytes),
+        show_size(compression.received_wire_bytes),
+        compression.received_ratio
+    )
 }
 
 fn socket_lines(socket: &SocketStatus, line: &mut impl FnMut(&str, &str)) {

@@ -11,7 +11,7 @@ use super::plane::{Core, GroupHere, Plane};
 use super::tap::Notes;
 use crate::disk::EngineKind;
 use crate::link::meter::Minute;
-use crate::link::{Links, SocketOptions};
+use crate::link::{Flow, Links, SocketOptions};
 use crate::nbd;
 
 /// Shortest stretch a sync's rate is measured over.
@@ -78,6 +78,7 @@ pub(super) enum Question {
     Notes { group: GroupId, answer: oneshot::Sender<Notes> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
+    Flow(Flow),
     Reconnect { reason: String },
     Stop,
 }
@@ -142,6 +143,14 @@ impl Control {
         self.0.send(Question::Retune(options)).await.map_err(|_| Gone)
     }
 
+    /// Other ways with the frames of all links, which stay up.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn set_flow(&self, flow: Flow) -> Result<(), Gone> {
+        self.0.send(Question::Flow(flow)).await.map_err(|_| Gone)
+    }
+
     /// Ends all links, so that they come up again as new connections; the reason is for the log.
     ///
     /// # Errors
@@ -186,6 +195,7 @@ impl Plane {
                 self.core.borrow_mut().meeting.retuned();
                 links.retune(options);
             }
+            Question::Flow(flow) => links.set_flow(flow),
             Question::Reconnect { reason } => self.hang_up(&reason),
             Question::Stop => self.stop(),
         }
@@ -199,7 +209,7 @@ impl Plane {
         Snapshot {
             uptime: Duration::from_nanos(now.0),
             groups,
-            links: core.meeting.links(),
+            links: core.link_snapshots(),
             shared: core.node.shared(),
             nbd,
             file_engine: core.disks.kind(),

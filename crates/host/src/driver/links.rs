@@ -9,7 +9,7 @@ use engine::{FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
 
 use super::plane::{Core, Plane};
 use crate::link::meter::{Meter, Minute, Reading};
-use crate::link::{LinkEvents, LinkSender, PeerInfo, SocketReport};
+use crate::link::{Carried, LinkEvents, LinkSender, PeerInfo, SocketReport};
 
 /// How often the kernel is asked how a connection does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ pub struct LinkSnapshot {
     pub reading: Option<Reading>,
     /// How often it came up since the start.
     pub connections: u64,
+    /// By the connection that is up.
+    pub carried: Option<Carried>,
 }
 
 /// A connection that is up, and what its socket got.
@@ -108,14 +110,15 @@ impl Meeting {
         peer.meter.down();
     }
 
-    /// All peers, in the order of the configuration.
-    pub fn links(&self) -> Vec<LinkSnapshot> {
+    /// All peers, in the order of the configuration, without what only their senders know.
+    fn links(&self) -> Vec<LinkSnapshot> {
         let now = Instant::now();
         let one = |peer: &PeerHere| LinkSnapshot {
             peer: peer.id,
             connection: peer.connection.clone(),
             reading: peer.meter.reading(now),
             connections: peer.meter.connections(),
+            carried: None,
         };
         self.peers.iter().map(one).collect()
     }
@@ -252,6 +255,15 @@ impl Core {
             link.sender.push(header, payload);
             link.touched = true;
         }
+    }
+
+    /// All links, in the order of the configuration.
+    pub fn link_snapshots(&self) -> Vec<LinkSnapshot> {
+        let mut links = self.meeting.links();
+        for link in &mut links {
+            link.carried = self.links.iter().find(|up| up.peer == link.peer).map(|up| up.sender.carried());
+        }
+        links
     }
 
     pub fn flush_links(&mut self) {

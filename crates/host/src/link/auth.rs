@@ -37,6 +37,8 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+use super::envelope::PACKED_SINCE;
+
 /// Longest name of a node or cluster: Linux's own limit for a host name.
 pub const NAME_BYTES_MAX: usize = 64;
 pub const NONCE_BYTES: usize = 32;
@@ -106,7 +108,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    pub const OURS: Versions = Versions { min: engine::wire::VERSION as u8, max: engine::wire::VERSION as u8 };
+    /// Frames are alike in all of them; from [`PACKED_SINCE`] on they may travel packed.
+    pub const OURS: Versions = Versions { min: engine::wire::VERSION as u8, max: PACKED_SINCE };
 
     /// The newest version that both speak.
     fn common(self, other: Versions) -> Option<u8> {
@@ -802,7 +805,7 @@ mod tests {
         let (Some(Ok(ours)), Some(Ok(theirs))) = meet(east(), "west", west(), |_, _| {}) else { panic!("refused") };
         assert_eq!((ours.peer.as_str(), theirs.peer.as_str()), ("west", "east"));
         assert_eq!((ours.session, ours.key, ours.version), (theirs.session, theirs.key, theirs.version));
-        assert_eq!((ours.version, theirs.attempt), (engine::wire::VERSION as u8, ATTEMPT));
+        assert_eq!((ours.version, theirs.attempt), (PACKED_SINCE, ATTEMPT));
         assert_ne!(ours.key[..8], ours.session.0.to_le_bytes());
     }
 

@@ -4,6 +4,9 @@
 //! vectored call, header and payload side by side, nothing copied (on an encrypted line: copied once, into the records).
 //! What the kernel does not take at once is continued by the connection's task when the socket is writable again.
 //!
+//! On a link that packs, frames wait until the kernel has taken those before, and then go on together, packed or as they
+//! are ([`packer`](super::packer)); the data path is told of their own bytes, whatever went over the line.
+//!
 //! What must hold:
 //! * no callback is ever made from inside [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`]: the caller
 //!   is usually inside the data path already. What they learn is reported by the connection's task afterwards;
@@ -18,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::wire::{HEADER_BYTES, Header};
 use engine::{LinkId, SendPayload, limits};
@@ -26,10 +29,11 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::LinkEvents;
 use super::frames::{CHUNK_BYTES, FrameReader, Next};
 use super::info::TcpInfo;
 use super::line::Line;
+use super::packer::{BATCH_BYTES, Compression, Doing, Packer};
+use super::{Amount, Carried, Flow, LinkEvents};
 use crate::buffers::{Buffer, Pool};
 use crate::tls::{ChannelError, Received};
 
@@ -73,29 +77,116 @@ struct OutFrame {
 }
 
 impl OutFrame {
+    fn parts(&self) -> [&[u8]; 2] {
+        [&self.header, self.payload.bytes()]
+    }
+
     fn len(&self) -> usize {
         HEADER_BYTES + self.payload.bytes().len()
+    }
+}
+
+/// What goes to the kernel next.
+enum Outgoing {
+    Frame(OutFrame),
+    /// Frames in their envelope, and what they were before.
+    Packed(Vec<u8>, u64),
+}
+
+impl Outgoing {
+    fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            Outgoing::Frame(frame) => frame.parts(),
+            Outgoing::Packed(bytes, _) => [bytes, &[]],
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Outgoing::Frame(frame) => frame.len(),
+            Outgoing::Packed(bytes, _) => bytes.len(),
+        }
+    }
+
+    /// Bytes of frames in its first `taken` bytes.
+    fn plain_bytes(&self, taken: usize) -> u64 {
+        match self {
+            Outgoing::Frame(_) => taken as u64,
+            Outgoing::Packed(bytes, plain_bytes) => plain_bytes * taken as u64 / bytes.len() as u64,
+        }
     }
 }
 
 /// Frames the kernel has not taken yet.
 #[derive(Default)]
 struct Outbox {
-    frames: VecDeque<OutFrame>,
-    /// Bytes of the first frame that the kernel has taken.
+    frames: VecDeque<Outgoing>,
+    /// Bytes of the first one that the kernel has taken.
     taken_of_first: usize,
+    /// On a link that packs: what follows.
+    waiting: VecDeque<OutFrame>,
+    packer: Option<Packer>,
+    /// What is done while there is no packer.
+    doing_without: Doing,
+    /// Of frames, as all numbers here.
     queued_bytes: u64,
     /// Of these, what the line has encrypted and the kernel has not taken.
     sealed_bytes: u64,
     /// Taken since the data path was last told.
     unreported_bytes: u64,
+    sent: Amount,
 }
 
 impl Outbox {
+    fn push(&mut self, frame: OutFrame) {
+        self.queued_bytes += frame.len() as u64;
+        if self.packer.is_some() {
+            self.waiting.push_back(frame);
+        } else {
+            self.frames.push_back(Outgoing::Frame(frame));
+        }
+    }
+
+    /// Another packer, or none; what waits goes on under it.
+    fn set_packer(&mut self, packer: Option<Packer>) {
+        self.packer = packer;
+        if self.packer.is_none() {
+            self.frames.extend(self.waiting.drain(..).map(Outgoing::Frame));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.waiting.clear();
+    }
+
+    /// When all is with the kernel: takes from what waits, up to a first batch that is worth packing.
+    fn prepare(&mut self, now: Instant) {
+        let Some(packer) = &mut self.packer else { return };
+        if !self.frames.is_empty() {
+            return;
+        }
+        while !self.waiting.is_empty() && self.frames.len() < SLICES_MAX / 2 {
+            let (mut count, mut bytes) = (1, self.waiting[0].len());
+            while let Some(next) = self.waiting.get(count)
+                && bytes + next.len() <= BATCH_BYTES
+            {
+                (count, bytes) = (count + 1, bytes + next.len());
+            }
+            let parts = self.waiting.range(..count).flat_map(OutFrame::parts);
+            if let Some(packed) = packer.pack(now, parts) {
+                self.waiting.drain(..count);
+                self.frames.push_back(Outgoing::Packed(packed, bytes as u64));
+                return;
+            }
+            self.frames.extend(self.waiting.drain(..count).map(Outgoing::Frame));
+        }
+    }
+
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let (mut count, mut skip) = (0, self.taken_of_first);
         for frame in self.frames.iter().take(SLICES_MAX / 2) {
-            for part in [&frame.header[..], frame.payload.bytes()] {
+            for part in frame.parts() {
                 let rest = &part[skip.min(part.len())..];
                 skip -= part.len() - rest.len();
                 if !rest.is_empty() {
@@ -109,20 +200,27 @@ impl Outbox {
 
     /// The line took care of so many bytes; `is_sealed`: some of them wait in it for the kernel.
     fn took(&mut self, bytes: usize, is_sealed: bool) {
-        self.sealed_bytes += bytes as u64;
+        let (mut left, mut plain_bytes) = (bytes, 0);
+        while left > 0 {
+            let first = self.frames.front().expect("no more is taken than was given");
+            let step = left.min(first.len() - self.taken_of_first);
+            let taken = self.taken_of_first + step;
+            plain_bytes += first.plain_bytes(taken) - first.plain_bytes(self.taken_of_first);
+            self.taken_of_first = taken;
+            if taken == first.len() {
+                self.frames.pop_front();
+                self.taken_of_first = 0;
+            }
+            left -= step;
+        }
+        self.sent.wire_bytes += bytes as u64;
+        self.sent.plain_bytes += plain_bytes;
+        self.sealed_bytes += plain_bytes;
         if !is_sealed {
             self.queued_bytes -= self.sealed_bytes;
             self.unreported_bytes += self.sealed_bytes;
             self.sealed_bytes = 0;
         }
-        self.taken_of_first += bytes;
-        while let Some(first) = self.frames.front()
-            && self.taken_of_first >= first.len()
-        {
-            self.taken_of_first -= first.len();
-            self.frames.pop_front();
-        }
-        assert!(self.taken_of_first == 0 || !self.frames.is_empty(), "no more is taken than was given");
     }
 }
 
@@ -140,6 +238,9 @@ pub struct LinkSender {
     link: LinkId,
     line: RefCell<Option<Rc<Line>>>,
     outbox: RefCell<Outbox>,
+    /// The peer unpacks.
+    packs: bool,
+    received: Cell<Amount>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
     /// The last look at the connection.
@@ -149,16 +250,41 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    pub(super) fn new(link: LinkId, line: Line) -> Rc<LinkSender> {
-        Rc::new(LinkSender {
+    /// `packs`: the peer takes packed frames.
+    pub(super) fn new(link: LinkId, line: Line, packs: bool, flow: Flow) -> Rc<LinkSender> {
+        let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
             outbox: RefCell::default(),
+            packs,
+            received: Cell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
             looked: Cell::default(),
             news: Notify::new(),
-        })
+        });
+        sender.set_flow(flow);
+        sender
+    }
+
+    /// Frames that the kernel has not been offered go on by this.
+    pub(super) fn set_flow(&self, flow: Flow) {
+        let packer = if self.packs { Packer::new(flow.compression) } else { None };
+        let mut outbox = self.outbox.borrow_mut();
+        outbox.doing_without = match packer {
+            None if flow.compression != Compression::Off => Doing::NotWithThisPeer,
+            _ => Doing::Off,
+        };
+        outbox.set_packer(packer);
+        drop(outbox);
+        self.news.notify_one();
+    }
+
+    /// What the connection carried so far.
+    pub fn carried(&self) -> Carried {
+        let outbox = self.outbox.borrow();
+        let doing = outbox.packer.as_ref().map_or(outbox.doing_without, Packer::doing);
+        Carried { sent: outbox.sent, received: self.received.get(), doing }
     }
 
     pub fn link(&self) -> LinkId {
@@ -192,10 +318,7 @@ impl LinkSender {
         }
         let payload = Payload::new(payload);
         let header = header.sealed(payload.bytes()).encode();
-        let frame = OutFrame { header, payload };
-        let mut outbox = self.outbox.borrow_mut();
-        outbox.queued_bytes += frame.len() as u64;
-        outbox.frames.push_back(frame);
+        self.outbox.borrow_mut().push(OutFrame { header, payload });
     }
 
     /// Hands everything queued to the kernel in one call, as far as it takes it; the rest follows by itself.
@@ -236,13 +359,20 @@ impl LinkSender {
     /// One vectored write. Failures end the link.
     fn write(&self, line: &Line) {
         let mut outbox = self.outbox.borrow_mut();
-        let result = {
+        outbox.prepare(Instant::now());
+        let (result, offered) = {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = outbox.gather(&mut slices);
-            line.try_write(&mut slices[..count])
+            let offered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            (line.try_write(&mut slices[..count]), offered)
         };
         match result {
-            Ok(bytes) => outbox.took(bytes, line.is_pending()),
+            Ok(bytes) => {
+                outbox.took(bytes, line.is_pending());
+                if let Some(packer) = &mut outbox.packer {
+                    packer.line_took(Instant::now(), bytes as u64, bytes < offered || line.is_pending());
+                }
+            }
             Err(error) => self.end_with(End::Broken(format!("sending to the peer failed: {error}"))),
         }
     }
@@ -271,7 +401,7 @@ pub(super) async fn serve(sender: Rc<LinkSender>, mut frames: FrameReader, pool:
         tokio::task::spawn_local(linger(sender.clone(), line));
     } else {
         drop(line);
-        sender.outbox.borrow_mut().frames.clear();
+        sender.outbox.borrow_mut().clear();
     }
     sender.report_down(events, reason);
 }
@@ -292,7 +422,7 @@ async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
     };
     // Nobody is left to be told: the end was reported.
     let _ = tokio::time::timeout(LINGER, goodbye).await;
-    sender.outbox.borrow_mut().frames.clear();
+    sender.outbox.borrow_mut().clear();
 }
 
 /// Ends our direction and reads the other to its end.
@@ -326,7 +456,13 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
         }
         tokio::select! {
             // A failed socket counts as writable; the write then says why.
-            _ = line.writable() => sender.write(line),
+            _ = line.writable() => {
+                sender.write(line);
+                // Packing takes its time: the others have their turn between two batches.
+                if sender.outbox.borrow().packer.is_some() {
+                    tokio::task::yield_now().await;
+                }
+            }
             () = sender.news.notified() => {}
         }
     }
@@ -400,6 +536,7 @@ fn deliver(
             }
         }
     }
+    sender.received.set(frames.received());
     if delivered == 0 && frames.is_inside_frame() && !starved {
         events.heard(sender.link);
         delivered = 1;
@@ -454,8 +591,7 @@ mod tests {
             let payload = Payload::new(payload);
             let header = Header::new(Kind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
             all.extend([&header[..], payload.bytes()].concat());
-            outbox.queued_bytes += (HEADER_BYTES + payload.bytes().len()) as u64;
-            outbox.frames.push_back(OutFrame { header, payload });
+            outbox.push(OutFrame { header, payload });
         }
         let mut rest = &all[..];
         for step in [1, 95, 3, 110, 1, 50].into_iter().cycle() {

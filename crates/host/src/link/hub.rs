@@ -23,12 +23,13 @@ use tokio::time::{sleep, timeout};
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, Secret, is_name};
 use super::conn::{self, LinkSender};
+use super::envelope::PACKED_SINCE;
 use super::frames::FrameReader;
 use super::info::TcpInfo;
 use super::line::Line;
 use super::path::PathWatch;
 use super::tcp::{self, Backoff, Listener};
-use super::{LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
+use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::complaints::Complaints;
 use crate::tls::{Channel, ChannelError};
@@ -70,6 +71,14 @@ impl Links {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
         }
         Ok(Links { hub, tasks, listeners, addresses })
+    }
+
+    /// Other ways with frames, on the links that are up as well.
+    pub fn set_flow(&self, flow: Flow) {
+        self.hub.flow.set(flow);
+        for live in self.hub.live.borrow().values() {
+            live.sender.set_flow(flow);
+        }
     }
 
     /// Other socket options, from the next connection on; the ones that are up end, and come again.
@@ -117,6 +126,7 @@ struct Hub {
     config: LinkConfig,
     /// What the next connection asks of its socket.
     socket: RefCell<SocketOptions>,
+    flow: Cell<Flow>,
     ours: Rc<Ourselves>,
     pool: Pool,
     events: Rc<dyn LinkEvents>,
@@ -194,6 +204,7 @@ impl Hub {
         Ok(Hub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
+            flow: Cell::new(config.flow),
             complaints: Complaints::new(config.bounds.repeat_after),
             config,
             pool,
@@ -444,7 +455,8 @@ impl Hub {
         };
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
-        let sender = LinkSender::new(LinkId(self.number()), line);
+        let packs = peer.version >= PACKED_SINCE;
+        let sender = LinkSender::new(LinkId(self.number()), line, packs, self.flow.get());
         let live = Live { sender: sender.clone(), attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
@@ -463,7 +475,8 @@ impl Hub {
             PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket, certificate };
         self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
         self.events.turn_done();
-        conn::serve(sender.clone(), FrameReader::new(peer.session), &self.pool, &*self.events).await;
+        let frames = FrameReader::new(peer.session).unpacking(packs);
+        conn::serve(sender.clone(), frames, &self.pool, &*self.events).await;
         let mut live = self.live.borrow_mut();
         if live.get(&known.id).is_some_and(|live| Rc::ptr_eq(&live.sender, &sender)) {
             live.remove(&known.id);

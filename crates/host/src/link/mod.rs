@@ -7,12 +7,14 @@
 
 pub mod auth;
 pub mod conn;
+pub mod envelope;
 pub mod frames;
 pub mod history;
 mod hub;
 pub mod info;
 mod line;
 pub mod meter;
+mod packer;
 mod path;
 pub mod tcp;
 pub mod tuning;
@@ -29,6 +31,7 @@ use crate::tls::{Facts, Store};
 pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use conn::LinkSender;
 pub use hub::Links;
+pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
@@ -67,6 +70,28 @@ pub struct PeerInfo {
     pub certificate: Option<Facts>,
 }
 
+/// What is done with frames on their way to the line; may change while a link is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flow {
+    pub compression: Compression,
+}
+
+/// Bytes of frames, and what of them is on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Amount {
+    pub plain_bytes: u64,
+    /// Without what encryption adds.
+    pub wire_bytes: u64,
+}
+
+/// What a connection carried since it came up, and what is done with its frames now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Carried {
+    pub sent: Amount,
+    pub received: Amount,
+    pub doing: Doing,
+}
+
 /// A node to be linked with.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -84,6 +109,7 @@ pub struct LinkConfig {
     /// With credentials every link is encrypted, and they take the place of the shared secret.
     pub tls: Option<Store>,
     pub socket: SocketOptions,
+    pub flow: Flow,
     pub bounds: LinkBounds,
 }
 
