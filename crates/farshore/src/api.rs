@@ -337,6 +337,9 @@ pub struct LinkReport {
     /// What the connection carried, before and after compression.
     #[serde(default)]
     pub compression: Option<CompressionStatus>,
+    /// Whether what is to be sent waits for the rate allowed, now.
+    #[serde(default)]
+    pub rate_held: Option<bool>,
     /// What keeps it from carrying more, as a word and as a sentence.
     #[serde(default)]
     pub limit: Option<LinkLimit>,

@@ -234,7 +234,7 @@ pub enum LinkCommand {
     Show(LinkShowArgs),
     /// Change how this node's connections are tuned; they connect again, without a resync
     #[command(
-        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression."
+        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression, rate."
     )]
     Set(LinkSetArgs),
     /// Throughput and round trip of the last weeks, minute by minute or in longer stretches

@@ -386,7 +386,7 @@ fn packing_begins_and_ends_while_the_link_is_up() {
                 for n in 0..200 {
                     // In the middle of what waits.
                     if n == 100 {
-                        east.links.set_flow(Flow { compression });
+                        east.links.set_flow(Flow { compression, rate: None });
                     }
                     let (header, payload) = make(&mut rng, session, n);
                     sender.push(header, payload);
@@ -415,6 +415,53 @@ fn a_peer_of_the_version_before_gets_frames_as_they_are() {
         tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
         let carried = east.told.sender().carried();
         assert_eq!((carried.doing, carried.sent.plain_bytes), (Doing::NotWithThisPeer, carried.sent.wire_bytes));
+    });
+}
+
+#[test]
+fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |config| config.flow.rate = Some(1));
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let session = east.told.up.borrow()[0].1;
+        let void = |n| Header { seq: Seq(n), ..Header::new(Kind::Void, session, GroupId(1)) };
+        east.told.call(|sender| {
+            (0..100).for_each(|n| sender.push(void(n), SendPayload::None));
+            sender.flush();
+        });
+        east.told.until(|told| told.sent.get() > 0).await;
+        // At a byte a second the next one is a minute and a half away.
+        east.told.call(|sender| {
+            assert!(sender.carried().is_held);
+            sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![1; 8]));
+            sender.flush();
+        });
+        west.told.until(|told| told.frames.borrow().len() >= 2).await;
+        let kinds: Vec<Kind> = west.told.frames.take().into_iter().map(|(header, _)| header.kind).collect();
+        assert_eq!(kinds, [Kind::Void, Kind::Heartbeat]);
+        east.links.set_flow(Flow::default());
+        west.told.until(|told| told.frames.borrow().len() == 99).await;
+        assert!(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0).eq(1..100));
+        assert!(!east.told.sender().carried().is_held);
+    });
+}
+
+#[test]
+fn a_closed_link_says_its_goodbye_past_the_rate() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |config| config.flow.rate = Some(1));
+        tokio::join!(east.is_up(1), west.is_up(1));
+        let session = east.told.up.borrow()[0].1;
+        east.told.call(|sender| {
+            (0..50).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
+            sender.push(Header::new(Kind::Goodbye, session, GroupId(0)), SendPayload::Control(b"bye".to_vec()));
+            sender.flush();
+            sender.close("until tomorrow");
+        });
+        west.told.until(|told| told.frames.borrow().len() == 51).await;
+        assert_eq!(west.told.frames.take().last().map(|(header, _)| header.kind), Some(Kind::Goodbye));
     });
 }
 

@@ -25,6 +25,8 @@ pub struct LinkSettings {
     /// Bits per second.
     pub pacing_bits: Option<u64>,
     pub compression: Compression,
+    /// Bits per second.
+    pub rate_bits: Option<u64>,
 }
 
 impl Default for LinkSettings {
@@ -39,6 +41,7 @@ impl Default for LinkSettings {
             min_rto: None,
             pacing_bits: None,
             compression: Compression::Off,
+            rate_bits: None,
         }
     }
 }
@@ -55,10 +58,11 @@ pub enum LinkKey {
     MinRto,
     Pacing,
     Compression,
+    Rate,
 }
 
 impl LinkKey {
-    pub const ALL: [LinkKey; 9] = [
+    pub const ALL: [LinkKey; 10] = [
         LinkKey::Buffers,
         LinkKey::Congestion,
         LinkKey::Unsent,
@@ -68,6 +72,7 @@ impl LinkKey {
         LinkKey::MinRto,
         LinkKey::Pacing,
         LinkKey::Compression,
+        LinkKey::Rate,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -81,6 +86,7 @@ impl LinkKey {
             LinkKey::MinRto => "min_rto",
             LinkKey::Pacing => "pacing",
             LinkKey::Compression => "compression",
+            LinkKey::Rate => "rate",
         }
     }
 
@@ -123,8 +129,9 @@ impl LinkSettings {
             LinkKey::MinRto => {
                 self.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
             }
-            LinkKey::Pacing => self.pacing_bits = unless("off", text, parse_pacing)?,
+            LinkKey::Pacing => self.pacing_bits = unless("off", text, parse_bits)?,
             LinkKey::Compression => self.compression = parse_compression(text)?,
+            LinkKey::Rate => self.rate_bits = unless("unlimited", text, parse_bits)?,
         }
         Ok(())
     }
@@ -145,6 +152,7 @@ impl LinkSettings {
             LinkKey::MinRto => or(self.min_rto.map(duration_text), "off"),
             LinkKey::Pacing => or(self.pacing_bits.map(rate_text), "off"),
             LinkKey::Compression => self.compression.to_string(),
+            LinkKey::Rate => or(self.rate_bits.map(rate_text), "unlimited"),
         }
     }
 
@@ -188,7 +196,7 @@ impl LinkSettings {
 
     /// What is done with frames.
     pub fn flow(&self) -> Flow {
-        Flow { compression: self.compression }
+        Flow { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
     }
 }
 
@@ -221,7 +229,7 @@ fn parse_congestion(text: &str) -> Result<Congestion, String> {
     }
 }
 
-fn parse_pacing(text: &str) -> Result<u64, String> {
+fn parse_bits(text: &str) -> Result<u64, String> {
     let (bits, bound) = (parse_rate(text)?, limits::PACING);
     if (bound.min..=bound.max).contains(&bits) {
         return Ok(bits);
@@ -262,6 +270,7 @@ mod tests {
             (LinkKey::MinRto, "40ms"),
             (LinkKey::Pacing, "93Mbit/s"),
             (LinkKey::Compression, "zstd:-5"),
+            (LinkKey::Rate, "128kbit/s"),
         ] {
             others.set(key, text).expect("a good value");
             assert_eq!(others.text(key), text);
@@ -285,7 +294,7 @@ mod tests {
             ("off", Compression::Off),
         ] {
             settings.set(LinkKey::Compression, text).expect("a good value");
-            assert_eq!(settings.flow(), Flow { compression: flow });
+            assert_eq!(settings.flow(), Flow { compression: flow, rate: None });
         }
     }
 
@@ -312,6 +321,7 @@ mod tests {
             (LinkKey::MinRto, "1s", "the most is \"200ms\""),
             (LinkKey::Pacing, "100", "no unit"),
             (LinkKey::Pacing, "1kbit/s", "out of bounds"),
+            (LinkKey::Rate, "off", "or \"unlimited\""),
             (LinkKey::Compression, "gzip", "use \"off\""),
             (LinkKey::Compression, "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
             (LinkKey::Compression, "zstd:", "is not a level"),

@@ -43,6 +43,7 @@ fn report(
         socket: connection.map(|connection| socket(&connection.socket)),
         tcp: link.reading.as_ref().map(tcp),
         compression: link.carried.as_ref().map(compression),
+        rate_held: link.carried.map(|carried| carried.is_held),
         limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
         verdict: link.reading.as_ref().map(ToString::to_string),
         warnings,

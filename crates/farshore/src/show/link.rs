@@ -82,6 +82,9 @@ fn page(link: &LinkReport, paint: &Paint) -> String {
     if let Some(tcp) = &link.tcp {
         tcp_lines(tcp, &mut line);
     }
+    if link.rate_held == Some(true) {
+        line("Rate", "what is to be sent waits for the rate allowed (the setting `rate`)");
+    }
     if let Some(compression) = &link.compression {
         line("Compression", &compression_line(compression));
     }

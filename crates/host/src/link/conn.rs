@@ -5,7 +5,7 @@
 //! What the kernel does not take at once is continued by the connection's task when the socket is writable again.
 //!
 //! On a link that packs, frames wait until the kernel has taken those before, and then go on together, packed or as they
-//! are ([`packer`](super::packer)); the data path is told of their own bytes, whatever went over the line.
+//! are ([`packer`](super::packer)), and no faster than allowed ([`limiter`](super::limiter)); the data path is told of their own bytes, whatever went over the line.
 //!
 //! What must hold:
 //! * no callback is ever made from inside [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`]: the caller
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::wire::{HEADER_BYTES, Header};
+use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{LinkId, SendPayload, limits};
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 
 use super::frames::{CHUNK_BYTES, FrameReader, Next};
 use super::info::TcpInfo;
+use super::limiter::Limiter;
 use super::line::Line;
 use super::packer::{BATCH_BYTES, Compression, Doing, Packer};
 use super::{Amount, Carried, Flow, LinkEvents};
@@ -74,6 +75,7 @@ impl Payload {
 struct OutFrame {
     header: [u8; HEADER_BYTES],
     payload: Payload,
+    is_heartbeat: bool,
 }
 
 impl OutFrame {
@@ -123,11 +125,12 @@ struct Outbox {
     frames: VecDeque<Outgoing>,
     /// Bytes of the first one that the kernel has taken.
     taken_of_first: usize,
-    /// On a link that packs: what follows.
+    /// On a link that packs or has a rate: what follows.
     waiting: VecDeque<OutFrame>,
     packer: Option<Packer>,
     /// What is done while there is no packer.
     doing_without: Doing,
+    limiter: Option<Limiter>,
     /// Of frames, as all numbers here.
     queued_bytes: u64,
     /// Of these, what the line has encrypted and the kernel has not taken.
@@ -140,17 +143,30 @@ struct Outbox {
 impl Outbox {
     fn push(&mut self, frame: OutFrame) {
         self.queued_bytes += frame.len() as u64;
-        if self.packer.is_some() {
+        // Whether the peer is alive is not asked in the queue. What is with the kernel ends with a whole frame.
+        let is_urgent = self.limiter.is_some() && frame.is_heartbeat;
+        if self.takes_turns() && !is_urgent {
             self.waiting.push_back(frame);
         } else {
             self.frames.push_back(Outgoing::Frame(frame));
         }
     }
 
-    /// Another packer, or none; what waits goes on under it.
-    fn set_packer(&mut self, packer: Option<Packer>) {
-        self.packer = packer;
-        if self.packer.is_none() {
+    /// Frames do not go to the kernel at once.
+    fn takes_turns(&self) -> bool {
+        self.packer.is_some() || self.limiter.is_some()
+    }
+
+    /// Other ways, or none; what waits goes on under them.
+    fn set_flow(&mut self, packer: Option<Packer>, rate: Option<u64>) {
+        let is_same = self.packer.as_ref().map(Packer::wanted) == packer.as_ref().map(Packer::wanted);
+        if !is_same {
+            self.packer = packer;
+        }
+        if self.limiter.map(|limiter| limiter.bytes_per_second()) != rate {
+            self.limiter = rate.map(|rate| Limiter::new(rate, Instant::now()));
+        }
+        if !self.takes_turns() {
             self.frames.extend(self.waiting.drain(..).map(Outgoing::Frame));
         }
     }
@@ -160,27 +176,54 @@ impl Outbox {
         self.waiting.clear();
     }
 
-    /// When all is with the kernel: takes from what waits, up to a first batch that is worth packing.
+    /// How long what waits is held back by the rate; `None`: it is not.
+    fn pause(&mut self, now: Instant) -> Option<Duration> {
+        if !self.frames.is_empty() || self.waiting.is_empty() {
+            return None;
+        }
+        self.limiter.as_mut()?.pause(now)
+    }
+
+    /// When all is with the kernel: takes from what waits, as far as the rate allows and up to a first batch that is worth
+    /// packing.
     fn prepare(&mut self, now: Instant) {
-        let Some(packer) = &mut self.packer else { return };
         if !self.frames.is_empty() {
             return;
         }
         while !self.waiting.is_empty() && self.frames.len() < SLICES_MAX / 2 {
-            let (mut count, mut bytes) = (1, self.waiting[0].len());
-            while let Some(next) = self.waiting.get(count)
-                && bytes + next.len() <= BATCH_BYTES
+            if let Some(limiter) = &mut self.limiter
+                && limiter.pause(now).is_some()
             {
-                (count, bytes) = (count + 1, bytes + next.len());
-            }
-            let parts = self.waiting.range(..count).flat_map(OutFrame::parts);
-            if let Some(packed) = packer.pack(now, parts) {
-                self.waiting.drain(..count);
-                self.frames.push_back(Outgoing::Packed(packed, bytes as u64));
                 return;
             }
-            self.frames.extend(self.waiting.drain(..count).map(Outgoing::Frame));
+            let (count, bytes) = self.batch();
+            let parts = self.waiting.range(..count).flat_map(OutFrame::parts);
+            let packed = self.packer.as_mut().and_then(|packer| packer.pack(now, parts));
+            let is_packed = packed.is_some();
+            if let Some(limiter) = &mut self.limiter {
+                limiter.pay(packed.as_ref().map_or(bytes, Vec::len) as u64);
+            }
+            let frames = self.waiting.drain(..count);
+            match packed {
+                Some(packed) => self.frames.push_back(Outgoing::Packed(packed, bytes as u64)),
+                None => self.frames.extend(frames.map(Outgoing::Frame)),
+            }
+            if is_packed {
+                return;
+            }
         }
+    }
+
+    /// Frames that go on together: those that are packed together, or one.
+    fn batch(&self) -> (usize, usize) {
+        let (mut count, mut bytes) = (1, self.waiting[0].len());
+        while let Some(next) = self.waiting.get(count)
+            && self.packer.is_some()
+            && bytes + next.len() <= BATCH_BYTES
+        {
+            (count, bytes) = (count + 1, bytes + next.len());
+        }
+        (count, bytes)
     }
 
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
@@ -275,16 +318,17 @@ impl LinkSender {
             None if flow.compression != Compression::Off => Doing::NotWithThisPeer,
             _ => Doing::Off,
         };
-        outbox.set_packer(packer);
+        outbox.set_flow(packer, flow.rate);
         drop(outbox);
         self.news.notify_one();
     }
 
     /// What the connection carried so far.
     pub fn carried(&self) -> Carried {
-        let outbox = self.outbox.borrow();
+        let mut outbox = self.outbox.borrow_mut();
+        let is_held = outbox.pause(Instant::now()).is_some();
         let doing = outbox.packer.as_ref().map_or(outbox.doing_without, Packer::doing);
-        Carried { sent: outbox.sent, received: self.received.get(), doing }
+        Carried { sent: outbox.sent, received: self.received.get(), doing, is_held }
     }
 
     pub fn link(&self) -> LinkId {
@@ -317,8 +361,9 @@ impl LinkSender {
             return;
         }
         let payload = Payload::new(payload);
+        let is_heartbeat = matches!(header.kind, Kind::Heartbeat | Kind::HeartbeatEcho);
         let header = header.sealed(payload.bytes()).encode();
-        self.outbox.borrow_mut().push(OutFrame { header, payload });
+        self.outbox.borrow_mut().push(OutFrame { header, payload, is_heartbeat });
     }
 
     /// Hands everything queued to the kernel in one call, as far as it takes it; the rest follows by itself.
@@ -369,8 +414,11 @@ impl LinkSender {
         match result {
             Ok(bytes) => {
                 outbox.took(bytes, line.is_pending());
+                let now = Instant::now();
+                // A rate is a line's as well.
+                let is_full = bytes < offered || line.is_pending() || outbox.pause(now).is_some();
                 if let Some(packer) = &mut outbox.packer {
-                    packer.line_took(Instant::now(), bytes as u64, bytes < offered || line.is_pending());
+                    packer.line_took(now, bytes as u64, is_full);
                 }
             }
             Err(error) => self.end_with(End::Broken(format!("sending to the peer failed: {error}"))),
@@ -408,6 +456,8 @@ pub(super) async fn serve(sender: Rc<LinkSender>, mut frames: FrameReader, pool:
 
 /// Sends what is left and waits for the peer's end, so that unread bytes do not make the kernel throw a goodbye away.
 async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
+    // A rate is for as long as the link lasts.
+    sender.outbox.borrow_mut().set_flow(None, None);
     let goodbye = async {
         while sender.queued_bytes() > 0 {
             line.writable().await?;
@@ -452,6 +502,12 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
         }
         if sender.queued_bytes() == 0 && !line.is_pending() {
             sender.news.notified().await;
+            continue;
+        }
+        let pause = if line.is_pending() { None } else { sender.outbox.borrow_mut().pause(Instant::now()) };
+        if let Some(pause) = pause {
+            // Either is a reason to look again.
+            let _ = tokio::time::timeout(pause, sender.news.notified()).await;
             continue;
         }
         tokio::select! {
@@ -573,7 +629,6 @@ async fn read_some(line: &Line, frames: &mut FrameReader) -> Result<Received, Ch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::wire::Kind;
     use engine::{Buf, GroupId, SessionId, Slice};
 
     #[test]
@@ -591,7 +646,7 @@ mod tests {
             let payload = Payload::new(payload);
             let header = Header::new(Kind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
             all.extend([&header[..], payload.bytes()].concat());
-            outbox.push(OutFrame { header, payload });
+            outbox.push(OutFrame { header, payload, is_heartbeat: false });
         }
         let mut rest = &all[..];
         for step in [1, 95, 3, 110, 1, 50].into_iter().cycle() {

@@ -12,6 +12,7 @@ pub mod frames;
 pub mod history;
 mod hub;
 pub mod info;
+mod limiter;
 mod line;
 pub mod meter;
 mod packer;
@@ -74,6 +75,8 @@ pub struct PeerInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flow {
     pub compression: Compression,
+    /// Bytes a second that go to the line at most, whichever group they are of; `None`: as it takes them.
+    pub rate: Option<u64>,
 }
 
 /// Bytes of frames, and what of them is on the line.
@@ -90,6 +93,8 @@ pub struct Carried {
     pub sent: Amount,
     pub received: Amount,
     pub doing: Doing,
+    /// It is the rate allowed that what is to be sent waits for.
+    pub is_held: bool,
 }
 
 /// A node to be linked with.

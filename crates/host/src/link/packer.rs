@@ -128,6 +128,10 @@ impl Packer {
         })
     }
 
+    pub fn wanted(&self) -> Compression {
+        self.wanted
+    }
+
     pub fn doing(&self) -> Doing {
         self.doing
     }
