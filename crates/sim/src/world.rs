@@ -442,6 +442,11 @@ impl World {
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
+                let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
+                if damaged && to == State::Failed(engine::state::Broken::Superblock) {
+                    // One copy was hit while the other was being written.
+                    self.watch.spoiled.insert((group, node));
+                }
                 if matches!(to, State::Failed(_)) {
                     // Only a restart helps; the operator sees to it.
                     self.operator.needs_restart(node);
@@ -455,7 +460,8 @@ impl World {
     fn synced(&mut self, group: GroupId, node: usize) {
         self.operator.synced(group, node);
         let other = self.other(group, node);
-        if self.operator.authority(group) == node {
+        // One that is down was synced before its records were spoiled.
+        if self.operator.authority(group) == node && self.glance(other, group).is_some_and(|glance| glance.running) {
             self.watch.spoiled.remove(&(group, other));
         }
     }
