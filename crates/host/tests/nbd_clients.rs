@@ -17,20 +17,6 @@ fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-fn run_any(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    // nbdsh is a Python program that needs the system's interpreter, whatever stands first on the path.
-    let path = format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default());
-    let output = Program::new("timeout")
-        .args(["--kill-after=5", &PATIENCE.as_secs().to_string(), program])
-        .args(arguments)
-        .env("PATH", path)
-        .output()
-        .expect("coreutils' timeout runs");
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.code() != Some(127), "{program} is missing: install qemu-utils, libnbd-bin, fio\n{text}");
-    (output.status.code(), text)
-}
-
 /// On a sparse file, answers out of order: the least comfortable server.
 fn files() -> Setup {
     Setup { files: true, pace: Pace::Reversed, ..Setup::default() }

@@ -196,6 +196,21 @@ impl Drop for TestServer {
     }
 }
 
+/// Runs a client to its end: its exit code, and all that it printed.
+pub fn run_any(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    // nbdsh is a Python program that needs the system's interpreter, whatever stands first on the path.
+    let path = format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default());
+    let output = std::process::Command::new("timeout")
+        .args(["--kill-after=5", &PATIENCE.as_secs().to_string(), program])
+        .args(arguments)
+        .env("PATH", path)
+        .output()
+        .expect("coreutils' timeout runs");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.code() != Some(127), "{program} is missing: install qemu-utils, libnbd-bin, fio\n{text}");
+    (output.status.code(), text)
+}
+
 /// Client flags and the options up to `GO` for the only export.
 pub fn opening(structured: bool) -> Vec<u8> {
     let mut bytes = 3_u32.to_be_bytes().to_vec();
