@@ -11,7 +11,8 @@ use crate::world::{Event, World};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The superblock counts a batch within this time of its landing. One that rots before looks torn (docs/reliability.md, P9).
+/// The superblock counts a batch of the journal or the undo store within this time of its landing. One that rots before
+/// looks torn (docs/reliability.md, P9).
 const COUNTED_NS: u64 = SECOND;
 
 /// Records of a secondary as they were.
@@ -46,12 +47,12 @@ impl World {
         let store = *self.rng.pick(&records(group));
         let trouble = self.nodes[node].trouble;
         let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
-        let journal = matches!(store, Store::Journal(_));
-        if !self.nodes[node].up() || journal && slow || !self.watch.rotten.insert((node, store)) {
+        let counted = matches!(store, Store::Journal(_) | Store::Undo(_));
+        if !self.nodes[node].up() || counted && slow || !self.watch.rotten.insert((node, store)) {
             return;
         }
         self.loses_power_for_a_while(node);
-        let before = if journal { self.now.saturating_sub(COUNTED_NS) } else { u64::MAX };
+        let before = if counted { self.now.saturating_sub(COUNTED_NS) } else { u64::MAX };
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
         let done = disk.rot(before, &mut self.rng);
         self.log(format_args!("a bit of {store:?} of node {node} turns over: {done}"));

@@ -7,6 +7,7 @@ use engine::identity::Role;
 use engine::state::{Mode, Pause, State};
 use engine::{Command, CommandId, CommandResult, GroupId, Input, Settings};
 
+use crate::faults::Fault;
 use crate::swarm::Options;
 use crate::world::{Event, World};
 
@@ -218,6 +219,10 @@ impl World {
         if s.identity.inconsistent && !self.healing && self.rng.percent(3) {
             return self.loses_primary_mid_sync(group);
         }
+        if p.state == State::CatchingUp && !self.healing && self.options.faults.contains(&Fault::FlushFails) {
+            // Catching up is too short for a fault that comes at any time.
+            self.nodes[primary].trouble.fail_next_flush |= self.rng.percent(3);
+        }
         if s.identity.role == Role::Primary {
             self.command(self.other(group, primary), group, Command::Demote);
             return;
@@ -266,18 +271,51 @@ impl World {
         true
     }
 
+    /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
+    /// clear on the way, so that only the secondary's own tell what a rollback undoes.
+    pub fn sync_begins(&mut self, group: GroupId, secondary: usize) {
+        if self.watch.syncs_in_stream(group, secondary) && self.rng.percent(30) {
+            let primary = self.nodes[self.other(group, secondary)].engine.as_ref();
+            let status = primary.map(|engine| engine.status()).unwrap_or_default();
+            let dirty: u64 =
+                status.iter().filter(|g| g.id == group).flat_map(|g| &g.volumes).map(|v| v.dirty_bytes).sum();
+            let after = self.rng.between(1_000_000, 10_000_000 + dirty * 1_000_000 / (self.options.bytes_per_s / 1000));
+            self.schedule(after, Event::MidSync { group });
+        }
+    }
+
+    /// If that sync is still under way, it will not end.
+    pub fn mid_sync(&mut self, group: GroupId) {
+        let secondary = self.other(group, self.operator.authority(group));
+        let half = self.glance(secondary, group).is_some_and(|glance| glance.identity.inconsistent);
+        if half && !self.healing && self.operator.plans[&group] == Plan::None {
+            // What would be written now is dirty anyway.
+            self.burst = 0;
+            self.loses_primary_mid_sync(group);
+        }
+    }
+
     /// The site is lost while the copy is being overwritten: what stood before it must come back.
     fn loses_primary_mid_sync(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
-        if self.rng.percent(70) {
+        if self.rng.percent(50) {
             let (power, down) = (self.rng.percent(50), self.rng.between(4_000_000_000, 7_000_000_000));
             self.crash(primary, power, down);
             self.operator.plans.insert(group, Plan::FailOver { asked: None });
             return;
         }
         // An operator who does not ask first.
-        let entropy = self.rng.draw();
-        self.command(self.other(group, primary), group, Command::Promote { force: true, entropy });
+        let (other, entropy) = (self.other(group, primary), self.rng.draw());
+        self.command(other, group, Command::Promote { force: true, entropy });
+        self.loses_power_on_the_way_back(other);
+    }
+
+    /// More often than not the power of a node goes while it returns to its rollback point.
+    fn loses_power_on_the_way_back(&mut self, node: usize) {
+        if self.rng.percent(60) {
+            let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
+            self.schedule(after, Event::PowerLoss { node });
+        }
     }
 
     pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
@@ -362,10 +400,8 @@ impl World {
         let mid_sync = self.glance(other, group).is_some_and(|g| g.identity.inconsistent);
         let entropy = self.rng.draw();
         let asked = self.command(other, group, Command::Promote { force: true, entropy });
-        if mid_sync && self.rng.percent(60) {
-            // The power goes on the way back to the rollback point.
-            let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
-            self.schedule(after, Event::PowerLoss { node: other });
+        if mid_sync {
+            self.loses_power_on_the_way_back(other);
         }
         Plan::FailOver { asked: Some(asked) }
     }

@@ -60,6 +60,11 @@ impl Watch {
         self.confirmed.remove(&(group, node));
     }
 
+    /// The secondary was told of a sync in the stream last, not of a cut.
+    pub fn syncs_in_stream(&self, group: GroupId, secondary: usize) -> bool {
+        self.begins.get(&(group, secondary)) == Some(&false)
+    }
+
     fn stamped(&mut self, header: &Header) -> Result<(), Failure> {
         let run = (header.group, header.generation_tag, header.incarnation.0);
         let (seq, wall) = self.stamps.get(&run).copied().unwrap_or_default();

@@ -70,6 +70,10 @@ pub enum Event {
     },
     /// Records of a node come back as they were.
     Restore(OldCopy),
+    /// A sync may be at half its way.
+    MidSync {
+        group: GroupId,
+    },
 }
 
 /// Counts of one run, for the record.
@@ -223,6 +227,7 @@ impl World {
             }
             Event::Cable { pair, passes } => self.set_path(pair, passes),
             Event::Restore(copy) => self.restores_records(copy),
+            Event::MidSync { group } => self.mid_sync(group),
         }
     }
 
@@ -423,7 +428,10 @@ impl World {
                 self.check_secondary(node, group);
             }
             engine::Event::Ready { role: Role::Primary, .. } | engine::Event::Demoted => self.primary_up(node, group),
-            engine::Event::RollbackPoint { at, .. } => self.check_prefix(node, group, at),
+            engine::Event::RollbackPoint { at, .. } => {
+                self.sync_begins(group, node);
+                self.check_prefix(node, group, at);
+            }
             // What was confirmed of the sync is undone, and that is what was asked for.
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {

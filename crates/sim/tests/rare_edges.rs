@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::state::{Mode, Policy, State};
+use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
@@ -67,5 +67,35 @@ fn a_secondary_that_runs_full_pauses_a_backlog_too() {
     world.restore_path();
     world.until("it pauses", |world| world.tally.edges.contains(&("catching-up", "paused")));
     world.nodes[1].trouble = Default::default();
+    world.settle();
+}
+
+/// A secondary without space, and then without a link: the state its primary goes to.
+fn loses_the_link_while_paused(mode: Mode, policy: Policy) -> World {
+    let mut world = World::in_peace(options(mode, policy));
+    world.nodes[1].trouble.full_until = world.now + 60 * SECOND;
+    world.write(0, 65536, 4096);
+    world.until("it pauses", |world| is(world, State::Paused(Pause::PeerFull)));
+    world.cut([false; 2]);
+    world
+}
+
+#[test]
+fn a_link_lost_while_paused_leaves_the_queue_waiting() {
+    let mut world = loses_the_link_while_paused(Mode::Async, Policy::Degrade);
+    world.until("the queue waits for the link", |world| is(world, State::Queuing));
+    assert!(world.tally.edges.contains(&("paused", "queuing")));
+    world.nodes[1].trouble = Default::default();
+    world.restore_path();
+    world.settle();
+}
+
+#[test]
+fn a_link_lost_while_paused_holds_the_writers() {
+    let mut world = loses_the_link_while_paused(Mode::Sync, Policy::Strict);
+    world.until("the window opens", |world| is(world, State::Holding));
+    assert!(world.tally.edges.contains(&("paused", "holding")));
+    world.nodes[1].trouble = Default::default();
+    world.restore_path();
     world.settle();
 }
