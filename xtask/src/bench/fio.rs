@@ -1,10 +1,13 @@
-//! One turn: fio asks one server for a while; what it got, and what that cost the server.
+//! fio asks one server: for a turn, and what it got and what that cost the server; until somebody ends it; or a few
+//! writes, and how long they took.
 
 use super::server::Server;
 use super::workload::{Unit, Workload};
+use crate::wan::sys;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
 
 /// What one turn came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +36,14 @@ struct Side {
     iops: f64,
     bw_bytes: f64,
     total_ios: u64,
+    clat_ns: Option<Times>,
+}
+
+#[derive(Deserialize)]
+struct Times {
+    max: f64,
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -57,11 +68,7 @@ pub fn run(server: &Server, workload: &Workload, seconds: u32, round: u32) -> Re
 }
 
 fn parse(stdout: &[u8], unit: Unit, cpu_seconds: f64) -> Result<Turn> {
-    // Some versions print a line of text before the object.
-    let start = stdout.iter().position(|&byte| byte == b'{').context("no JSON in its output")?;
-    let output: Output = serde_json::from_slice(&stdout[start..])?;
-    let job = output.jobs.first().context("no job in its output")?;
-    ensure!(job.error == 0, "error {}", job.error);
+    let job = first_job(stdout)?;
     let requests = job.read.total_ios + job.write.total_ios + job.sync.total_ios;
     ensure!(requests > 0, "no request was answered");
     let throughput = match unit {
@@ -69,6 +76,63 @@ fn parse(stdout: &[u8], unit: Unit, cpu_seconds: f64) -> Result<Turn> {
         Unit::Megabytes => (job.read.bw_bytes + job.write.bw_bytes) / 1e6,
     };
     Ok(Turn { throughput, cpu_us: cpu_seconds * 1e6 / requests as f64 })
+}
+
+/// fio at work beside us. Dropped, it is killed.
+pub struct Running(Child);
+
+/// # Errors
+/// fio does not start.
+pub fn start(mut command: Command) -> Result<Running> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    sys::end_with_parent(&mut command);
+    Ok(Running(command.spawn().context("starting fio failed; is it installed?")?))
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has ended by itself, its server being gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How long writes took, milliseconds, and how many were done a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+    pub per_second: f64,
+}
+
+/// Runs fio to its end; all its jobs together.
+///
+/// # Errors
+/// fio is not installed, fails, or does not write.
+pub fn latency(mut command: Command) -> Result<Latency> {
+    command.args(["--output-format=json", "--group_reporting"]);
+    let output = command.stdin(Stdio::null()).output().context("starting fio failed; is it installed?")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "fio failed: {}", complaint.trim());
+    parse_latency(&output.stdout).context("fio said something odd")
+}
+
+fn parse_latency(stdout: &[u8]) -> Result<Latency> {
+    let job = first_job(stdout)?;
+    let times = job.write.clat_ns.context("no completion times")?;
+    let percentile = |name: &str| times.percentile.get(name).copied().with_context(|| format!("no percentile {name}"));
+    let (p50, p99) = (percentile("50.000000")?, percentile("99.000000")?);
+    Ok(Latency { p50_ms: p50 / 1e6, p99_ms: p99 / 1e6, max_ms: times.max / 1e6, per_second: job.write.iops })
+}
+
+fn first_job(stdout: &[u8]) -> Result<Job> {
+    // Some versions print a line of text before the object.
+    let start = stdout.iter().position(|&byte| byte == b'{').context("no JSON in its output")?;
+    let output: Output = serde_json::from_slice(&stdout[start..])?;
+    let job = output.jobs.into_iter().next().context("no job in its output")?;
+    ensure!(job.error == 0, "error {}", job.error);
+    Ok(job)
 }
 
 #[cfg(test)]
@@ -86,5 +150,15 @@ mod tests {
         assert_eq!(turn, Turn { throughput: 15.0, cpu_us: 25.0 });
         assert_eq!(parse(text, Unit::Megabytes, 0.0).expect("sound").throughput, 3.0);
         assert!(parse(b"fio: no", Unit::Iops, 0.0).is_err());
+    }
+
+    #[test]
+    fn times_of_writes_are_read_in_milliseconds() {
+        let text = br#"{"jobs": [{"error": 0, "sync": {},
+              "read": {"iops": 0.0, "bw_bytes": 0, "total_ios": 0},
+              "write": {"iops": 8.5, "bw_bytes": 1000000, "total_ios": 5, "clat_ns":
+                {"max": 9000000, "percentile": {"50.000000": 2000000, "99.000000": 3000000}}}}]}"#;
+        let latency = parse_latency(text).expect("sound");
+        assert_eq!(latency, Latency { p50_ms: 2.0, p99_ms: 3.0, max_ms: 9.0, per_second: 8.5 });
     }
 }

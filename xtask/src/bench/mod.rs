@@ -6,7 +6,10 @@
 //!
 //! Reading order: `workload` (what is asked), `server` (who is asked), `fio` (who asks), `rows` (what it comes to).
 
+mod control;
 mod fio;
+mod link;
+mod machine;
 mod recovery;
 mod rows;
 mod server;
@@ -59,6 +62,8 @@ pub struct BenchArgs {
 enum Other {
     /// What the return of a killed primary costs: time to serve, bytes compared, shipped and pulled (see docs/recovery.md)
     Recovery(recovery::RecoveryArgs),
+    /// What replication makes of a line, beside iperf3 on the same emulated one (see docs/link.md)
+    Link(link::LinkArgs),
 }
 
 /// Past the page cache or through it, and who is the peer.
@@ -89,8 +94,10 @@ struct Report {
 
 /// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
 pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
-    if let Some(Other::Recovery(recovery)) = &arguments.other {
-        return recovery::main(recovery);
+    match &arguments.other {
+        Some(Other::Recovery(recovery)) => return recovery::main(recovery),
+        Some(Other::Link(link)) => return link::main(link),
+        None => {}
     }
     let project = Project::find()?;
     let signals = sys::signals_as_bytes()?;

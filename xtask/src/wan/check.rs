@@ -1,9 +1,10 @@
 //! `cargo xtask wan check`: is the emulated link what it says it is?
 
+use super::iperf::{self, Flow};
 use super::{FAR_ADDRESS4, FAR_ADDRESS6, Options, Side, Wan, netns};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const MBIT: u64 = 1_000_000;
@@ -14,7 +15,6 @@ const SEGMENT_PAYLOAD_BYTES_V4: f64 = 1448.0;
 const SEGMENT_PAYLOAD_BYTES_V6: f64 = 1428.0;
 const GOODPUT_SHARE_MIN: f64 = 0.95;
 const PING_ERROR_MS_MAX: f64 = 1.0;
-const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Serialize)]
 struct Report {
@@ -148,42 +148,15 @@ fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<Row> {
 /// Goodput in Mbit/s over ten seconds after three seconds of start, and the forwarder's share of a
 /// processor.
 fn iperf(wan: &Wan, address: &str, is_reverse: bool) -> Result<(f64, f64)> {
-    let mut server = start_iperf_server(wan)?;
     let start = (Instant::now(), processor_time()?);
-    let mut client = wan.command(Side::Near, "iperf3")?;
-    client.args(["-c", address, "-t", "10", "-O", "3", "-J"]);
-    if is_reverse {
-        client.arg("-R");
-    }
-    let output = client.output().context("starting `iperf3` failed; install the package iperf3")?;
+    let flow = Flow { address, seconds: 10, warm_up: 3, is_reverse, congestion: None };
+    let goodput_mbit = iperf::goodput(wan, &flow)?;
     let cpu_percent = (processor_time()? - start.1).div_duration_f64(start.0.elapsed()) * 100.0;
-    server.kill()?;
-    server.wait()?;
-    let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("`iperf3` did not answer with JSON")?;
-    let bits_per_second = report["end"]["sum_received"]["bits_per_second"]
-        .as_f64()
-        .with_context(|| format!("`iperf3` over the WAN failed: {}", report["error"]))?;
-    Ok((bits_per_second / MBIT as f64, cpu_percent))
-}
-
-fn start_iperf_server(wan: &Wan) -> Result<Child> {
-    let mut command = wan.command(Side::Far, "iperf3")?;
-    command.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = command.spawn().context("starting `iperf3` failed; install the package iperf3")?;
-    let deadline = Instant::now() + SERVER_PATIENCE;
-    loop {
-        let output = wan.command(Side::Far, "ss")?.args(["-Htln", "sport", "=", ":5201"]).output()?;
-        if !output.stdout.is_empty() {
-            return Ok(server);
-        }
-        ensure!(Instant::now() < deadline, "the `iperf3` server does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    Ok((goodput_mbit, cpu_percent))
 }
 
 /// Processor time of this process so far: nearly all of it is the forwarder's.
-fn processor_time() -> Result<Duration> {
+pub fn processor_time() -> Result<Duration> {
     let clock = rustix::time::ClockId::ProcessCPUTime;
     let time = rustix::time::clock_gettime(clock);
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))

@@ -8,18 +8,19 @@
 //! Reading order: `packet` (what the kernel hands over), `pipe` (one direction as arithmetic),
 //! `forward` (the threads), `netns` (the namespaces and how they vanish), `control`, `cli`.
 
-mod check;
+pub mod check;
 pub mod cli;
 mod control;
 mod forward;
+pub mod iperf;
 #[cfg(test)]
 mod live_tests;
-mod netns;
+pub mod netns;
 mod packet;
 mod pipe;
 mod ring;
 pub mod sys;
-mod units;
+pub mod units;
 
 use anyhow::{Result, ensure};
 use control::Network;
@@ -32,10 +33,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The namespaces see nobody else, so every WAN can use the same addresses.
-const NEAR_ADDRESS4: &str = "10.203.0.1";
-const FAR_ADDRESS4: &str = "10.203.0.2";
-const NEAR_ADDRESS6: &str = "fd20:3::1";
-const FAR_ADDRESS6: &str = "fd20:3::2";
+pub const NEAR_ADDRESS4: &str = "10.203.0.1";
+pub const FAR_ADDRESS4: &str = "10.203.0.2";
+pub const NEAR_ADDRESS6: &str = "fd20:3::1";
+pub const FAR_ADDRESS6: &str = "fd20:3::2";
 /// IPv6 asks for at least 1280; the largest is what a TUN frame can hold.
 const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
@@ -165,6 +166,14 @@ impl Wan {
     /// A program that will start inside one side's namespace.
     pub fn command(&self, side: Side, program: &str) -> Result<Command> {
         self.namespace(side).command(program)
+    }
+
+    /// Changes the running line by a command of the control socket, such as `cut`.
+    ///
+    /// # Errors
+    /// A sentence about the command, which then changed nothing.
+    pub fn control(&self, line: &str) -> Result<()> {
+        self.network.execute(self.claim.name(), line).map(drop)
     }
 
     /// Where other processes send commands.

@@ -1,10 +1,10 @@
 //! What is written before the blow: 4 KiB blocks at random, in ten places far apart or all over a wide range.
 
+use super::super::fio::{self, Running};
 use super::EXTENT_BYTES;
 use super::pair::{Pair, VOLUME};
-use crate::wan::sys;
-use anyhow::{Context, Result};
-use std::process::{Child, Command, Stdio};
+use anyhow::Result;
+use std::process::Command;
 
 /// Where the load writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,42 +41,22 @@ impl Area {
     }
 }
 
-/// fio at work. Dropped, it is killed.
-pub struct Load(Child);
-
-impl Load {
-    /// # Errors
-    /// fio does not start.
-    pub fn start(pair: &Pair, places: &[Place], seed: u32) -> Result<Load> {
-        let mut command = Command::new("fio");
-        command.args([
-            "--output-format=json",
-            "--ioengine=nbd",
-            "--rw=randwrite",
-            "--bs=4k",
-            "--norandommap",
-            "--thread",
-        ]);
-        // Longer than anybody waits; it is ended.
-        command.args(["--time_based", "--runtime=1h"]).arg(format!("--randseed={seed}"));
-        let depth = (32 / places.len()).max(2);
-        for (number, place) in places.iter().enumerate() {
-            command.arg(format!("--name=place-{number}")).arg(format!("--iodepth={depth}"));
-            command.arg(format!("--uri={}", pair.uri(&format!("{VOLUME}{}", place.volume + 1))));
-            command.arg(format!("--offset={}", place.offset)).arg(format!("--size={}", place.length));
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        sys::end_with_parent(&mut command);
-        Ok(Load(command.spawn().context("starting fio failed; is it installed?")?))
+/// Starts fio on a pair's volumes.
+///
+/// # Errors
+/// It does not start.
+pub fn start(pair: &Pair, places: &[Place], seed: u32) -> Result<Running> {
+    let mut command = Command::new("fio");
+    command.args(["--output-format=json", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--norandommap", "--thread"]);
+    // Longer than anybody waits; it is ended.
+    command.args(["--time_based", "--runtime=1h"]).arg(format!("--randseed={seed}"));
+    let depth = (32 / places.len()).max(2);
+    for (number, place) in places.iter().enumerate() {
+        command.arg(format!("--name=place-{number}")).arg(format!("--iodepth={depth}"));
+        command.arg(format!("--uri={}", pair.uri(&format!("{VOLUME}{}", place.volume + 1))));
+        command.arg(format!("--offset={}", place.offset)).arg(format!("--size={}", place.length));
     }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // Both fail when it has ended by itself, its server being gone.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    fio::start(command)
 }
 
 #[cfg(test)]

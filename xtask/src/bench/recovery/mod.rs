@@ -14,7 +14,7 @@ use super::{build, commit};
 use crate::project::Project;
 use crate::wan::sys;
 use anyhow::{Context, Result};
-use load::{Area, Load};
+use load::Area;
 use pair::{PATIENCE, Pair, Shape};
 use report::{Report, Row, Run};
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl Scenario {
         pair.wait_for_rest()?;
         let places = self.area.places(pair.shape.volumes, pair.shape.volume_bytes);
         let before = pair.counter("writes")?;
-        let load = Load::start(pair, &places, seed)?;
+        let load = load::start(pair, &places, seed)?;
         pair.wait_for_writes(before)?;
         pair.pause(Duration::from_secs(seconds.into()))?;
         let writes = pair.counter("writes")? - before;

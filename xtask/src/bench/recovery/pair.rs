@@ -1,13 +1,11 @@
 //! Two daemons on loopback with one group of sparse files, whose primary can be killed and started again.
 
-use super::super::check_signals;
 use super::super::server::{Server, free_addresses, secret};
+use super::super::{check_signals, control};
 use super::nbd;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -192,11 +190,7 @@ impl Pair {
     }
 
     fn ask(&self, request: &Value) -> Result<Value> {
-        let mut stream = UnixStream::connect(self.home.join("near.state/control.sock"))?;
-        writeln!(stream, "{request}")?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
+        control::ask(&self.home.join("near.state/control.sock"), request)
     }
 
     /// # Errors

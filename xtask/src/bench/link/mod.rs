@@ -1,0 +1,227 @@
+//! `cargo xtask bench link`: what replication makes of a line.
+//!
+//! Each series lays an emulated WAN between two daemons, which know each other by certificates, and measures what
+//! clients wrote and the secondary confirmed as durable, never what was only queued. iperf3 runs on the same line in the
+//! same run, by turns, with the same congestion control: where the machine or the emulator is the limit, it is for both.
+//!
+//! Reading order: `pair` (who is measured), `throughput` (the main table), then a file for each other series, `report`.
+
+mod buffers;
+mod compression;
+mod idle;
+mod modes;
+mod outage;
+mod pair;
+mod report;
+mod slow;
+mod throughput;
+
+use super::{build, commit};
+use crate::project::Project;
+use crate::wan::{Options, sys, units};
+use anyhow::Result;
+use report::{Report, Section};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Of iperf3's goodput.
+const BAR: f64 = 0.95;
+
+#[derive(clap::Args)]
+pub struct LinkArgs {
+    /// One JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Only this series [default: all, more than an hour]
+    #[arg(long, value_enum)]
+    only: Option<Series>,
+    /// How often each gets its turn
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Length of one turn, after its start
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Rates of the lines, of the series throughput, loss and compression
+    #[arg(long, value_delimiter = ',', value_parser = units::rate_bits_per_second, default_value = "10mbit,100mbit,1gbit")]
+    rates: Vec<u64>,
+    /// Round trips of the lines, of the series throughput and loss
+    #[arg(long, value_delimiter = ',', value_parser = units::duration_ns, default_value = "1ms,10ms,50ms,100ms,200ms")]
+    rtts: Vec<u64>,
+    /// Congestion controls [default: throughput: auto; loss: bbr,cubic]
+    #[arg(long, value_delimiter = ',')]
+    congestion: Vec<String>,
+    /// Measure this program, such as an earlier release, instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Further lines of the configuration's table [link], such as 'unsent = "1MiB"'
+    #[arg(long, value_name = "LINE")]
+    link: Vec<String>,
+    /// Over IPv6
+    #[arg(long)]
+    ipv6: bool,
+    /// Size of the volume in MiB
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..))]
+    size: u32,
+    /// Where volumes, journal and state are made; the default is memory, because the line is what is measured
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Series {
+    /// Beside iperf3, every rate at every round trip
+    Throughput,
+    /// The same with 0.1 % loss
+    Loss,
+    /// Fixed socket buffers, beside table B-1
+    Buffers,
+    /// Until data flows again after a cut line
+    Outage,
+    /// A large write after a pause
+    Idle,
+    /// Small writes on a short line that loses
+    Rto,
+    /// What a write waits for in each mode on a short line
+    Modes,
+    /// T1 and ISDN
+    Slow,
+    /// `auto` beside `off` on what does not get smaller
+    Compression,
+}
+
+impl Series {
+    const ALL: [Series; 9] = [
+        Series::Throughput,
+        Series::Loss,
+        Series::Buffers,
+        Series::Outage,
+        Series::Idle,
+        Series::Rto,
+        Series::Modes,
+        Series::Slow,
+        Series::Compression,
+    ];
+
+    fn play(self, stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
+        match self {
+            Series::Throughput => throughput::clean(stage, arguments),
+            Series::Loss => throughput::lossy(stage, arguments),
+            Series::Buffers => buffers::play(stage, arguments),
+            Series::Outage => outage::play(stage, arguments),
+            Series::Idle => idle::large(stage),
+            Series::Rto => idle::small(stage, arguments.seconds),
+            Series::Modes => modes::play(stage, arguments),
+            Series::Slow => slow::play(stage, arguments),
+            Series::Compression => compression::play(stage, arguments),
+        }
+    }
+}
+
+/// What all series share.
+pub struct Stage {
+    program: PathBuf,
+    dir: PathBuf,
+    signals: File,
+    ipv6: bool,
+    volume_bytes: u64,
+    /// Further lines of the table `[link]`.
+    link: String,
+}
+
+/// A line of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    rate_bits_per_second: u64,
+    rtt_ns: u64,
+    /// A share of segments.
+    loss: f64,
+}
+
+impl Line {
+    pub fn new(rate_mbit: f64, rtt_ms: f64) -> Line {
+        Line { rate_bits_per_second: (rate_mbit * 1e6) as u64, rtt_ns: (rtt_ms * 1e6) as u64, loss: 0.0 }
+    }
+
+    fn options(&self) -> Options {
+        Options { loss: self.loss, ..Options::link(self.rtt_ns, self.rate_bits_per_second) }
+    }
+
+    fn rate_mbit(&self) -> f64 {
+        self.rate_bits_per_second as f64 / 1e6
+    }
+
+    fn rtt_ms(&self) -> f64 {
+        self.rtt_ns as f64 / 1e6
+    }
+
+    /// A queue of four times what is on its way, and a second of the line: what it holds it takes to empty, after each
+    /// turn. The product's own default at most, its least at least.
+    fn queue_bytes(&self) -> u64 {
+        let per_second = self.rate_bits_per_second / 8;
+        let on_the_way = (u128::from(per_second) * u128::from(self.rtt_ns) / 1_000_000_000) as u64;
+        per_second.max(4 * on_the_way).clamp(1 << 20, 64 << 20)
+    }
+
+    /// Until the sender knows the line: two seconds and fifteen round trips.
+    fn warm_up(&self) -> Duration {
+        Duration::from_secs(2) + 15 * Duration::from_nanos(self.rtt_ns)
+    }
+}
+
+impl LinkArgs {
+    fn lines(&self) -> Vec<Line> {
+        let line = |rate_bits_per_second, rtt_ns| Line { rate_bits_per_second, rtt_ns, loss: 0.0 };
+        self.rates.iter().flat_map(|&rate| self.rtts.iter().map(move |&rtt| line(rate, rtt))).collect()
+    }
+}
+
+/// A line's rate as people say it.
+fn rate_text(mbit: f64) -> String {
+    match mbit {
+        1000.0.. => format!("{} Gbit/s", mbit / 1000.0),
+        1.0.. => format!("{mbit} Mbit/s"),
+        _ => format!("{} kbit/s", mbit * 1000.0),
+    }
+}
+
+/// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
+///
+/// # Errors
+/// A series could not be played to its end.
+pub fn main(arguments: &LinkArgs) -> Result<ExitCode> {
+    let project = Project::find()?;
+    let signals = sys::signals_as_bytes()?;
+    let program = arguments.program.clone().map_or_else(|| build(&project), Ok)?;
+    let (dir, ipv6) = (arguments.dir.clone(), arguments.ipv6);
+    let (volume_bytes, link) = (u64::from(arguments.size) << 20, arguments.link.join("\n"));
+    let stage = Stage { program, dir, signals, ipv6, volume_bytes, link };
+    let turns = (arguments.rounds, arguments.seconds);
+    let mut report = Report::new(commit(&project), &arguments.dir, ipv6, turns);
+    for series in Series::ALL {
+        if arguments.only.is_none_or(|only| only == series) {
+            report.add(series.play(&stage, arguments)?);
+        }
+    }
+    report.show(arguments.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_holds_a_second_or_four_times_what_is_on_its_way() {
+        assert_eq!(Line::new(10.0, 1.0).queue_bytes(), 1_250_000);
+        assert_eq!(Line::new(100.0, 1000.0).queue_bytes(), 50_000_000);
+        assert_eq!(Line::new(1000.0, 1.0).queue_bytes(), 64 << 20);
+        assert_eq!(Line::new(0.128, 100.0).queue_bytes(), 1 << 20);
+    }
+
+    #[test]
+    fn rates_are_told_in_the_unit_they_are_sold_in() {
+        assert_eq!([1000.0, 100.0, 1.5, 0.128].map(rate_text), ["1 Gbit/s", "100 Mbit/s", "1.5 Mbit/s", "128 kbit/s"]);
+    }
+}

@@ -1,0 +1,334 @@
+//! Two daemons at the ends of an emulated WAN, as an operator would run them, and what can be asked of them.
+
+use super::super::check_signals;
+use super::super::control;
+use super::super::fio::{self, Running};
+use super::super::server::Server;
+use super::Stage;
+use crate::wan::check::processor_time;
+use crate::wan::iperf::{self, Flow};
+use crate::wan::{FAR_ADDRESS4, FAR_ADDRESS6, NEAR_ADDRESS4, NEAR_ADDRESS6, Options, Side, Wan};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const GROUP: &str = "bench";
+const PORT: u16 = 7337;
+/// What one queued write counts for beside its bytes: the product's own, told here so that the bench notices a change.
+const ITEM_OVERHEAD_BYTES: u64 = 256;
+/// However slow the line is, what takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a pair is made of.
+pub struct Setup<'a> {
+    pub line: Options,
+    /// Lines of the table `[link]`.
+    pub link: &'a str,
+    /// Lines of the group's table.
+    pub group: &'a str,
+    pub volume_bytes: u64,
+}
+
+/// The two of them, replicating.
+pub struct Pair<'a> {
+    stage: &'a Stage,
+    near: Server,
+    far: Server,
+    wan: Wan,
+    home: TempDir,
+}
+
+/// What was so at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    pub at: Instant,
+    /// Of clients' writes: taken by the primary, and confirmed as durable by the secondary.
+    pub admitted_bytes: u64,
+    pub confirmed_bytes: u64,
+    group: Value,
+    link: Value,
+}
+
+/// What a saturated link carried, and at what price.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// Mbit/s of 10^6 bits: clients' bytes that were confirmed as durable by the secondary meanwhile.
+    pub mbit: f64,
+    /// What limits the link, as `status` has it.
+    pub limit: String,
+    pub sent_again_share: f64,
+    pub send_window_bytes: u64,
+    /// Processors in use by the primary, the secondary and the emulator.
+    pub cores: [f64; 3],
+}
+
+impl<'a> Pair<'a> {
+    /// Sets up line and daemons, and makes the first copy of empty volumes.
+    ///
+    /// # Errors
+    /// With the end of the log of the daemon that failed.
+    pub fn start(stage: &'a Stage, setup: &Setup) -> Result<Pair<'a>> {
+        let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&stage.dir);
+        let home = home.with_context(|| format!("no directory can be made in {}", stage.dir.display()))?;
+        let config = home.path().join("farshore.toml");
+        fs::write(&config, config_text(home.path(), setup, stage))?;
+        for node in ["near", "far"] {
+            File::create_new(home.path().join(format!("{node}.img")))?.set_len(setup.volume_bytes)?;
+        }
+        for words in [&["init"][..], &["node", "near"], &["node", "far"]] {
+            certify(&stage.program, words, &config)?;
+        }
+        let wan = Wan::start(setup.line.clone())?;
+        let serve = |side, node: &str| {
+            let mut command = wan.command(side, &stage.program.to_string_lossy())?;
+            command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
+            let socket = home.path().join(format!("{node}.state/nbd.sock"));
+            let uri = format!("nbd+unix:///{GROUP}/v1?socket={}", socket.display());
+            Server::start("farshore", command, &home.path().join(format!("{node}.log")), uri)
+        };
+        let (far, near) = (serve(Side::Far, "far")?, serve(Side::Near, "near")?);
+        let pair = Pair { stage, near, far, wan, home };
+        pair.tell("near", &["sync", GROUP, "--full", "--wait"])?;
+        pair.wait_until("the group replicates", |look| look.state() == "replicating")?;
+        Ok(pair)
+    }
+
+    /// Runs a command of ours against a node.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn tell(&self, node: &str, verb: &[&str]) -> Result<()> {
+        let server = if node == "near" { &self.near } else { &self.far };
+        server.tell(&self.stage.program, verb, &self.home.path().join(format!("{node}.state/control.sock")))
+    }
+
+    /// Changes settings of the group.
+    ///
+    /// # Errors
+    /// They are refused.
+    pub fn set(&self, setting: &str) -> Result<()> {
+        self.tell("near", &["set", GROUP, setting])
+    }
+
+    /// Changes settings of the link on both nodes, which connect again, and waits until they have.
+    ///
+    /// # Errors
+    /// They are refused, or the nodes do not meet again.
+    pub fn tune(&self, settings: &[&str]) -> Result<()> {
+        for node in ["near", "far"] {
+            let before = self.look()?.connections();
+            self.tell(node, &[&["link", "set"][..], settings].concat())?;
+            self.wait_until("the link comes up again", |look| {
+                look.connections() > before && look.is_connected() && look.state() == "replicating"
+            })?;
+        }
+        Ok(())
+    }
+
+    /// fio with the export to write to.
+    pub fn fio(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("fio");
+        command.args(["--ioengine=nbd", "--norandommap", "--thread", "--name=writer"]);
+        command.arg(format!("--uri={}", self.near.uri)).args(arguments);
+        command
+    }
+
+    /// Writers who go on until the result is dropped.
+    ///
+    /// # Errors
+    /// fio does not start.
+    pub fn write(&self, arguments: &[&str]) -> Result<Running> {
+        let before = self.look()?.admitted_bytes;
+        let mut command = self.fio(arguments);
+        command.args(["--time_based", "--runtime=1h"]);
+        let running = fio::start(command)?;
+        self.wait_until("fio writes; does it know the nbd engine?", |look| look.admitted_bytes > before)?;
+        Ok(running)
+    }
+
+    /// Keeps the queue filled by writers and sees what is confirmed over `seconds` after `warm_up`, then waits until
+    /// all is confirmed.
+    ///
+    /// # Errors
+    /// The group did not replicate all the time, or the link came up anew.
+    pub fn carry(&self, writers: &[&str], warm_up: Duration, seconds: f64) -> Result<Carried> {
+        let running = self.write(writers)?;
+        self.pause(warm_up)?;
+        let cpu = self.cpu_seconds()?;
+        let from = self.look()?;
+        self.pause(Duration::from_secs_f64(seconds))?;
+        let to = self.look()?;
+        let cpu_after = self.cpu_seconds()?;
+        drop(running);
+        let is_steady = from.state() == "replicating" && to.state() == "replicating";
+        ensure!(is_steady && from.connections() == to.connections(), "it did not stay in step: {}", to.group);
+        self.drain()?;
+        let elapsed_s = to.at.duration_since(from.at).as_secs_f64();
+        let confirmed_bytes = to.confirmed_bytes - from.confirmed_bytes;
+        let number = |name: &str| to.link["tcp"][name].as_f64().unwrap_or(f64::NAN);
+        Ok(Carried {
+            mbit: confirmed_bytes as f64 * 8.0 / 1e6 / elapsed_s,
+            limit: to.link["limit"].as_str().unwrap_or("?").to_owned(),
+            sent_again_share: number("retransmitted_share"),
+            send_window_bytes: number("send_window_bytes") as u64,
+            cores: [0, 1, 2].map(|at| (cpu_after[at] - cpu[at]) / elapsed_s),
+        })
+    }
+
+    /// Waits until everything that was written is confirmed.
+    ///
+    /// # Errors
+    /// It is not in time.
+    pub fn drain(&self) -> Result<()> {
+        self.wait_until("everything is confirmed", |look| look.confirmed_bytes == look.admitted_bytes).map(drop)
+    }
+
+    /// What iperf3 gets over the same line, Mbit/s of 10^6 bits.
+    ///
+    /// # Errors
+    /// It does not get through.
+    pub fn iperf(&self, congestion: &str, warm_up: Duration, seconds: f64) -> Result<f64> {
+        let (warm_up, seconds) = (warm_up.as_secs_f64().ceil() as u32, seconds.ceil() as u32);
+        let address = if self.stage.ipv6 { FAR_ADDRESS6 } else { FAR_ADDRESS4 };
+        let flow = Flow { address, seconds, warm_up, is_reverse: false, congestion: Some(congestion) };
+        let goodput = iperf::goodput(&self.wan, &flow);
+        check_signals(&self.stage.signals)?;
+        goodput
+    }
+
+    /// The congestion control that the link uses.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn congestion(&self) -> Result<String> {
+        let look = self.look()?;
+        look.link["socket"]["congestion"].as_str().map(str::to_owned).context("the link is not connected")
+    }
+
+    /// Changes the line by a command of docs/wan.md.
+    ///
+    /// # Errors
+    /// There is no such command.
+    pub fn line(&self, command: &str) -> Result<()> {
+        self.wan.control(command)
+    }
+
+    /// Sets a sysctl of the primary's side.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn sysctl(&self, setting: &str) -> Result<()> {
+        let output = self.wan.command(Side::Near, "sysctl")?.args(["-q", "-w", setting]).output();
+        let output = output.context("starting `sysctl` failed; install the package procps")?;
+        ensure!(output.status.success(), "{setting}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// The bench was interrupted.
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        std::thread::sleep(time);
+        check_signals(&self.stage.signals)
+    }
+
+    /// # Errors
+    /// It does not come to that in time; with the end of both logs.
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Look) -> bool) -> Result<Look> {
+        let started = Instant::now();
+        loop {
+            let look = self.look();
+            if let Ok(look) = &look
+                && holds(look)
+            {
+                return Ok(look.clone());
+            }
+            let is_in_time = started.elapsed() < PATIENCE;
+            let words = || format!("near{}\nfar{}", self.near.last_words(), self.far.last_words());
+            ensure!(is_in_time, "it did not come to this: {what}; {}\n{}", look.map(|look| look.group)?, words());
+            self.pause(LOOK_EVERY)?;
+        }
+    }
+
+    /// What is so now.
+    ///
+    /// # Errors
+    /// The primary does not answer, or not with that.
+    pub fn look(&self) -> Result<Look> {
+        let socket = self.home.path().join("near.state/control.sock");
+        let counters = control::ask(&socket, &json!({ "request": "counters" }))?;
+        let at = Instant::now();
+        let status = control::ask(&socket, &json!({ "request": "status" }))?;
+        let written = counters["counters"][format!("group.{GROUP}.written_bytes")].as_u64();
+        let admitted_bytes = written.with_context(|| format!("no written_bytes in {counters}"))?;
+        let group = status["groups"][0].clone();
+        let queue = |name: &str| group["queue"][name].as_u64().with_context(|| format!("no queue in {status}"));
+        // What was admitted between the two questions may be queued and not counted yet.
+        let waiting_bytes = queue("bytes")?.saturating_sub(queue("items")? * ITEM_OVERHEAD_BYTES).min(admitted_bytes);
+        let link = status["links"][0].clone();
+        Ok(Look { at, admitted_bytes, confirmed_bytes: admitted_bytes - waiting_bytes, group, link })
+    }
+
+    fn cpu_seconds(&self) -> Result<[f64; 3]> {
+        Ok([self.near.cpu_seconds()?, self.far.cpu_seconds()?, processor_time()?.as_secs_f64()])
+    }
+
+    /// # Errors
+    /// A daemon does not stop in time.
+    pub fn stop(self) -> Result<()> {
+        self.near.stop()?;
+        self.far.stop()
+    }
+}
+
+impl Look {
+    pub fn state(&self) -> &str {
+        self.group["state"].as_str().unwrap_or_default()
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.group["peers"][0]["link"] == "connected"
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.link["connections"].as_u64().unwrap_or_default()
+    }
+
+    /// Age of what the peer has not applied, as `status` tells it.
+    pub fn lag_s(&self) -> Option<f64> {
+        self.group["peers"][0]["lag_seconds"].as_f64()
+    }
+}
+
+fn certify(program: &Path, words: &[&str], config: &Path) -> Result<()> {
+    let output = Command::new(program).arg("cert").args(words).arg("--config").arg(config).output()?;
+    ensure!(output.status.success(), "making certificates failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+fn config_text(home: &Path, setup: &Setup, stage: &Stage) -> String {
+    let [near, far] = match stage.ipv6 {
+        true => [NEAR_ADDRESS6, FAR_ADDRESS6].map(|address| format!("[{address}]:{PORT}")),
+        false => [NEAR_ADDRESS4, FAR_ADDRESS4].map(|address| format!("{address}:{PORT}")),
+    };
+    let path = |name: &str| home.join(name);
+    let (Setup { link, group, .. }, more) = (setup, &stage.link);
+    format!(
+        "cluster = \"bench\"\n\n[tls]\ndirectory = {tls:?}\n\n[link]\n{link}\n{more}\n\n\
+         [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\
+         [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n\n\
+         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\n{group}\n\n\
+         [groups.{GROUP}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
+        tls = path("tls"),
+        near_state = path("near.state"),
+        far_state = path("far.state"),
+        near_file = path("near.img"),
+        far_file = path("far.img"),
+    )
+}

@@ -1,0 +1,128 @@
+//! What replication carries beside iperf3: on clean lines, on lines that lose segments, with fixed buffers, and on lines
+//! as slow as they come.
+
+use super::pair::{Carried, Pair, Setup};
+use super::report::{Row, Section, mbit_text, median, share_text};
+use super::{BAR, Line, LinkArgs, Stage};
+use anyhow::Result;
+use serde::Serialize;
+
+/// Loss of the lossy lines, a share of segments.
+const LOSS: f64 = 0.001;
+/// Writers who are always ahead of the line: 64 KiB at random, as many in flight as they like.
+pub const WRITERS: &[&str] = &["--rw=randwrite", "--bs=64k", "--iodepth=32"];
+
+/// One line, both on it.
+#[derive(Serialize)]
+struct Cell {
+    line_mbit: f64,
+    rtt_ms: f64,
+    loss: f64,
+    congestion: String,
+    iperf_mbit: f64,
+    farshore_mbit: f64,
+    /// Median of the ratios within rounds.
+    share: f64,
+    share_least: f64,
+    met: bool,
+    limit: String,
+    sent_again_share: f64,
+    cores: [f64; 3],
+}
+
+impl Row for Cell {
+    const HEAD: &'static [&'static str] = &[
+        "line",
+        "round trip",
+        "control",
+        "iperf3 Mbit/s",
+        "farshore Mbit/s",
+        "share",
+        "least",
+        ">= 95 %",
+        "verdict",
+        "sent again",
+        "cores near, far, emulator",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            super::rate_text(self.line_mbit),
+            format!("{} ms", self.rtt_ms),
+            self.congestion.clone(),
+            mbit_text(self.iperf_mbit),
+            mbit_text(self.farshore_mbit),
+            share_text(self.share),
+            share_text(self.share_least),
+            if self.met { "yes" } else { "no" }.to_owned(),
+            self.limit.clone(),
+            format!("{:.2} %", self.sent_again_share * 100.0),
+            self.cores.map(|cores| format!("{cores:.2}")).join(", "),
+        ]
+    }
+}
+
+/// Every rate at every round trip, by the link's own choice of congestion control.
+///
+/// # Errors
+/// A pair does not come up, or falls out of step.
+pub fn clean(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
+    let mut section = Section::new::<Cell>("throughput");
+    let congestion = arguments.congestion.first().map_or("auto", String::as_str);
+    for line in arguments.lines() {
+        section.add(&cell(stage, arguments, &line, congestion)?)?;
+    }
+    Ok(section)
+}
+
+/// The same lines, each losing one segment in a thousand.
+///
+/// # Errors
+/// As [`clean`].
+pub fn lossy(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
+    let mut section = Section::new::<Cell>("loss of 0.1 %");
+    let both = ["bbr", "cubic"].map(str::to_owned);
+    let controls = if arguments.congestion.is_empty() { &both[..] } else { &arguments.congestion };
+    for line in arguments.lines() {
+        for congestion in controls {
+            section.add(&cell(stage, arguments, &Line { loss: LOSS, ..line }, congestion)?)?;
+        }
+    }
+    Ok(section)
+}
+
+fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> Result<Cell> {
+    let link = format!("congestion = {congestion:?}");
+    let group = format!("queue.memory = \"{}B\"", line.queue_bytes());
+    let volume_bytes = stage.volume_bytes;
+    let pair = Pair::start(stage, &Setup { line: line.options(), link: &link, group: &group, volume_bytes })?;
+    let (warm_up, seconds) = (line.warm_up(), f64::from(arguments.seconds));
+    let in_use = pair.congestion()?;
+    let (mut iperf, mut ours): (Vec<f64>, Vec<Carried>) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        for is_ours in [round % 2 == 1, round % 2 == 0] {
+            match is_ours {
+                true => ours.push(pair.carry(WRITERS, warm_up, seconds)?),
+                false => iperf.push(pair.iperf(&in_use, warm_up, seconds)?),
+            }
+        }
+    }
+    pair.stop()?;
+    let shares: Vec<f64> = ours.iter().zip(&iperf).map(|(ours, iperf)| ours.mbit / iperf).collect();
+    let of = |value: fn(&Carried) -> f64| median(&ours.iter().map(value).collect::<Vec<f64>>());
+    let share = median(&shares);
+    Ok(Cell {
+        line_mbit: line.rate_mbit(),
+        rtt_ms: line.rtt_ms(),
+        loss: line.loss,
+        congestion: in_use,
+        iperf_mbit: median(&iperf),
+        farshore_mbit: of(|carried| carried.mbit),
+        share,
+        share_least: shares.iter().copied().fold(f64::INFINITY, f64::min),
+        met: share >= BAR,
+        limit: ours.last().map(|carried| carried.limit.clone()).unwrap_or_default(),
+        sent_again_share: of(|carried| carried.sent_again_share),
+        cores: [of(|carried| carried.cores[0]), of(|carried| carried.cores[1]), of(|carried| carried.cores[2])],
+    })
+}
