@@ -4,12 +4,12 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use common::{Background, GROUP, Node, Pair, Plan, address};
+use common::{Background, GROUP, Node, Pair, Plan, address, must_skip};
 use farshore::certs::{Holder, Registry, Validity};
 use host::tls::Identity;
 
@@ -32,14 +32,18 @@ fn cert(pair: &Pair, words: &[&str], code: i32) -> String {
 /// A pair whose certificates were made by the commands an operator uses; nobody is served yet.
 fn certified(plan: &Plan) -> Pair {
     let pair = Pair::new(plan);
+    certify(&pair);
+    pair
+}
+
+fn certify(pair: &Pair) {
     // Nothing of a secret is needed.
     fs::remove_file(pair.path("secret")).expect("it was there");
     pair.edit_config(&format!("secret_file = \"{}\"\n", pair.path("secret").display()), "");
-    cert(&pair, &["init"], 0);
+    cert(pair, &["init"], 0);
     for node in Node::BOTH {
-        cert(&pair, &["node", node.name()], 0);
+        cert(pair, &["node", node.name()], 0);
     }
-    pair
 }
 
 fn holder(name: &str) -> Holder {
@@ -284,4 +288,37 @@ fn clients_of_a_served_volume_encrypt_by_certificates_made_here() {
     assert!(cert(&pair, &["client", "backup"], 2).contains("left as it is"));
     cert(&pair, &["rotate", "--client", "backup"], 0);
     pair.stop_both();
+}
+
+/// A free port of the loopback device's IPv6 address; `None`: it has none.
+fn free_port_ipv6() -> Option<u16> {
+    let listener = TcpListener::bind("[::1]:0").ok()?;
+    listener.local_addr().ok().map(|address| address.port())
+}
+
+#[test]
+fn nodes_and_clients_meet_over_ipv6() {
+    let ports: Vec<u16> = (0..3).filter_map(|_| free_port_ipv6()).collect();
+    let &[near, far, nbd] = &ports[..] else {
+        assert!(must_skip("nodes_and_clients_meet_over_ipv6", &[("IPv6 on loopback", false)]));
+        return;
+    };
+    let mut pair = Pair::new(&PLAN);
+    let new = |port| format!("[::1]:{port}");
+    pair.edit_config(&address(&pair, Node::Far), &new(far));
+    let old = format!("address = \"{}\"\n", address(&pair, Node::Near));
+    pair.edit_config(&old, &format!("address = \"{}\"\nnbd = [\"tcp:{}\"]\n", new(near), new(nbd)));
+    certify(&pair);
+    pair.first_sync();
+    let own = client(&pair, "backup");
+    let uri = format!("nbds://[::1]:{nbd}/{GROUP}/data?tls-certificates={}", own.display());
+    let mut command = Command::new("/usr/bin/nbdinfo");
+    let output = command.args(["--json", &uri]).output().expect("nbdinfo is there");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains("\"TLS\": true"), "{said}\n{}", pair.log(Node::Near));
+    let link = &whole_status(&pair, Node::Near)["links"][0];
+    assert!(link["address"].as_str().is_some_and(|address| address.starts_with("[::1]:")), "{link}");
+    assert!(pair.log(Node::Near).contains("[::1]:"), "{}", pair.log(Node::Near));
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
 }
