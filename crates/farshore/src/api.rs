@@ -406,6 +406,9 @@ pub struct TcpStatus {
     pub send_window_bytes: u64,
     pub receive_window_bytes: u64,
     pub unsent_bytes: u64,
+    /// As much may stand unsent; 0 from an older daemon.
+    #[serde(default)]
+    pub unsent_limit_bytes: u64,
     /// Since the connection came up.
     pub sent_bytes: u64,
     pub received_bytes: u64,

@@ -47,7 +47,7 @@ pub const LINK_TIMEOUT: Bound<Duration> =
 pub const SOCKET_BUFFER: Bound<u64> = Bound { min: 4 * KIB, max: GIB, default: 0 };
 
 /// What the kernel may hold unsent, per connection: below a few segments it starves the line, above a second of a slow
-/// line heartbeats would wait behind it. Measured: 128 KiB has the throughput of no limit.
+/// line heartbeats would wait behind it. `auto`: 20 ms of the line's rate, beginning with this.
 pub const UNSENT: Bound<u64> = Bound { min: 16 * KIB, max: 64 * MIB, default: 128 * KIB };
 
 /// Sent data unacknowledged for so long breaks a connection. `auto`: this, or twice the link's timeout if that is more.

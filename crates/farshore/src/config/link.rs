@@ -15,8 +15,8 @@ pub struct LinkSettings {
     /// Both directions alike.
     pub buffers: BufferSize,
     pub congestion: Congestion,
-    /// What the kernel may hold unsent.
-    pub unsent_bytes: u64,
+    /// What the kernel may hold unsent; `None`: by the line's rate.
+    pub unsent_bytes: Option<u64>,
     /// `None`: from the link's timeout.
     pub user_timeout: Option<Duration>,
     pub keepalive: Duration,
@@ -34,7 +34,7 @@ impl Default for LinkSettings {
         Self {
             buffers: BufferSize::Auto,
             congestion: Congestion::Auto,
-            unsent_bytes: limits::UNSENT.default,
+            unsent_bytes: None,
             user_timeout: None,
             keepalive: limits::KEEPALIVE.default,
             max_rto: limits::MAX_RTO.default,
@@ -120,7 +120,7 @@ impl LinkSettings {
         match key {
             LinkKey::Buffers => self.buffers = parse_buffers(text)?,
             LinkKey::Congestion => self.congestion = parse_congestion(text)?,
-            LinkKey::Unsent => self.unsent_bytes = bounded_size(text, limits::UNSENT)?,
+            LinkKey::Unsent => self.unsent_bytes = unless("auto", text, |text| bounded_size(text, limits::UNSENT))?,
             LinkKey::UserTimeout => {
                 self.user_timeout = unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT))?;
             }
@@ -145,7 +145,7 @@ impl LinkSettings {
                 BufferSize::Bytes(bytes) => size_text(bytes),
             },
             LinkKey::Congestion => self.congestion.to_string(),
-            LinkKey::Unsent => size_text(self.unsent_bytes),
+            LinkKey::Unsent => or(self.unsent_bytes.map(size_text), "auto"),
             LinkKey::UserTimeout => or(self.user_timeout.map(duration_text), "auto"),
             LinkKey::Keepalive => duration_text(self.keepalive),
             LinkKey::MaxRto => duration_text(self.max_rto),
@@ -183,7 +183,7 @@ impl LinkSettings {
                 BufferSize::Bytes(bytes) => usize::try_from(bytes).ok(),
             },
             congestion: self.congestion.clone(),
-            unsent_bytes: u32::try_from(self.unsent_bytes).unwrap_or(u32::MAX),
+            unsent_bytes: self.unsent_bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             // Far above the timeout: it also counts while the peer's window is closed.
             user_timeout: self.user_timeout.unwrap_or(limits::USER_TIMEOUT.default.max(timeout * 2)),
             keepalive: self.keepalive,
@@ -314,7 +314,7 @@ mod tests {
             (LinkKey::Buffers, "4M", "write \"4MiB\""),
             (LinkKey::Buffers, "1KiB", "the least is 4KiB"),
             (LinkKey::Congestion, "CUBIC!", "not the name of a congestion control"),
-            (LinkKey::Unsent, "1GiB", "the most is 64MiB"),
+            (LinkKey::Unsent, "1GiB", "the most is 64MiB; or \"auto\""),
             (LinkKey::UserTimeout, "1s", "the least is \"5s\"; or \"auto\""),
             (LinkKey::MaxRto, "500ms", "the least is \"1s\""),
             (LinkKey::MinRto, "5ms", "the least is \"20ms\"; or \"off\""),

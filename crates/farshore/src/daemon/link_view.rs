@@ -119,6 +119,7 @@ fn tcp(reading: &Reading) -> api::TcpStatus {
         send_window_bytes: now.send_window_bytes.into(),
         receive_window_bytes: now.receive_window_bytes.into(),
         unsent_bytes: now.unsent_bytes.into(),
+        unsent_limit_bytes: now.unsent_limit_bytes.into(),
         sent_bytes: now.bytes_sent,
         received_bytes: now.bytes_received,
         retransmitted_bytes: now.bytes_retransmitted,

@@ -113,10 +113,11 @@ fn tcp_lines(tcp: &TcpStatus, line: &mut impl FnMut(&str, &str)) {
     );
     line("Limits", &limits);
     let window = format!(
-        "the peer takes {}, this node {}; congestion window {}, segments of {} bytes, path MTU {}",
+        "the peer takes {}, this node {}; congestion window {}, up to {} unsent; segments of {} bytes, path MTU {}",
         show_size(tcp.send_window_bytes),
         show_size(tcp.receive_window_bytes),
         show_size(tcp.cwnd_bytes),
+        show_size(tcp.unsent_limit_bytes),
         tcp.segment_bytes,
         tcp.path_mtu_bytes
     );

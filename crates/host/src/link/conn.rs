@@ -34,6 +34,7 @@ use super::info::TcpInfo;
 use super::limiter::Limiter;
 use super::line::Line;
 use super::packer::{BATCH_BYTES, Compression, Doing, Packer};
+use super::tuning::follow_rate;
 use super::{Amount, Carried, Flow, LinkEvents};
 use crate::buffers::{Buffer, Pool};
 use crate::tls::{ChannelError, Received};
@@ -283,6 +284,8 @@ pub struct LinkSender {
     outbox: RefCell<Outbox>,
     /// The peer unpacks.
     packs: bool,
+    /// What may stand unsent in the kernel is left to us.
+    follows_rate: bool,
     received: Cell<Amount>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
@@ -293,13 +296,14 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    /// `packs`: the peer takes packed frames.
-    pub(super) fn new(link: LinkId, line: Line, packs: bool, flow: Flow) -> Rc<LinkSender> {
+    /// `packs`: the peer takes packed frames; `follows_rate`: what may stand unsent is by the line's rate.
+    pub(super) fn new(link: LinkId, line: Line, packs: bool, follows_rate: bool, flow: Flow) -> Rc<LinkSender> {
         let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
             outbox: RefCell::default(),
             packs,
+            follows_rate,
             received: Cell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
@@ -335,11 +339,15 @@ impl LinkSender {
         self.link
     }
 
-    /// Asks the kernel how the connection does; `None` once it has ended.
+    /// Asks the kernel how the connection does, and lets it hold as much unsent as fits that; `None` once it has ended.
     pub fn look(&self) -> Option<TcpInfo> {
         let line = self.line.borrow();
+        let socket = line.as_ref()?.stream().as_fd();
         // After a reset the kernel has forgotten everything: what was seen before stands.
-        let info = TcpInfo::read(line.as_ref()?.stream().as_fd()).ok().filter(|info| info.bytes_sent > 0)?;
+        let info = TcpInfo::read(socket).ok().filter(|info| info.bytes_sent > 0)?;
+        if self.follows_rate {
+            follow_rate(socket, &info);
+        }
         self.looked.set(info);
         Some(info)
     }

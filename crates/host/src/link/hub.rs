@@ -456,7 +456,8 @@ impl Hub {
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
         let packs = peer.version >= PACKED_SINCE;
-        let sender = LinkSender::new(LinkId(self.number()), line, packs, self.flow.get());
+        let follows_rate = self.socket.borrow().unsent_bytes.is_none();
+        let sender = LinkSender::new(LinkId(self.number()), line, packs, follows_rate, self.flow.get());
         let live = Live { sender: sender.clone(), attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {

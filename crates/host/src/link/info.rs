@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::tuning::read_bytes;
+use super::tuning::{read_bytes, unsent_limit};
 
 /// Longer than any kernel's; 280 bytes in Linux 6.18.
 const BYTES_MAX: usize = 512;
@@ -30,6 +30,8 @@ pub struct TcpInfo {
     pub last_received_ms: u32,
     pub unacked_segments: u32,
     pub unsent_bytes: u32,
+    /// As much may stand unsent before the socket counts as full.
+    pub unsent_limit_bytes: u32,
     pub bytes_acked: u64,
     pub bytes_received: u64,
     pub bytes_sent: u64,
@@ -52,7 +54,7 @@ impl TcpInfo {
         let mut bytes = [0; BYTES_MAX];
         read_bytes(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
         // What the kernel did not write is zero, as it was.
-        Ok(TcpInfo::parse(&bytes))
+        Ok(TcpInfo { unsent_limit_bytes: unsent_limit(socket), ..TcpInfo::parse(&bytes) })
     }
 
     /// `struct tcp_info` of linux/tcp.h, the fields used here.
@@ -75,6 +77,7 @@ impl TcpInfo {
             bytes_acked: wide(120),
             bytes_received: wide(128),
             unsent_bytes: narrow(144),
+            unsent_limit_bytes: 0,
             rtt_min_us: Some(narrow(148)).filter(|rtt| *rtt != u32::MAX).unwrap_or(0),
             delivery_bytes_per_s: wide(160),
             busy_us: wide(168),

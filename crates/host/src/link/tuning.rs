@@ -27,6 +27,16 @@ const AUTO_ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Keeps the rate of a long line under stray loss, and its queue short.
 const AUTO_CONGESTION: &str = "bbr";
 
+/// What may stand unsent before the line's rate is known.
+const UNSENT_BYTES: u32 = 128 << 10;
+/// Then what the line carries in this time. The kernel lets us know when half of it is gone, and a busy processor may
+/// take some milliseconds to come round; if the line has to wait for us, congestion control also takes its rate for one
+/// that we chose, and bbr never leaves its start (on 1 Gbit/s with 128 KiB, which is 1 ms: a fifth was sent twice).
+const UNSENT_TIME: Duration = Duration::from_millis(20);
+/// A few segments, a second at 128 kbit/s; and 20 ms of 1.6 Gbit/s, where the kernel's buffers are the next bound.
+const UNSENT_BYTES_MIN: u32 = 16 << 10;
+const UNSENT_BYTES_MAX: u32 = 4 << 20;
+
 /// Which congestion control to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Congestion {
@@ -55,8 +65,8 @@ pub struct SocketOptions {
     pub buffer_bytes: Option<usize>,
     pub congestion: Congestion,
     /// Bytes the kernel may hold unsent before the socket counts as full: the backlog belongs in our queue, where a
-    /// heartbeat or an acknowledgement need not wait behind it. Same throughput as without, measured.
-    pub unsent_bytes: u32,
+    /// heartbeat or an acknowledgement need not wait behind it. `None`: by the line's rate, see [`follow_rate`].
+    pub unsent_bytes: Option<u32>,
     /// Sent data unacknowledged for this long breaks the connection (by default the kernel tries for a quarter of an
     /// hour). Also counts while the peer's window stays closed, so it is far above the link timeout.
     pub user_timeout: Duration,
@@ -79,7 +89,7 @@ impl Default for SocketOptions {
         SocketOptions {
             buffer_bytes: None,
             congestion: Congestion::Auto,
-            unsent_bytes: 128 << 10,
+            unsent_bytes: None,
             user_timeout: Duration::from_secs(30),
             keepalive: Duration::from_secs(10),
             rto_max: Some(Duration::from_secs(1)),
@@ -199,7 +209,7 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
         Wish::tcp(
             "TCP_NOTSENT_LOWAT",
             libc::TCP_NOTSENT_LOWAT,
-            u64::from(options.unsent_bytes),
+            u64::from(options.unsent_bytes.unwrap_or(UNSENT_BYTES)),
             "net.ipv4.tcp_notsent_lowat sets it for the whole system",
         ),
     ];
@@ -328,6 +338,28 @@ impl SocketReport {
     }
 }
 
+/// Lets as much stand unsent as the line carries in [`UNSENT_TIME`], by the last look at it.
+pub(super) fn follow_rate(socket: BorrowedFd<'_>, info: &TcpInfo) {
+    let bytes = unsent_bytes(info);
+    if bytes != info.unsent_limit_bytes {
+        // Refused, it stays as it is, as every look shows.
+        let _ = set_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes.into());
+    }
+}
+
+/// A rate that we chose ourselves is no reason to hold less ready.
+fn unsent_bytes(info: &TcpInfo) -> u32 {
+    let carried = u128::from(info.delivery_bytes_per_s) * UNSENT_TIME.as_nanos() / 1_000_000_000;
+    let bytes = u32::try_from(carried).unwrap_or(u32::MAX).clamp(UNSENT_BYTES_MIN, UNSENT_BYTES_MAX);
+    if info.app_limited { bytes.max(info.unsent_limit_bytes) } else { bytes }
+}
+
+/// What may stand unsent now; 0: the kernel does not tell.
+pub(super) fn unsent_limit(socket: BorrowedFd<'_>) -> u32 {
+    let bytes = read_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)).unwrap_or(0);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 /// What a new socket has before anything is asked of it, so that a listener can go back there.
 #[derive(Clone, Debug)]
 pub(super) struct Untouched {
@@ -437,7 +469,7 @@ mod tests {
     fn every_option_is_read_back_as_asked() {
         let options = SocketOptions {
             buffer_bytes: Some(100_000),
-            unsent_bytes: 65_536,
+            unsent_bytes: Some(65_536),
             user_timeout: Duration::from_secs(21),
             keepalive: Duration::from_secs(7),
             pacing: Some(12_500_000_000),
@@ -503,6 +535,27 @@ mod tests {
         }
         let us = granted(&report, "TCP_RTO_MIN_US").expect("looked at above");
         assert!((40_000..=50_000).contains(&us), "the longer of both, in whole ticks: {us}");
+    }
+
+    #[test]
+    fn what_stands_unsent_follows_the_rate() {
+        let at = |mbit: u64, app_limited, unsent_limit_bytes| {
+            unsent_bytes(&TcpInfo {
+                delivery_bytes_per_s: mbit * 125_000,
+                app_limited,
+                unsent_limit_bytes,
+                ..TcpInfo::default()
+            })
+        };
+        for (mbit, bytes) in [(0, 16 << 10), (1, 16 << 10), (100, 250_000), (1000, 2_500_000), (10_000, 4 << 20)] {
+            assert_eq!(at(mbit, false, UNSENT_BYTES), bytes, "{mbit} Mbit/s");
+        }
+        // A rate of our own choosing may raise it and does not lower it.
+        assert_eq!((at(1, true, UNSENT_BYTES), at(1000, true, UNSENT_BYTES)), (UNSENT_BYTES, 2_500_000));
+        let (socket, _) = tuned(&SocketOptions::default());
+        assert_eq!(unsent_limit(socket.as_fd()), UNSENT_BYTES);
+        follow_rate(socket.as_fd(), &TcpInfo { delivery_bytes_per_s: 125_000_000, ..TcpInfo::default() });
+        assert_eq!(unsent_limit(socket.as_fd()), 2_500_000);
     }
 
     #[test]
