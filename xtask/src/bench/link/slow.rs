@@ -65,11 +65,13 @@ pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
 fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
     let pair = Pair::start(stage, &Setup { line: line.options(), link: "", group: GROUP, volume_bytes: VOLUME_BYTES })?;
     let seconds = f64::from(arguments.seconds * LONGER);
-    let iperf_mbit = pair.iperf(&pair.congestion()?, line.warm_up(), seconds)?;
     let writers = pair.write(WRITERS)?;
     let before = pair.look()?;
     let looks = watch(&pair, Duration::from_secs_f64(seconds))?;
     drop(writers);
+    pair.drain()?;
+    // Not before: what it leaves in the kernel's buffers would take its turn for half a minute.
+    let iperf_mbit = pair.iperf(&pair.congestion()?, line.warm_up(), seconds)?;
     let rate = |from: &Look, to: &Look| {
         (to.confirmed_bytes - from.confirmed_bytes) as f64 * 8.0 / 1e6 / to.at.duration_since(from.at).as_secs_f64()
     };
