@@ -242,6 +242,8 @@ words!(
 words!(
     /// What keeps a link from carrying more.
     LinkLimit {
+        /// What the operator allows.
+        Rate = "rate",
         ReceiverWindow = "receiver-window",
         SendBuffer = "send-buffer",
         Loss = "loss",

@@ -153,6 +153,7 @@ fn compression_begins_at_once_and_shows_what_it_saves() {
     pair.qemu_io(Node::Near, "data", &["write -P 9 0 1M"]);
     pair.until("the rate holds it", |pair| link(pair, Node::Near)["rate_held"] == true);
     assert!(pair.done(Node::Near, &["link", "show"]).contains("waits for the rate"));
+    pair.until("the verdict says so", |pair| link(pair, Node::Near)["limit"] == "rate");
     pair.done(Node::Near, &["link", "set", "rate=unlimited", "compression=zstd:3"]);
     pair.wait_for_rest(Node::Near);
     assert_eq!(link(&pair, Node::Near)["connections"], 1, "the link held all along");

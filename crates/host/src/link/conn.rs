@@ -287,6 +287,8 @@ pub struct LinkSender {
     /// What may stand unsent in the kernel is left to us.
     follows_rate: bool,
     received: Cell<Amount>,
+    /// How long frames waited for the rate allowed, in all.
+    held: Cell<Duration>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
     /// The last look at the connection.
@@ -305,6 +307,7 @@ impl LinkSender {
             packs,
             follows_rate,
             received: Cell::default(),
+            held: Cell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
             looked: Cell::default(),
@@ -344,7 +347,8 @@ impl LinkSender {
         let line = self.line.borrow();
         let socket = line.as_ref()?.stream().as_fd();
         // After a reset the kernel has forgotten everything: what was seen before stands.
-        let info = TcpInfo::read(socket).ok().filter(|info| info.bytes_sent > 0)?;
+        let mut info = TcpInfo::read(socket).ok().filter(|info| info.bytes_sent > 0)?;
+        info.held_us = self.held.get().as_micros().min(u128::from(u64::MAX)) as u64;
         if self.follows_rate {
             follow_rate(socket, &info);
         }
@@ -514,8 +518,10 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
         }
         let pause = if line.is_pending() { None } else { sender.outbox.borrow_mut().pause(Instant::now()) };
         if let Some(pause) = pause {
+            let began = Instant::now();
             // Either is a reason to look again.
             let _ = tokio::time::timeout(pause, sender.news.notified()).await;
+            sender.held.set(sender.held.get() + began.elapsed());
             continue;
         }
         tokio::select! {

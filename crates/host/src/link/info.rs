@@ -42,6 +42,8 @@ pub struct TcpInfo {
     pub busy_us: u64,
     pub receiver_limited_us: u64,
     pub buffer_limited_us: u64,
+    /// Time in which frames waited for the rate allowed: not the kernel's, which does not know it.
+    pub held_us: u64,
     /// What the peer lets us send, and we it.
     pub send_window_bytes: u32,
     pub receive_window_bytes: u32,
@@ -83,6 +85,7 @@ impl TcpInfo {
             busy_us: wide(168),
             receiver_limited_us: wide(176),
             buffer_limited_us: wide(184),
+            held_us: 0,
             bytes_sent: wide(200),
             bytes_retransmitted: wide(208),
             send_window_bytes: narrow(228),

@@ -12,6 +12,8 @@ use super::info::TcpInfo;
 const WINDOW: usize = 10;
 /// From this share of the sending time on, something stands in the way.
 const LIMITED: f64 = 0.05;
+/// From this share of the time on, what waits for the rate allowed is no short burst.
+const HELD: f64 = 0.5;
 /// From this share of bytes sent again on, the path loses packets.
 const LOSSY: f64 = 0.001;
 /// Fewer bytes say nothing about loss.
@@ -30,6 +32,7 @@ pub struct Sums {
     pub busy_us: u64,
     pub receiver_limited_us: u64,
     pub buffer_limited_us: u64,
+    pub held_us: u64,
 }
 
 impl Sums {
@@ -42,6 +45,7 @@ impl Sums {
             busy_us: new.busy_us.saturating_sub(old.busy_us),
             receiver_limited_us: new.receiver_limited_us.saturating_sub(old.receiver_limited_us),
             buffer_limited_us: new.buffer_limited_us.saturating_sub(old.buffer_limited_us),
+            held_us: new.held_us.saturating_sub(old.held_us),
         }
     }
 
@@ -53,6 +57,7 @@ impl Sums {
         self.busy_us += more.busy_us;
         self.receiver_limited_us += more.receiver_limited_us;
         self.buffer_limited_us += more.buffer_limited_us;
+        self.held_us += more.held_us;
     }
 
     pub fn sent_per_s(&self) -> f64 {
@@ -70,6 +75,11 @@ impl Sums {
 
     pub fn buffer_limited(&self) -> f64 {
         share(self.buffer_limited_us, self.busy_us)
+    }
+
+    /// Of the whole time: frames waited for the rate allowed.
+    pub fn held(&self) -> f64 {
+        share(self.held_us, self.time.as_micros() as u64)
     }
 
     /// Of the whole time.
@@ -94,6 +104,8 @@ fn share(part: u64, whole: u64) -> f64 {
 /// What keeps the link from carrying more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// What the operator allows.
+    Rate,
     ReceiverWindow,
     SendBuffer,
     Loss,
@@ -104,11 +116,19 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 6] =
-        [Limit::ReceiverWindow, Limit::SendBuffer, Limit::Loss, Limit::Queueing, Limit::Nothing, Limit::Network];
+    pub const ALL: [Limit; 7] = [
+        Limit::Rate,
+        Limit::ReceiverWindow,
+        Limit::SendBuffer,
+        Limit::Loss,
+        Limit::Queueing,
+        Limit::Nothing,
+        Limit::Network,
+    ];
 
     pub fn word(self) -> &'static str {
         match self {
+            Limit::Rate => "rate",
             Limit::ReceiverWindow => "receiver-window",
             Limit::SendBuffer => "send-buffer",
             Limit::Loss => "loss",
@@ -125,6 +145,7 @@ impl Limit {
         let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US
             && f64::from(now.rtt_us) > QUEUED * f64::from(now.rtt_min_us);
         let rows = [
+            (Limit::Rate, lately.held() > HELD),
             (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && tells(lately.receiver_limited_us)),
             (Limit::SendBuffer, lately.buffer_limited() > LIMITED && tells(lately.buffer_limited_us)),
             (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= TELLING_BYTES),
@@ -151,6 +172,12 @@ impl fmt::Display for Reading {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let ms = |us: u32| format!("{:.1} ms", f64::from(us) / 1000.0);
         match self.limit {
+            Limit::Rate => write!(
+                f,
+                "limited by the setting rate: frames waited for it {} of the time; farshore link set rate=unlimited \
+                 lifts it",
+                percent(self.lately.held())
+            ),
             Limit::ReceiverWindow => write!(
                 f,
                 "limited by the receiver's window {} of the time: the other node takes data too slowly (see its journal \
@@ -340,6 +367,8 @@ mod tests {
             (Limit::Queueing, |info| info.rtt_us = 90_000),
             // Long only beside a very short one: a scheduler's pause, no queue.
             (Limit::Network, |info| (info.rtt_us, info.rtt_min_us) = (300, 20)),
+            (Limit::Rate, |info| (info.held_us, info.app_limited) = (info.busy_us / 4 * 3, true)),
+            (Limit::Nothing, |info| (info.held_us, info.app_limited) = (info.busy_us / 4, true)),
             // The surest sign first.
             (Limit::ReceiverWindow, |info| {
                 (info.receiver_limited_us, info.rtt_us, info.app_limited) = (info.busy_us, 90_000, true);
