@@ -1,0 +1,212 @@
+//! The messages of the handshake, byte by byte: what each looks like and how long it may be. Who may send which when, and what
+//! it proves, is [`super`]'s.
+//!
+//! What must hold:
+//! * nothing is allocated before the message's prefix was checked against the one kind and length that may come now.
+
+use super::{Attempt, AuthError, Versions};
+
+/// Longest name of a node or cluster: Linux's own limit for a host name.
+pub const NAME_BYTES_MAX: usize = 64;
+pub const NONCE_BYTES: usize = 32;
+/// Bytes before each message's body: magic, kind, three zeroes, length of the body.
+pub const PREFIX_BYTES: usize = 12;
+/// Group definitions that a peer may send for the comparison: a thousand groups with room for long paths.
+pub const DEFINITIONS_BYTES_MAX: usize = 1 << 20;
+/// All that is read from, or sent to, a peer that has not proven the secret.
+pub const BEFORE_PROOF_BYTES_MAX: usize = 1024;
+
+const MAGIC: [u8; 4] = *b"FSHA";
+/// How a TLS client begins.
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
+pub(super) const MAC_BYTES: usize = 32;
+const HELLO_FIXED_BYTES: usize = 2 + 8 + 8 + NONCE_BYTES + MAC_BYTES;
+const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + ANNOUNCED_BYTES;
+pub(super) const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
+/// The shortest retransmission pause, behind the rest of a Hello or Challenge; left out when none is wanted.
+const ANNOUNCED_BYTES: usize = 4;
+const ANSWER_BYTES_MAX: usize = 1 + 2 * (1 + NAME_BYTES_MAX) + MAC_BYTES;
+
+const _: () = assert!(
+    4 * PREFIX_BYTES + HELLO_BYTES_MAX + CHALLENGE_BYTES + ANNOUNCED_BYTES + MAC_BYTES + ANSWER_BYTES_MAX
+        <= BEFORE_PROOF_BYTES_MAX
+);
+
+/// What an acceptor sends to a peer that has not proven the secret, whatever the reason.
+pub const REFUSAL: [u8; PREFIX_BYTES] = prefix(Kind::Refused, 0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Hello = 1,
+    Challenge = 2,
+    Proof = 3,
+    Answer = 4,
+    Definitions = 5,
+    Refused = 255,
+}
+
+impl Kind {
+    /// Shortest and longest body.
+    fn lengths(self) -> (usize, usize) {
+        match self {
+            Kind::Hello => (HELLO_FIXED_BYTES + 6, HELLO_BYTES_MAX),
+            Kind::Challenge => (CHALLENGE_BYTES, CHALLENGE_BYTES + ANNOUNCED_BYTES),
+            Kind::Proof => (MAC_BYTES, MAC_BYTES),
+            Kind::Answer => (1 + 4 + MAC_BYTES, ANSWER_BYTES_MAX),
+            Kind::Definitions => (MAC_BYTES, DEFINITIONS_BYTES_MAX + MAC_BYTES),
+            Kind::Refused => (0, 0),
+        }
+    }
+}
+
+pub(super) const fn prefix(kind: Kind, length: u32) -> [u8; PREFIX_BYTES] {
+    let n = length.to_le_bytes();
+    [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], kind as u8, 0, 0, 0, n[0], n[1], n[2], n[3]]
+}
+
+pub(super) fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
+    let (min, max) = kind.lengths();
+    assert!((min..=max).contains(&body.len()), "a {kind:?} of {} bytes", body.len());
+    [&prefix(kind, body.len() as u32)[..], body].concat()
+}
+
+/// Checks a message's prefix where this kind is expected: bytes of the body to read now.
+pub(super) fn body_bytes(bytes: &[u8; PREFIX_BYTES], expected: Kind) -> Result<usize, AuthError> {
+    let [m0, m1, m2, m3, kind, z0, z1, z2, l0, l1, l2, l3] = *bytes;
+    if [m0, m1] == TLS_HANDSHAKE {
+        return Err(AuthError::SpeaksTls);
+    }
+    if [m0, m1, m2, m3] != MAGIC || [z0, z1, z2] != [0; 3] {
+        return Err(AuthError::NotFarshore);
+    }
+    let length = u32::from_le_bytes([l0, l1, l2, l3]);
+    if kind == Kind::Refused as u8 && length == 0 {
+        return Err(AuthError::Refused);
+    }
+    if kind != expected as u8 {
+        return Err(AuthError::OutOfTurn { kind, expected: expected as u8 });
+    }
+    let (min, max) = expected.lengths();
+    if !(min..=max).contains(&(length as usize)) {
+        return Err(AuthError::WrongLength { bytes: length, min, max });
+    }
+    Ok(length as usize)
+}
+
+/// What an acceptor that was shown the secret thinks of the dialer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Verdict {
+    Welcome = 0,
+    Itself = 1,
+    WrongCluster = 2,
+    NotTheExpected = 3,
+    UnknownNode = 4,
+    WrongDirection = 5,
+}
+
+impl Verdict {
+    pub fn from_byte(byte: u8) -> Option<Verdict> {
+        use Verdict::*;
+        [Welcome, Itself, WrongCluster, NotTheExpected, UnknownNode, WrongDirection]
+            .into_iter()
+            .find(|v| *v as u8 == byte)
+    }
+}
+
+/// A dialer's opening message, read.
+#[derive(Clone, Debug)]
+pub(super) struct Hello {
+    pub versions: Versions,
+    pub attempt: Attempt,
+    pub nonce: [u8; NONCE_BYTES],
+    pub digest: [u8; MAC_BYTES],
+    pub dialer: String,
+    pub acceptor: String,
+    pub cluster: String,
+    pub rto_min_us: u32,
+}
+
+impl Hello {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = vec![self.versions.min, self.versions.max];
+        body.extend(self.attempt.run.to_le_bytes());
+        body.extend(self.attempt.number.to_le_bytes());
+        body.extend(self.nonce);
+        body.extend(self.digest);
+        for name in [&self.dialer, &self.acceptor, &self.cluster] {
+            put_name(&mut body, name);
+        }
+        put_announced(&mut body, self.rto_min_us);
+        message(Kind::Hello, &body)
+    }
+
+    pub fn decode(body: &[u8]) -> Option<Hello> {
+        let mut fields = Fields(body);
+        let hello = Hello {
+            versions: fields.versions()?,
+            attempt: Attempt { run: fields.u64()?, number: fields.u64()? },
+            nonce: fields.array()?,
+            digest: fields.array()?,
+            dialer: fields.name()?,
+            acceptor: fields.name()?,
+            cluster: fields.name()?,
+            rto_min_us: fields.announced()?,
+        };
+        fields.0.is_empty().then_some(hello)
+    }
+}
+
+pub(super) fn put_name(body: &mut Vec<u8>, name: &str) {
+    assert!(is_name(name), "names are checked when the configuration is read");
+    body.push(name.len() as u8);
+    body.extend(name.as_bytes());
+}
+
+pub(super) fn put_announced(body: &mut Vec<u8>, rto_min_us: u32) {
+    if rto_min_us > 0 {
+        body.extend(rto_min_us.to_le_bytes());
+    }
+}
+
+/// Whether `name` can travel: 1 to [`NAME_BYTES_MAX`] bytes, nothing that could garble a log line.
+pub fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+/// Takes fields off the front; `None` past the end.
+pub(super) struct Fields<'a>(pub &'a [u8]);
+
+impl Fields<'_> {
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub fn versions(&mut self) -> Option<Versions> {
+        let [min, max] = self.array()?;
+        (min <= max).then_some(Versions { min, max })
+    }
+
+    /// The last field, which may be left out; a zero is no reason to send it.
+    pub fn announced(&mut self) -> Option<u32> {
+        if self.0.is_empty() {
+            return Some(0);
+        }
+        self.array().map(u32::from_le_bytes).filter(|us| *us > 0)
+    }
+
+    pub fn name(&mut self) -> Option<String> {
+        let [length] = self.array()?;
+        let (head, rest) = self.0.split_at_checked(usize::from(length))?;
+        self.0 = rest;
+        let name = std::str::from_utf8(head).ok()?;
+        is_name(name).then(|| name.to_owned())
+    }
+}
