@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 use common::wan::Wan;
-use common::{GROUP, Node, Pair, Plan, is_installed, is_root, must_skip};
+use common::{GROUP, Node, Pair, Plan, Random, is_installed, is_root, must_skip};
 use farshore::demo::relay::Way;
 use serde_json::Value;
 
@@ -163,6 +163,37 @@ fn compression_begins_at_once_and_shows_what_it_saves() {
     assert!(text.contains("Compression     zstd:3; sent ") && text.contains(" : 1"), "{text}");
     assert!(pair.done(Node::Near, &["status"]).contains("; compressed "));
     ends_equal(pair);
+}
+
+/// A rate is shared: what one group writes takes its turns beside what another has to sync, and does not wait for its end.
+#[test]
+fn writes_go_before_the_sync_of_another_group_under_a_rate() {
+    let head = "[groups.other]\nprimary = \"near\"\nsecondary = \"far\"\n\
+                [groups.other.volumes.v]\nnear = \"near/other\"\nfar = \"far/other\"\n";
+    let mut pair = Pair::new(&Plan { head, ..SMALL });
+    let mut random = Random::new(7);
+    let noise: Vec<u8> = (0..16 << 20).map(|_| random.below(256) as u8).collect();
+    fs::write(pair.path("near/other"), &noise).expect("a volume");
+    fs::write(pair.path("far/other"), vec![0; noise.len()]).expect("a volume");
+    pair.first_sync();
+    // Half a minute of noise at the least, and a quarter of a MiB that is written meanwhile.
+    pair.done(Node::Near, &["link", "set", "rate=4Mbit/s"]);
+    pair.done(Node::Near, &["sync", "other", "--full"]);
+    let other = |pair: &Pair| {
+        let output = pair.run(Node::Near, &["status", "--json"]);
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")["groups"][1].clone()
+    };
+    pair.until("the other group syncs", |pair| other(pair)["sync"]["done_bytes"].as_u64() > Some(0));
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 256k", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    let left = other(&pair);
+    assert_eq!(left["state"], "syncing", "{left}");
+    assert!(left["sync"]["done_bytes"].as_u64() < left["sync"]["total_bytes"].as_u64(), "{left}");
+    pair.done(Node::Near, &["link", "set", "rate=unlimited"]);
+    pair.until("it is in step", |pair| other(pair)["state"] == "replicating" && other(pair)["queue"]["items"] == 0);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    assert!(fs::read(pair.path("far/other")).expect("it is there") == noise, "the copy is the same");
 }
 
 /// In `sync` writers wait for the moment of reconnecting, whatever the policy, and none goes on alone.
