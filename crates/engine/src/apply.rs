@@ -312,7 +312,7 @@ impl Group {
             received: replica.received,
             durable: replica.durable,
             applied: replica.applied,
-            granted_bytes: replica.window.grant(cx.allowance),
+            granted_bytes: replica.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip),
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,

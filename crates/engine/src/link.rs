@@ -17,7 +17,8 @@ pub(crate) struct PeerView {
     /// Bytes per second, once measured.
     pub rate: Option<u64>,
     last_heard: Mono,
-    round_trip: Duration,
+    /// Zero before it is measured.
+    pub round_trip: Duration,
 }
 
 impl PeerView {

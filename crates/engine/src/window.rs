@@ -1,10 +1,14 @@
 //! The receiving side's window: how much a primary may send ahead of what is on the volumes, counted in the memory it
 //! costs here ([`crate::queue::cost`]), and drawn from the node's pool (rule 22).
 //!
-//! It begins small and doubles whenever the primary has used up half of it, as a receive buffer tunes itself, up to what
-//! is configured and to what the pool has. It gets smaller in two ways: a grant is not renewed while memory is short; and
+//! It begins small and doubles when the primary uses more than half of it within a round trip, as a receive buffer tunes
+//! itself, up to what is configured and to what the pool has. It gets smaller in two ways: a grant is not renewed while memory is short; and
 //! of an idle primary the unused part is taken back. What was granted may be on its way, so it is *promised* until the
 //! primary says that it goes by the smaller one.
+
+use core::time::Duration;
+
+use crate::time::Mono;
 
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -22,6 +26,9 @@ pub(crate) struct Window {
     promised_bytes: u64,
     /// How often a grant of this stream was smaller than the one before.
     recalls: u64,
+    /// When the present round trip began, and what had been received by then.
+    round_since: Mono,
+    round_received_bytes: u64,
 }
 
 impl Window {
@@ -35,12 +42,14 @@ impl Window {
             granted_bytes: least_bytes,
             promised_bytes: least_bytes,
             recalls: 0,
+            round_since: Mono(0),
+            round_received_bytes: 0,
         }
     }
 
     /// A new session or stream: counting begins at zero, what is held stays.
     pub fn restart(&mut self) {
-        (self.received_bytes, self.recalls) = (0, 0);
+        (self.received_bytes, self.recalls, self.round_received_bytes) = (0, 0, 0);
         self.size_bytes = self.least_bytes;
         self.granted_bytes = self.least_bytes.saturating_sub(self.held_bytes);
         self.promised_bytes = self.granted_bytes;
@@ -100,14 +109,27 @@ impl Window {
     }
 
     /// Renews the grant; it does not go back here.
-    pub fn grant(&mut self, allowance: u64) -> u64 {
-        let unused = self.granted_bytes.saturating_sub(self.received_bytes);
-        if unused < self.size_bytes / 2 {
+    pub fn grant(&mut self, allowance: u64, now: Mono, round_trip: Duration) -> u64 {
+        if self.is_used_up(now, round_trip) {
             self.size_bytes = (2 * self.size_bytes).min(self.limit_bytes);
         }
         self.granted_bytes = self.granted_bytes.max(self.possible(allowance));
         self.promised_bytes = self.promised_bytes.max(self.granted_bytes);
         self.granted_bytes
+    }
+
+    /// The primary used more than half of it at once, or in the course of a round trip. What a primary without more to send
+    /// leaves unused is not told from what is on its way: only a whole round trip shows how much it wants, and it is
+    /// granted anew, in small pieces, all the while.
+    fn is_used_up(&mut self, now: Mono, round_trip: Duration) -> bool {
+        let half = self.size_bytes / 2;
+        let at_once = self.granted_bytes.saturating_sub(self.received_bytes) < half;
+        let in_a_round = self.received_bytes - self.round_received_bytes > half;
+        if now.since(self.round_since) >= round_trip {
+            (self.round_since, self.round_received_bytes) = (now, self.received_bytes);
+            return at_once || in_a_round;
+        }
+        at_once
     }
 
     /// The primary is idle: what it does not use is taken back.
@@ -133,14 +155,15 @@ mod tests {
     use super::*;
 
     const PLENTY: u64 = 1 << 30;
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
 
     /// The primary sends all it may, and all of it is applied.
     fn round(window: &mut Window, allowance: u64) -> u64 {
         let bytes = window.granted_bytes() - window.received_bytes;
         assert!(window.receive(bytes));
-        window.grant(allowance);
+        window.grant(allowance, Mono(0), ROUND_TRIP);
         window.release(bytes);
-        window.grant(allowance);
+        window.grant(allowance, Mono(0), ROUND_TRIP);
         bytes
     }
 
@@ -150,6 +173,31 @@ mod tests {
         let sizes: alloc::vec::Vec<u64> = (0..6).map(|_| round(&mut window, PLENTY)).collect();
         assert_eq!(sizes, [100, 200, 400, 800, 1000, 1000]);
         assert_eq!(window.lease_bytes(), 1000);
+    }
+
+    /// In each of these round trips so much comes, in ten pieces, each applied and answered at once.
+    fn in_pieces(window: &mut Window, rounds: core::ops::Range<u64>, bytes: u64) {
+        for n in 10 * rounds.start + 1..=10 * rounds.end {
+            assert!(window.receive(bytes / 10));
+            window.release(bytes / 10);
+            window.grant(PLENTY, Mono(n * ROUND_TRIP.as_nanos() as u64 / 10), ROUND_TRIP);
+        }
+    }
+
+    #[test]
+    fn a_quick_secondary_sees_by_the_round_trip_that_it_is_used_up() {
+        let mut window = Window::new(1000, 100);
+        in_pieces(&mut window, 0..5, 100);
+        assert_eq!(window.size_bytes, 200, "what comes in a round trip is half of it");
+        in_pieces(&mut window, 5..10, 500);
+        assert_eq!(window.size_bytes, 1000);
+    }
+
+    #[test]
+    fn a_primary_that_wants_less_than_half_of_it_leaves_it_as_it_is() {
+        let mut window = Window::new(1000, 100);
+        in_pieces(&mut window, 0..5, 50);
+        assert_eq!(window.size_bytes, 100);
     }
 
     #[test]
