@@ -4,8 +4,8 @@
 //! vectored call, header and payload side by side, nothing copied (on an encrypted line: copied once, into the records).
 //! What the kernel does not take at once is continued by the connection's task when the socket is writable again.
 //!
-//! On a link that packs, frames wait until the kernel has taken those before, and then go on together, packed or as they
-//! are ([`packer`](super::packer)), and no faster than allowed ([`limiter`](super::limiter)); the data path is told of their own bytes, whatever went over the line.
+//! On a link that packs, frames wait until the kernel has taken those before, and then go on together, packed, or as they
+//! are where that is not worth it ([`packer`](super::packer)), and no faster than allowed ([`limiter`](super::limiter)); the data path is told of their own bytes, whatever went over the line.
 //!
 //! What must hold:
 //! * no callback is ever made from inside [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`]: the caller
@@ -185,10 +185,15 @@ impl Outbox {
         self.limiter.as_mut()?.pause(now)
     }
 
-    /// When all is with the kernel: takes from what waits, as far as the rate allows and up to a first batch that is worth
-    /// packing.
+    /// Frames are packed, or may be: so they wait for others until all before them is with the kernel.
+    fn gathers(&self) -> bool {
+        self.packer.as_ref().is_some_and(|packer| matches!(packer.doing(), Doing::Packing(_) | Doing::Nothing))
+    }
+
+    /// Takes from what waits, as far as the rate allows and up to a first batch that is worth packing. While nothing is, the
+    /// kernel is offered as much as without a packer.
     fn prepare(&mut self, now: Instant) {
-        if !self.frames.is_empty() {
+        if !self.frames.is_empty() && (self.limiter.is_some() || self.gathers()) {
             return;
         }
         while !self.waiting.is_empty() && self.frames.len() < SLICES_MAX / 2 {
@@ -529,7 +534,7 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
             _ = line.writable() => {
                 sender.write(line);
                 // Packing takes its time: the others have their turn between two batches.
-                if sender.outbox.borrow().packer.is_some() {
+                if sender.outbox.borrow().gathers() {
                     tokio::task::yield_now().await;
                 }
             }
@@ -678,5 +683,29 @@ mod tests {
         }
         assert_eq!(outbox.unreported_bytes, all.len() as u64);
         assert!(outbox.frames.is_empty());
+    }
+
+    /// What the kernel is offered of three frames, of which the last two come when the first was already offered.
+    fn offered(wanted: Compression) -> (usize, u64) {
+        let mut outbox = Outbox { packer: Packer::new(wanted), ..Outbox::default() };
+        for n in 0..3 {
+            let payload = Payload::new(SendPayload::Control(vec![n; 4096]));
+            let header = Header::new(Kind::Tick, SessionId(1), GroupId(1)).sealed(payload.bytes()).encode();
+            outbox.push(OutFrame { header, payload, is_heartbeat: false });
+            outbox.prepare(Instant::now());
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = outbox.gather(&mut slices);
+        (slices[..count].iter().map(|slice| slice.len()).sum(), outbox.queued_bytes)
+    }
+
+    #[test]
+    fn frames_wait_for_each_other_only_where_they_are_packed() {
+        let (without, all) = offered(Compression::Off);
+        assert_eq!(without as u64, all);
+        // Nobody has waited for the line: nothing is packed.
+        assert_eq!(offered(Compression::Auto), (without, all));
+        let (packed, all) = offered(Compression::Always(super::super::packer::Method::Lz4));
+        assert!((packed as u64) < all / 3, "the first one alone, and smaller: {packed} of {all}");
     }
 }
