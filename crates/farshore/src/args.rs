@@ -1,5 +1,6 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
 
+pub mod line;
 pub mod planner;
 
 use std::path::PathBuf;
@@ -242,6 +243,16 @@ pub enum LinkCommand {
         after_help = "Examples:\n  farshore link history beta --since 2h\n  farshore link history --since 12h --every 1h --against 24h     (last night beside the night before)"
     )]
     History(LinkHistoryArgs),
+    /// Let peers test the line to this machine, one test at a time
+    #[command(
+        after_help = "Examples:\n  farshore link serve\n  farshore link serve --listen 10.0.0.2:7338 --max-time 48h --disk-file /var/lib/farshore/trial"
+    )]
+    Serve(line::ServeArgs),
+    /// Test the line to a node with a mirror's own traffic: rates, waits, buffers, and what limits them
+    #[command(
+        after_help = "Examples:\n  farshore link test beta                          (beta runs 'farshore link serve')\n  farshore link test beta --mode sync --flush-size 16KiB --disk 200MB/s,1ms --remote-disk 200MB/s,1ms\n  farshore link test 10.0.0.2:7338 --mode async --sndbuf 512KiB --rcvbuf 512KiB --time 60s --json > link.json\n\nExits with 1 when a kernel refused or capped something, with 2 when the connection was lost."
+    )]
+    Test(Box<line::TestArgs>),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -9,6 +9,7 @@ mod demote;
 mod feed;
 mod init;
 mod inspect;
+mod line;
 mod link;
 mod logging;
 mod mark;
@@ -106,6 +107,8 @@ fn run(command: Command) -> Outcome {
         Command::Link(LinkCommand::Show(args)) => link::show(&args),
         Command::Link(LinkCommand::Set(args)) => link::set(&args),
         Command::Link(LinkCommand::History(args)) => link::history(&args),
+        Command::Link(LinkCommand::Serve(args)) => line::serve(&args),
+        Command::Link(LinkCommand::Test(args)) => line::test(&args),
         Command::Config(ConfigCommand::Check(args)) => config::check(&args),
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Init(args) => init::run(&args),

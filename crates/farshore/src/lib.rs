@@ -15,4 +15,5 @@ pub mod demo;
 pub mod limits;
 pub mod link_overrides;
 pub mod overrides;
+pub mod probe;
 pub mod show;

@@ -7,4 +7,5 @@ pub mod driver;
 pub mod frontend;
 pub mod link;
 pub mod nbd;
+pub mod timer;
 pub mod tls;

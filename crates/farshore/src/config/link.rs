@@ -177,11 +177,11 @@ impl LinkSettings {
 
     /// As sockets take them.
     pub fn socket_options(&self, timeout: Duration) -> SocketOptions {
-        SocketOptions {
-            buffer_bytes: match self.buffers {
-                BufferSize::Auto => None,
-                BufferSize::Bytes(bytes) => usize::try_from(bytes).ok(),
-            },
+        let buffers = match self.buffers {
+            BufferSize::Auto => None,
+            BufferSize::Bytes(bytes) => usize::try_from(bytes).ok(),
+        };
+        let options = SocketOptions {
             congestion: self.congestion.clone(),
             unsent_bytes: self.unsent_bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             // Far above the timeout: it also counts while the peer's window is closed.
@@ -190,8 +190,9 @@ impl LinkSettings {
             rto_max: Some(self.max_rto),
             rto_min: self.min_rto,
             pacing: self.pacing_bits.map(|bits| bits / 8),
-            segment_bytes: None,
-        }
+            ..SocketOptions::default()
+        };
+        options.with_buffers(buffers)
     }
 
     /// What is done with frames.
@@ -216,7 +217,7 @@ fn parse_buffers(text: &str) -> Result<BufferSize, String> {
         .map_err(|reason| format!("{reason}; or \"auto\" to let the kernel tune them"))
 }
 
-fn parse_congestion(text: &str) -> Result<Congestion, String> {
+pub(crate) fn parse_congestion(text: &str) -> Result<Congestion, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     match text {
         "auto" => Ok(Congestion::Auto),
@@ -237,7 +238,7 @@ fn parse_bits(text: &str) -> Result<u64, String> {
     Err(format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max)))
 }
 
-fn parse_compression(text: &str) -> Result<Compression, String> {
+pub(crate) fn parse_compression(text: &str) -> Result<Compression, String> {
     let level = |text: &str| text.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
     match (text, text.strip_prefix("zstd:")) {
         ("off", _) => Ok(Compression::Off),

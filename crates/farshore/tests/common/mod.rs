@@ -223,7 +223,7 @@ impl Pair {
     }
 
     /// Where the configuration says a node is.
-    fn address(&self, node: Node) -> SocketAddr {
+    pub fn address(&self, node: Node) -> SocketAddr {
         let text = fs::read_to_string(self.config()).expect("the configuration is there");
         let table: toml::Table = text.parse().expect("the configuration is TOML");
         table["nodes"][node.name()]["address"].as_str().and_then(|address| address.parse().ok()).expect("an address")

@@ -273,6 +273,29 @@ impl Outbox {
     }
 }
 
+/// The calls a connection made of the kernel since they were last taken, for tools that measure. The bytes of a call are
+/// those of frames, before encryption.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    pub sent_bytes: Vec<u32>,
+    pub received_bytes: Vec<u32>,
+    /// Each time the socket was full: until it took something again.
+    pub congestions: Vec<Duration>,
+    full_since: Option<Instant>,
+}
+
+impl Calls {
+    fn sent(&mut self, bytes: usize, is_full: bool, now: Instant) {
+        if bytes > 0 {
+            self.sent_bytes.push(bytes as u32);
+            self.congestions.extend(self.full_since.take().map(|since| now - since));
+        }
+        if is_full && self.full_since.is_none() {
+            self.full_since = Some(now);
+        }
+    }
+}
+
 /// Why a connection ends.
 #[derive(Clone)]
 enum End {
@@ -294,6 +317,8 @@ pub struct LinkSender {
     received: Cell<Amount>,
     /// How long frames waited for the rate allowed, in all.
     held: Cell<Duration>,
+    /// `None`: nobody counts.
+    calls: RefCell<Option<Calls>>,
     end: RefCell<Option<End>>,
     down_reported: Cell<bool>,
     /// The last look at the connection.
@@ -313,6 +338,7 @@ impl LinkSender {
             follows_rate,
             received: Cell::default(),
             held: Cell::default(),
+            calls: RefCell::default(),
             end: RefCell::default(),
             down_reported: Cell::new(false),
             looked: Cell::default(),
@@ -323,7 +349,7 @@ impl LinkSender {
     }
 
     /// Frames that the kernel has not been offered go on by this.
-    pub(super) fn set_flow(&self, flow: Flow) {
+    pub fn set_flow(&self, flow: Flow) {
         let packer = if self.packs { Packer::new(flow.compression) } else { None };
         let mut outbox = self.outbox.borrow_mut();
         outbox.doing_without = match packer {
@@ -345,6 +371,13 @@ impl LinkSender {
 
     pub fn link(&self) -> LinkId {
         self.link
+    }
+
+    /// From the first call on: what calls were made of the kernel since the last one.
+    pub fn take_calls(&self) -> Calls {
+        let mut calls = self.calls.borrow_mut();
+        let full_since = calls.as_ref().and_then(|calls| calls.full_since);
+        calls.replace(Calls { full_since, ..Calls::default() }).unwrap_or_default()
     }
 
     /// Asks the kernel how the connection does, and lets it hold as much unsent as fits that; `None` once it has ended.
@@ -432,6 +465,9 @@ impl LinkSender {
             Ok(bytes) => {
                 outbox.took(bytes, line.is_pending());
                 let now = Instant::now();
+                if let Some(calls) = &mut *self.calls.borrow_mut() {
+                    calls.sent(bytes, bytes < offered || line.is_pending(), now);
+                }
                 // A rate is a line's as well.
                 let is_full = bytes < offered || line.is_pending() || outbox.pause(now).is_some();
                 if let Some(packer) = &mut outbox.packer {
@@ -559,7 +595,11 @@ async fn read_all(
             wait_for_buffer(sender, pool, events).await;
             continue;
         }
-        match read_some(line, frames).await {
+        let received = read_some(line, frames).await;
+        if let (Ok(Received::Bytes(bytes)), Some(calls)) = (&received, &mut *sender.calls.borrow_mut()) {
+            calls.received_bytes.push(*bytes as u32);
+        }
+        match received {
             Ok(Received::End) if frames.is_inside_frame() => {
                 return "the peer closed the connection in the middle of a frame".to_owned();
             }

@@ -139,7 +139,7 @@ struct Hub {
 }
 
 /// Why a connection came to nothing.
-enum Failure {
+pub(super) enum Failure {
     Auth(AuthError),
     Channel(ChannelError),
     /// It speaks for another node than its certificate.
@@ -280,23 +280,11 @@ impl Hub {
         Ok(Line::new(stream, channel))
     }
 
-    /// What this node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the
-    /// shared one: to prove it is to be at this line's other end.
-    async fn ours_on(&self, line: &Line) -> Result<Rc<Ourselves>, Failure> {
-        line.shake().await?;
-        if line.is_misled() {
-            return Err(Failure::NoLink);
-        }
-        Ok(match line.binding()? {
-            None => self.ours.clone(),
-            Some(binding) => Rc::new(Ourselves { secret: Secret::new(&binding), ..(*self.ours).clone() }),
-        })
-    }
-
     async fn authenticate_dialer(&self, line: &Line, seat: &Seat<'_>) -> Result<(Handshake, Shaken), Failure> {
         let bounds = &self.config.bounds;
         let handshake = async {
-            let mut handshake = Handshake::accept(self.ours_on(line).await?, random()?).announcing(self.announced());
+            let mut handshake =
+                Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
             let shaken = shake(line, &mut handshake, Vec::new()).await?;
             Ok::<_, Failure>((handshake, shaken))
         };
@@ -385,7 +373,7 @@ impl Hub {
         let (stream, address, mut report) = self.connect(peer, &options).await.map_err(named)?;
         report.warnings.extend(segment_bytes.map(|_| PathWatch::warning()));
         let at = |failure| (address.to_string(), failure);
-        let line = self.line(stream, |tls| tls.current().dial(&peer.name)).map_err(at)?;
+        let line = self.line(stream, |tls| tls.current().dial(std::slice::from_ref(&peer.name))).map_err(at)?;
         let limit = self.config.bounds.auth_timeout;
         let Ok(done) = timeout(limit, self.authenticate_acceptor(&line, peer)).await else {
             // Certificates are what is large here: a path may swallow them already.
@@ -408,7 +396,7 @@ impl Hub {
     }
 
     async fn authenticate_acceptor(&self, line: &Line, peer: &Peer) -> Result<(Handshake, Shaken), Failure> {
-        let ours = self.ours_on(line).await?;
+        let ours = ours_on(&self.ours, line).await?;
         let attempt = Attempt { run: self.run, number: self.number() };
         let (mut handshake, hello) = Handshake::dial_announcing(ours, &peer.name, random()?, attempt, self.announced());
         let shaken = shake(line, &mut handshake, hello).await?;
@@ -523,8 +511,21 @@ impl Drop for Seat<'_> {
     }
 }
 
+/// What a node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the shared
+/// one: to prove it is to be at this line's other end.
+pub(super) async fn ours_on(ours: &Rc<Ourselves>, line: &Line) -> Result<Rc<Ourselves>, Failure> {
+    line.shake().await?;
+    if line.is_misled() {
+        return Err(Failure::NoLink);
+    }
+    Ok(match line.binding()? {
+        None => ours.clone(),
+        Some(binding) => Rc::new(Ourselves { secret: Secret::new(&binding), ..(**ours).clone() }),
+    })
+}
+
 /// How far a handshake came.
-enum Shaken {
+pub(super) enum Shaken {
     Done(Result<Authenticated, AuthError>),
     /// The peer holds the secret but means other groups; these bytes are to be sent next.
     Proven(Vec<u8>),
@@ -532,7 +533,7 @@ enum Shaken {
 
 /// Drives a handshake over a line until it ends, or until the peer has just proven the secret. Reads exactly the
 /// handshake's bytes, so that the frames behind it stay in the line.
-async fn shake(line: &Line, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
+pub(super) async fn shake(line: &Line, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
     let was_proven = handshake.peer_is_proven();
     loop {
         if handshake.peer_is_proven() && !was_proven {
@@ -553,7 +554,7 @@ async fn shake(line: &Line, handshake: &mut Handshake, mut send: Vec<u8>) -> Res
 }
 
 /// Bytes from the kernel's generator.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     const { assert!(N <= 256 && NONCE_BYTES <= 256, "up to 256 bytes come whole") };
     let mut bytes = [0; N];
     // SAFETY: the pointer and length describe `bytes`, which lives across the call.

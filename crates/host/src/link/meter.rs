@@ -36,7 +36,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    fn between(old: &TcpInfo, new: &TcpInfo, time: Duration) -> Sums {
+    /// From one look at a connection to a later one.
+    pub fn between(old: &TcpInfo, new: &TcpInfo, time: Duration) -> Sums {
         Sums {
             time,
             sent_bytes: new.bytes_sent.saturating_sub(old.bytes_sent),
@@ -49,7 +50,7 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, more: &Sums) {
+    pub fn add(&mut self, more: &Sums) {
         self.time += more.time;
         self.sent_bytes += more.sent_bytes;
         self.received_bytes += more.received_bytes;
@@ -139,7 +140,7 @@ impl Limit {
     }
 
     /// The first row that holds, the surest sign first.
-    fn judge(now: &TcpInfo, lately: &Sums) -> Limit {
+    pub fn judge(now: &TcpInfo, lately: &Sums) -> Limit {
         // A few milliseconds of a quiet link are no limit.
         let tells = |us: u64| us as f64 >= lately.time.as_micros() as f64 / 100.0;
         let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US

@@ -17,6 +17,7 @@ mod line;
 pub mod meter;
 mod packer;
 mod path;
+pub mod solo;
 pub mod tcp;
 pub mod tuning;
 
@@ -30,7 +31,7 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
-pub use conn::LinkSender;
+pub use conn::{Calls, LinkSender};
 pub use hub::Links;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};

@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn both_ends_are_tuned_and_a_listener_is_tuned_again() {
-        let pinned = SocketOptions { buffer_bytes: Some(128 << 10), ..SocketOptions::default() };
+        let pinned = SocketOptions::default().with_buffers(Some(128 << 10));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &pinned).unwrap();
         for report in connected(&listener, &pinned).await {
             for buffer in [report.send_buffer, report.receive_buffer] {

@@ -61,8 +61,9 @@ impl fmt::Display for Congestion {
 /// What to ask of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Both directions; `None`: the kernel's autotuning, which setting a size switches off.
-    pub buffer_bytes: Option<usize>,
+    /// `None`: the kernel's autotuning, which setting a size switches off.
+    pub send_buffer_bytes: Option<usize>,
+    pub receive_buffer_bytes: Option<usize>,
     pub congestion: Congestion,
     /// Bytes the kernel may hold unsent before the socket counts as full: the backlog belongs in our queue, where a
     /// heartbeat or an acknowledgement need not wait behind it. `None`: by the line's rate, see [`follow_rate`].
@@ -82,12 +83,15 @@ pub struct SocketOptions {
     pub pacing: Option<u64>,
     /// Largest segment, for a path that swallows large packets.
     pub segment_bytes: Option<u16>,
+    /// Small segments wait for the confirmation of those before: only ever to measure what that costs.
+    pub nagle: bool,
 }
 
 impl Default for SocketOptions {
     fn default() -> Self {
         SocketOptions {
-            buffer_bytes: None,
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
             congestion: Congestion::Auto,
             unsent_bytes: None,
             user_timeout: Duration::from_secs(30),
@@ -96,11 +100,17 @@ impl Default for SocketOptions {
             rto_min: None,
             pacing: None,
             segment_bytes: None,
+            nagle: false,
         }
     }
 }
 
 impl SocketOptions {
+    /// The same size for both directions.
+    pub fn with_buffers(self, bytes: Option<usize>) -> SocketOptions {
+        SocketOptions { send_buffer_bytes: bytes, receive_buffer_bytes: bytes, ..self }
+    }
+
     /// What the greeting announces: the shortest pause wanted, in microseconds; 0 for none.
     pub fn announced_rto_min_us(&self) -> u32 {
         self.rto_min.map_or(0, |pause| u32::try_from(pause.as_micros()).unwrap_or(u32::MAX))
@@ -113,6 +123,8 @@ impl SocketOptions {
 pub struct BufferReport {
     /// `None`: left to autotuning.
     pub requested: Option<usize>,
+    /// What the kernel began with, before anything was asked.
+    pub untouched: usize,
     pub granted_at_creation: usize,
     pub granted_when_connected: usize,
 }
@@ -192,7 +204,7 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
     let idle = options.keepalive.as_secs().max(1);
     let keepalive = |name, option, value, hint| Wish::tcp(name, option, value, hint);
     let mut wishes = vec![
-        Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, 1, "small frames may wait for 40 ms"),
+        Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, u64::from(!options.nagle), "small frames may wait for 40 ms"),
         Wish {
             place: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
             ..keepalive("SO_KEEPALIVE", 0, 1, "a peer whose machine is gone is found by silence alone")
@@ -250,14 +262,18 @@ impl SocketReport {
         for wish in early_wishes(options) {
             self.ask(socket, &wish);
         }
-        if let Some(bytes) = options.buffer_bytes {
+        self.send_buffer.untouched = buffer(socket, libc::SO_SNDBUF);
+        self.receive_buffer.untouched = buffer(socket, libc::SO_RCVBUF);
+        if let Some(bytes) = options.send_buffer_bytes {
             let send = [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF];
-            let receive = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
             self.ask_buffer(socket, "send", send, bytes, "net.core.wmem_max");
+        }
+        if let Some(bytes) = options.receive_buffer_bytes {
+            let receive = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
             self.ask_buffer(socket, "receive", receive, bytes, "net.core.rmem_max");
         }
-        self.send_buffer.requested = options.buffer_bytes;
-        self.receive_buffer.requested = options.buffer_bytes;
+        self.send_buffer.requested = options.send_buffer_bytes;
+        self.receive_buffer.requested = options.receive_buffer_bytes;
         self.send_buffer.granted_at_creation = buffer(socket, libc::SO_SNDBUF);
         self.receive_buffer.granted_at_creation = buffer(socket, libc::SO_RCVBUF);
     }
@@ -468,7 +484,8 @@ mod tests {
     #[test]
     fn every_option_is_read_back_as_asked() {
         let options = SocketOptions {
-            buffer_bytes: Some(100_000),
+            send_buffer_bytes: Some(100_000),
+            receive_buffer_bytes: Some(100_000),
             unsent_bytes: Some(65_536),
             user_timeout: Duration::from_secs(21),
             keepalive: Duration::from_secs(7),
@@ -562,7 +579,7 @@ mod tests {
     fn a_listener_goes_back_to_autotuning() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let untouched = Untouched::of(listener.as_fd());
-        let pinned = SocketOptions { buffer_bytes: Some(64 << 10), ..SocketOptions::default() };
+        let pinned = SocketOptions::default().with_buffers(Some(64 << 10));
         SocketReport::default().prepare(listener.as_fd(), &pinned);
         let lock = || read_option(listener.as_fd(), (libc::SOL_SOCKET, SO_BUF_LOCK)).expect("Linux 5.16");
         assert_eq!((lock(), buffer(listener.as_fd(), libc::SO_SNDBUF)), (3, 128 << 10));

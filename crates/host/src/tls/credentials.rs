@@ -137,9 +137,9 @@ impl Credentials {
         Ok(Credentials { provider, roots, shown, cluster, link_server, nbd_server, own, authorities })
     }
 
-    /// The dialer's end of a connection with the node `peer`.
-    pub(crate) fn dial(&self, peer: &str) -> Result<Channel, Error> {
-        let expected = Expected { cluster: self.cluster.clone(), names: vec![peer.to_owned()] };
+    /// The dialer's end of a connection with one of these nodes.
+    pub(crate) fn dial(&self, peers: &[String]) -> Result<Channel, Error> {
+        let expected = Expected { cluster: self.cluster.clone(), names: peers.to_vec() };
         let algorithms = self.provider.signature_verification_algorithms;
         let mut config = ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])?

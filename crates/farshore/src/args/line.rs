@@ -1,0 +1,158 @@
+//! What is typed to test the line: `link serve`, `link test`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+
+use super::DEFAULT_CONFIG;
+use super::planner::parse_pair;
+use crate::probe::terms::Mode;
+
+/// Whose credentials are shown: the nodes' own.
+#[derive(Clone, Debug, Args)]
+pub struct Credentials {
+    /// Configuration file: its certificates or secret are what both ends prove themselves with
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Which node of the file this is [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Silence of the other end after which it counts as gone, and the longest wait for anything
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    pub timeout: Seconds,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen [default: the node's address in the configuration, port 7338]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Longest test that is served
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h")]
+    pub max_time: Seconds,
+    /// A file that tests may make and write when they ask for --remote-disk file; removed afterwards
+    #[arg(long, value_name = "PATH")]
+    pub disk_file: Option<PathBuf>,
+    /// End after one test
+    #[arg(long)]
+    pub once: bool,
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+/// What is asked of the sockets of both ends.
+#[derive(Clone, Debug, Args)]
+pub struct SocketArgs {
+    /// Send buffer of both ends [default: what the configuration says]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub sndbuf: Option<Bytes>,
+    /// Receive buffer of both ends [default: what the configuration says]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub rcvbuf: Option<Bytes>,
+    /// Let small segments wait for confirmations (TCP_NODELAY off)
+    #[arg(long)]
+    pub nagle: bool,
+    /// Congestion control of both ends, such as bbr or cubic [default: what the configuration says]
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+    /// Never faster than this, by the kernel's spacing of packets
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub pace: Option<Rate>,
+}
+
+/// What travels, and what it waits for.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// What a flush waits for: sync, nearsync, async, superasync, or catchup (no writer, all the line carries)
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value = "nearsync")]
+    pub mode: Mode,
+    /// The waits of Db2's HADR instead of Farshore's
+    #[arg(long, value_name = "WHOSE")]
+    pub legacy: Option<Legacy>,
+    /// Bytes of each flush
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", conflicts_with = "flush_dist")]
+    pub flush_size: Bytes,
+    /// Sizes by how often they come: lines of SIZE COUNT, or the JSON of 'farshore scan'
+    #[arg(long, value_name = "FILE")]
+    pub flush_dist: Option<PathBuf>,
+    /// Write no more than this, all connections together
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub target_rate: Option<Rate>,
+    /// End after this many flushes of each connection, if that is before the time
+    #[arg(long, value_name = "NUMBER")]
+    pub count: Option<u64>,
+    /// Connections, each with a writer of its own
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub connections: u32,
+    /// The far end sends
+    #[arg(long, conflicts_with = "bidir")]
+    pub reverse: bool,
+    /// Both ends send
+    #[arg(long)]
+    pub bidir: bool,
+    /// Model this machine's disk: each flush takes OVERHEAD and its size over RATE [default: infinitely fast]
+    #[arg(long, value_name = "RATE,OVERHEAD", value_parser = parse_pair, conflicts_with = "disk_file")]
+    pub disk: Option<(Rate, Seconds)>,
+    /// Write to this machine's disk instead: a new file there, removed afterwards
+    #[arg(long, value_name = "PATH")]
+    pub disk_file: Option<PathBuf>,
+    /// The far machine's disk: RATE,OVERHEAD, or 'file' where its 'link serve' was given one
+    #[arg(long, value_name = "DISK", value_parser = RemoteDisk::parse)]
+    pub remote_disk: Option<RemoteDisk>,
+    /// Written and not confirmed, of each connection, at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    pub queue: Bytes,
+    /// Pack frames: off, lz4, zstd, zstd:LEVEL or auto
+    #[arg(long, value_name = "HOW", default_value = "off")]
+    pub compress: String,
+    /// Share of the content that repeats itself, for --compress
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0%")]
+    pub compressible: Share,
+}
+
+#[derive(Debug, Args)]
+pub struct TestArgs {
+    /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// How long
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    pub time: Seconds,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub socket: SocketArgs,
+    /// What the line is sold as, for RFC 6349's transfer time ratio
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub line_rate: Option<Rate>,
+    /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Legacy {
+    /// Db2 HADR: sync sends after the local write, async waits until the socket took it all
+    Hadr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RemoteDisk {
+    Modelled(Rate, Seconds),
+    File,
+}
+
+impl RemoteDisk {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "file" => Ok(Self::File),
+            _ => parse_pair(text)
+                .map(|(rate, overhead)| Self::Modelled(rate, overhead))
+                .map_err(|why| format!("{why}; or \"file\"")),
+        }
+    }
+}

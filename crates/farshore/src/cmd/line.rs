@@ -1,0 +1,274 @@
+//! `link serve` and `link test`: from typed words to a test, and its outcome to the terminal.
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use host::link::solo::Papers;
+use host::link::{Secret, SocketOptions};
+use host::tls::Store;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use super::{Exit, Failure, Outcome, print, warn};
+use crate::args::line::{Credentials, LoadArgs, RemoteDisk, ServeArgs, SocketArgs, TestArgs};
+use crate::config::{Config, NodeName, Proof};
+use crate::link_overrides::LinkOverrides;
+use crate::probe::client::{self, Target, Watch};
+use crate::probe::disk::Disk;
+use crate::probe::serve::{self, Serving};
+use crate::probe::tally::Half;
+use crate::probe::terms::{Direction, DiskModel, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
+use crate::probe::{PORT, report};
+
+/// A file of sizes is a page of text, or a scan's report.
+const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
+
+pub fn serve(args: &ServeArgs) -> Outcome {
+    let (config, node, papers, ours) = credentials(&args.credentials)?;
+    let here = config.node(&node).ok_or("the node is not in the configuration")?;
+    let listen = args.listen.unwrap_or(SocketAddr::new(here.address.ip(), PORT));
+    if papers.tls.is_none() && !config.insecure && !listen.ip().is_loopback() {
+        return Err(Failure::usage(format!(
+            "without certificates nobody outside this machine can be told apart: {listen} needs [tls] in {}",
+            config.file.display()
+        )));
+    }
+    let serving = Serving {
+        papers,
+        listen,
+        ours,
+        max_time: Duration::from_secs_f64(args.max_time.0),
+        once: args.once,
+        disk_file: args.disk_file.clone(),
+        timeout: timeout(&args.credentials)?,
+    };
+    run_to_end(async move |stop| serve::serve(serving, Rc::new(Told), stop).await)??;
+    Ok(Exit::Done.into())
+}
+
+pub fn test(args: &TestArgs) -> Outcome {
+    let target = target(&args.host, &args.credentials)?;
+    let terms = terms(&args.load, &args.socket, args.time.0, timeout(&args.credentials)?)?;
+    let load = args.load.clone();
+    let outcome = run_to_end(async |stop| {
+        let disk = Rc::new(near_disk(&load)?);
+        let bar = Bar::new(terms.mode.word(), terms.time_s);
+        client::run(&target, &terms, disk, stop, &bar).await.map_err(Failure::from)
+    })??;
+    if args.json {
+        print(&format!("{}\n", report::json(&outcome, args.line_rate)))?;
+    } else {
+        print(&report::text(&outcome, args.line_rate))?;
+    }
+    let warnings = report::warnings(&outcome);
+    warnings.iter().for_each(warn);
+    match outcome.lost {
+        Some(why) => Err(format!("the test with {} did not come to its end: {why}", outcome.address).into()),
+        None => Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into()),
+    }
+}
+
+/// Runs on one thread, as the data path does; `stop` is notified by Ctrl-C and its kin.
+pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(LocalSet::new().block_on(&runtime, async {
+        let stop = Rc::new(Notify::new());
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let mut signals = signal(kind)?;
+            let stop = stop.clone();
+            tokio::task::spawn_local(async move {
+                while signals.recv().await.is_some() {
+                    stop.notify_one();
+                }
+            });
+        }
+        let result = work(&stop).await;
+        // What was closed says goodbye.
+        tokio::task::yield_now().await;
+        Ok::<_, std::io::Error>(result)
+    })?)
+}
+
+/// Who this is, what it shows, and what it asks of its sockets.
+fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, SocketOptions), Failure> {
+    let config = Config::load(&args.config)?;
+    let node = config.local_node(args.node.as_deref())?;
+    let papers = match config.proof(&node)? {
+        Proof::Certificates(credentials) => {
+            Papers { cluster: config.cluster.to_string(), tls: Some(Store::new(*credentials)), secret: None }
+        }
+        Proof::Secret(secret) => {
+            Papers { cluster: config.cluster.to_string(), tls: None, secret: Some(Secret::new(secret.bytes())) }
+        }
+    };
+    let here = config.node(&node).ok_or("the node is not in the configuration")?;
+    let overrides = LinkOverrides::load(&here.link_overrides_file())?;
+    let ours = overrides.effective(&config.link.settings).socket_options(config.link.timeout);
+    Ok((config, node, papers, ours))
+}
+
+/// A node's name stands for its address and this test's port.
+pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> {
+    let (config, us, papers, ours) = credentials(args)?;
+    let named = config.nodes.iter().find(|node| node.name.as_str() == host);
+    let (address, peers) = match named {
+        Some(node) if node.name == us => {
+            return Err(Failure::usage(format!("{host} is this node; name the other end of the line")));
+        }
+        Some(node) => (SocketAddr::new(node.address.ip(), PORT).to_string(), vec![node.name.to_string()]),
+        None => {
+            let others = config.nodes.iter().filter(|node| node.name != us);
+            (with_port(host)?, others.map(|node| node.name.to_string()).collect())
+        }
+    };
+    Ok(Target { address, peers, papers, ours })
+}
+
+fn with_port(host: &str) -> Result<String, Failure> {
+    if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
+        return Ok(SocketAddr::new(ip, PORT).to_string());
+    }
+    match host.rsplit_once(':') {
+        None if !host.is_empty() => Ok(format!("{host}:{PORT}")),
+        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(host.to_owned()),
+        _ => Err(Failure::usage(format!(
+            "{host:?} is no HOST[:PORT]; write one such as \"10.0.0.2:{PORT}\" or a node's name"
+        ))),
+    }
+}
+
+fn timeout(args: &Credentials) -> Result<Duration, Failure> {
+    let seconds = args.timeout.0;
+    if (TIMEOUT.min.as_secs_f64()..=TIMEOUT.max.as_secs_f64()).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(Failure::usage(format!("--timeout: {} is out of bounds; use 1s to 10m", report::time(seconds))))
+}
+
+pub(super) fn terms(load: &LoadArgs, socket: &SocketArgs, time_s: f64, timeout: Duration) -> Result<Terms, Failure> {
+    let direction = match (load.reverse, load.bidir) {
+        (true, _) => Direction::Reverse,
+        (_, true) => Direction::Both,
+        _ => Direction::Forward,
+    };
+    let terms = Terms {
+        mode: load.mode,
+        legacy_hadr: load.legacy.is_some(),
+        sizes: match &load.flush_dist {
+            Some(file) => distribution(file)?,
+            None => vec![(load.flush_size.0, 1)],
+        },
+        time_s,
+        count: load.count,
+        target_bytes_per_s: load.target_rate.map(|rate| rate.bytes_per_s()),
+        connections: load.connections,
+        direction,
+        sockets: sockets(socket),
+        compression: load.compress.clone(),
+        compressible_share: load.compressible.0,
+        far_disk: match load.remote_disk {
+            None => FarDisk::None,
+            Some(RemoteDisk::File) => FarDisk::File,
+            Some(RemoteDisk::Modelled(rate, overhead)) => {
+                FarDisk::Modelled(DiskModel { bytes_per_s: Some(rate.bytes_per_s()), overhead_s: overhead.0 })
+            }
+        },
+        near_disk_takes_time: load.disk.is_some() || load.disk_file.is_some(),
+        queue_bytes: load.queue.0,
+        timeout_s: timeout.as_secs_f64(),
+        ..Terms::default()
+    };
+    terms.check().map_err(Failure::usage)?;
+    Ok(terms)
+}
+
+pub(super) fn sockets(args: &SocketArgs) -> Sockets {
+    Sockets {
+        send_bytes: args.sndbuf.map(|bytes| bytes.0),
+        receive_bytes: args.rcvbuf.map(|bytes| bytes.0),
+        nagle: args.nagle,
+        congestion: args.congestion.clone(),
+        pacing_bytes_per_s: args.pace.map(|rate| rate.bytes_per_s() as u64),
+    }
+}
+
+fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, Failure> {
+    let name = file.display();
+    let cannot = |error: std::io::Error| Failure::usage(format!("--flush-dist: {name} cannot be read: {error}"));
+    if fs::metadata(file).map_err(cannot)?.len() > DISTRIBUTION_BYTES_MAX {
+        return Err(Failure::usage(format!("--flush-dist: {name} is larger than 16 MiB; is it the right file?")));
+    }
+    let text = fs::read_to_string(file).map_err(cannot)?;
+    parse_sizes(&text).map_err(|why| Failure::usage(format!("--flush-dist: {name}: {why}")))
+}
+
+fn near_disk(load: &LoadArgs) -> Result<Disk, Failure> {
+    match (&load.disk, &load.disk_file) {
+        (Some((rate, overhead)), _) => Ok(Disk::modelled(plan::model::Disk { rate: Some(*rate), overhead: *overhead })),
+        (None, Some(path)) => Ok(Disk::file(path)?),
+        (None, None) => Ok(Disk::None),
+    }
+}
+
+/// How far a test has come, on a terminal.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    pub fn new(what: &str, time_s: f64) -> Bar {
+        let is_seen = time_s > 2.0 && std::io::stderr().is_terminal();
+        let target = if is_seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some((time_s * 1000.0) as u64), target);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent} % {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(what.to_owned());
+        Bar(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        let elapsed_s = elapsed.as_secs_f64().max(1e-3);
+        self.0.set_position(elapsed.as_millis() as u64);
+        self.0.set_message(report::rate(bytes as f64 / elapsed_s));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// What `link serve` prints: a line when a test begins, what this end saw when it ended.
+struct Told;
+
+impl serve::Events for Told {
+    fn listening(&self, address: SocketAddr) {
+        let _ = print(&format!("serving line tests on {address}; Ctrl-C ends it\n"));
+    }
+
+    fn refused(&self, from: SocketAddr, why: &str) {
+        let _ = writeln!(std::io::stderr(), "farshore: refused {from}: {why}");
+    }
+
+    fn began(&self, from: SocketAddr, terms: &Terms) {
+        let _ = print(&format!("test from {from}: {}\n", report::asked(terms)));
+    }
+
+    fn ended(&self, from: SocketAddr, terms: &Terms, half: &Half, lost: Option<&str>) {
+        let _ = print(&report::far_text(terms, half));
+        match lost {
+            Some(why) => warn(format!("the test from {from} did not come to its end: {why}")),
+            None => {
+                let _ = print(if half.interrupted { "interrupted\n" } else { "done\n" });
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The line between two nodes, measured with a mirror's own traffic: `link serve`, `link test` and what is built on them.
+//!
+//! A dress rehearsal without the audience's money: the same stage (sockets, TLS, frames, packing are the link's own), the
+//! same play (flushes, confirmations, modes), but nothing is on the disks afterwards.
+//!
+//! ```text
+//! link test                                  link serve
+//!   Ask: the terms            ->
+//!                             <-             Ready: a token (or No: why not)
+//!   Join: token, number       ->             on each connection that is to carry data
+//!   Go                        ->             the writers of either end begin
+//!   SyncBegin, Data..., SyncEnd  -> or <-    and Acks the other way; Heartbeats both ways, for life and round trips
+//!   Finish                    ->
+//!                             <-             Report: this end's half
+//! ```
+//!
+//! `terms` is what is asked · `wire` one connection and what arrives on it · `writer` who fills it · `disk` modelled and real ·
+//! `tally` what was counted · `stage` all of one end's connections · `client`, `serve` the two programs ·
+//! `report` for eyes and for machines.
+//!
+//! What must hold: nobody gets more than a handshake's attention without the nodes' own credentials; one test at a time; every
+//! wait ends with the peer's silence for [`terms::Terms::timeout`]; the far end believes no term it has not checked itself.
+
+pub mod client;
+pub mod disk;
+pub mod report;
+pub mod serve;
+mod stage;
+pub mod tally;
+pub mod terms;
+mod wire;
+mod words;
+mod writer;
+
+use std::time::Duration;
+
+/// Where tests are served when nothing is said: next to the daemon's own port.
+pub const PORT: u16 = 7338;
+/// Silence after which the other end counts as gone, when nothing is said.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a test ended without a result, or with half of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// What was asked for cannot be: a sentence.
+    Usage(String),
+    /// It was tried: a sentence.
+    Failed(String),
+}
+
+impl Trouble {
+    fn no_timer(error: std::io::Error) -> Trouble {
+        Trouble::Failed(format!("no timer is to be had: {error}"))
+    }
+
+    pub fn sentence(self) -> String {
+        let (Trouble::Usage(why) | Trouble::Failed(why)) = self;
+        why
+    }
+
+    fn failed(sentence: impl Into<String>) -> Trouble {
+        Trouble::Failed(sentence.into())
+    }
+}
+
+impl From<Trouble> for crate::cmd::Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Usage(message) => Self::usage(message),
+            Trouble::Failed(message) => Self { exit: crate::cmd::Exit::Failed, message },
+        }
+    }
+}

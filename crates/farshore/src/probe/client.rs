@@ -1,0 +1,264 @@
+//! `link test`: asks for a test, plays the near end, and brings both halves home.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use host::link::solo::{self, Papers, Wish};
+use host::link::{Flow, SocketOptions};
+use tokio::sync::Notify;
+
+use super::Trouble;
+use super::disk::Disk;
+use super::stage::Stage;
+use super::tally::{Half, Spread};
+use super::terms::Terms;
+use super::wire::Wire;
+use super::words::Word;
+
+/// Round trips on the idle line, and how long they may take together.
+const PINGS: u64 = 20;
+const PINGS_TIME: Duration = Duration::from_secs(2);
+/// Round trips beside the load.
+const PING_EVERY: Duration = Duration::from_millis(100);
+
+/// The far end, and what to show it.
+#[derive(Clone)]
+pub struct Target {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// The nodes that may be there, by their certificates.
+    pub peers: Vec<String>,
+    pub papers: Papers,
+    /// What this node asks of its sockets when the terms leave it open.
+    pub ours: SocketOptions,
+}
+
+/// Told while a test runs.
+pub trait Watch {
+    /// So long into the test, so many bytes confirmed or received.
+    fn progress(&self, elapsed: Duration, bytes: u64);
+}
+
+/// What came of a test.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub terms: Terms,
+    pub address: String,
+    /// The node at the other end by its certificate.
+    pub peer: Option<String>,
+    pub is_encrypted: bool,
+    /// Through both programs, on a connection of its own: before the load, and beside it.
+    pub idle_us: Spread,
+    pub loaded_us: Spread,
+    pub near: Half,
+    /// `None`: it was lost before it told.
+    pub far: Option<Half>,
+    pub lost: Option<String>,
+    pub interrupted: Option<&'static str>,
+}
+
+/// Connects, without asking for anything: for what only needs round trips.
+///
+/// # Errors
+/// A sentence that names the address.
+pub async fn control(target: &Target, timeout: Duration) -> Result<(Rc<Wire>, Option<String>), Trouble> {
+    connect(target, &target.ours, Flow::default(), timeout).await
+}
+
+async fn connect(
+    target: &Target,
+    socket: &SocketOptions,
+    flow: Flow,
+    timeout: Duration,
+) -> Result<(Rc<Wire>, Option<String>), Trouble> {
+    let wish = Wish { address: &target.address, peers: &target.peers, socket, flow, timeout };
+    let solo = solo::dial(&target.papers, &wish).await.map_err(|refusal| {
+        let hint = match refusal {
+            solo::Refusal::Unreachable(_) => "; is 'farshore link serve' running there, and the way to its port open?",
+            solo::Refusal::NotOurs(_) => "",
+        };
+        Trouble::failed(format!("no test with {}: {refusal}{hint}", target.address))
+    })?;
+    let peer = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
+    let wire = Wire::start(solo);
+    wire.expect_life(timeout);
+    Ok((wire, peer))
+}
+
+/// Round trips on a line that carries nothing else.
+///
+/// # Errors
+/// The connection was lost.
+pub async fn idle_round_trips(control: &Wire) -> Result<Spread, Trouble> {
+    let (mut idle_us, began) = (Spread::default(), Instant::now());
+    for number in 1..=PINGS {
+        idle_us.add_time(control.ping(number).await?);
+        if began.elapsed() > PINGS_TIME {
+            break;
+        }
+    }
+    Ok(idle_us)
+}
+
+/// Runs one test. `stop` is notified when somebody interrupts: the test then ends early and reports.
+///
+/// # Errors
+/// There was no test; one that began and was lost is an [`Outcome`].
+pub async fn run(
+    target: &Target,
+    terms: &Terms,
+    disk: Rc<Disk>,
+    stop: &Notify,
+    watch: &dyn Watch,
+) -> Result<Outcome, Trouble> {
+    terms.check().map_err(Trouble::Usage)?;
+    let begun = begin(target, terms, disk).await;
+    let (mut outcome, control, stage) = begun.map_err(|trouble| match trouble {
+        Trouble::Failed(why) if !why.contains(&target.address) => {
+            Trouble::failed(format!("no test with {}: {why}", target.address))
+        }
+        told => told,
+    })?;
+    let played = play(&control, &stage, &mut outcome, stop, watch).await;
+    outcome.near = stage.half();
+    let told = match played {
+        Ok(()) => finish(&control, terms.timeout(), outcome.interrupted.is_some()).await,
+        Err(trouble) => Err(trouble),
+    };
+    match told {
+        Ok(half) => outcome.far = Some(half),
+        Err(trouble) => outcome.lost = Some(trouble.sentence()),
+    }
+    stage.wires.iter().chain([&control]).for_each(|wire| wire.end("the test is over"));
+    Ok(outcome)
+}
+
+/// Up to the moment in which both ends may begin.
+async fn begin(target: &Target, terms: &Terms, disk: Rc<Disk>) -> Result<(Outcome, Rc<Wire>, Rc<Stage>), Trouble> {
+    let (control, peer) = control(target, terms.timeout()).await?;
+    let idle_us = idle_round_trips(&control).await?;
+    control.say(&Word::Ask(Box::new(terms.clone())));
+    let token = match control.word_within(terms.timeout()).await? {
+        Word::Ready { token } => token,
+        Word::No { why, is_usage: true } => return Err(Trouble::Usage(why)),
+        Word::No { why, .. } => return Err(Trouble::failed(why)),
+        _ => return Err(out_of_turn()),
+    };
+    let wires = join(target, terms, token).await?;
+    wires.iter().for_each(|wire| wire.land_on(disk.clone()));
+    let stage = Stage::new(Rc::new(terms.clone()), false, wires, disk);
+    control.say(&Word::Go);
+    match control.word_within(terms.timeout()).await? {
+        Word::Go => {}
+        Word::No { why, .. } => return Err(Trouble::failed(why)),
+        _ => return Err(out_of_turn()),
+    }
+    let outcome = Outcome {
+        terms: terms.clone(),
+        address: target.address.clone(),
+        peer,
+        is_encrypted: target.papers.tls.is_some(),
+        idle_us,
+        loaded_us: Spread::default(),
+        near: Half::default(),
+        far: None,
+        lost: None,
+        interrupted: None,
+    };
+    Ok((outcome, control, stage))
+}
+
+fn out_of_turn() -> Trouble {
+    Trouble::failed("the other end spoke out of turn; are both of one version?")
+}
+
+async fn join(target: &Target, terms: &Terms, token: u64) -> Result<Vec<Rc<Wire>>, Trouble> {
+    let socket = terms.sockets.options(&target.ours);
+    let mut wires = Vec::new();
+    for _ in 0..terms.connections {
+        let (wire, _) = connect(target, &socket, terms.flow(), terms.timeout()).await?;
+        check_congestion(&wire, terms).map_err(Trouble::failed)?;
+        wire.say(&Word::Join { token });
+        wires.push(wire);
+    }
+    Ok(wires)
+}
+
+/// A test under another congestion control than was asked for would be another test.
+///
+/// # Errors
+/// The kernel's refusal as a sentence.
+pub(super) fn check_congestion(wire: &Wire, terms: &Terms) -> Result<(), String> {
+    let socket = wire.socket.borrow();
+    match &terms.sockets.congestion {
+        Some(name) if socket.congestion != *name => {
+            let refusal = socket.warnings.iter().find(|warning| warning.contains("congestion control"));
+            Err(refusal.cloned().unwrap_or_else(|| format!("the kernel does not use congestion control {name:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Plays the near end to its end, and looks after the control connection meanwhile.
+async fn play(
+    control: &Rc<Wire>,
+    stage: &Rc<Stage>,
+    outcome: &mut Outcome,
+    stop: &Notify,
+    watch: &dyn Watch,
+) -> Result<(), Trouble> {
+    let began = Instant::now();
+    let (mut pings, mut number) = (tokio::time::interval(PING_EVERY), PINGS);
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let playing = stage.play();
+    tokio::pin!(playing);
+    loop {
+        tokio::select! {
+            done = &mut playing => return done,
+            () = stop.notified() => {
+                if outcome.interrupted.is_some() {
+                    stage.wires.iter().for_each(|wire| wire.end("interrupted twice: it was given up"));
+                }
+                outcome.interrupted = Some("here");
+                stage.stop();
+                control.say(&Word::Stop);
+            }
+            word = control.word() => match word {
+                Ok(Word::Stop) => {
+                    outcome.interrupted.get_or_insert("at the far end");
+                    stage.stop();
+                }
+                Ok(_) => stage.wires.iter().for_each(|wire| wire.end("the other end spoke out of turn")),
+                Err(trouble) => {
+                    stage.wires.iter().for_each(|wire| wire.end("its control connection was lost"));
+                    // Whatever the parts say of it, this is the reason.
+                    let _ = (&mut playing).await;
+                    return Err(trouble);
+                }
+            },
+            _ = pings.tick() => {
+                number += 1;
+                let ping = control.ping(number);
+                tokio::select! {
+                    done = &mut playing => return done,
+                    took = ping => if let Ok(took) = took { outcome.loaded_us.add_time(took) },
+                    // An interrupt need not wait for it.
+                    () = tokio::time::sleep(PING_EVERY * 10) => {}
+                }
+                watch.progress(began.elapsed(), stage.progress_bytes());
+            }
+        }
+    }
+}
+
+async fn finish(control: &Wire, timeout: Duration, interrupted: bool) -> Result<Half, Trouble> {
+    control.say(&Word::Finish { interrupted });
+    loop {
+        match control.word_within(timeout).await? {
+            Word::Report(half) => return Ok(*half),
+            // It crossed our own end.
+            Word::Stop => {}
+            _ => return Err(out_of_turn()),
+        }
+    }
+}

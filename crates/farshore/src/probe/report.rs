@@ -1,0 +1,446 @@
+//! A test's outcome, for eyes and as JSON. The receiver's figure is *the* figure: a sender counts what is still on its way.
+
+use host::link::info::TcpInfo;
+use host::link::meter::{Limit, Reading, Sums};
+use plan::answer::table;
+use plan::inputs::LINK_TEST_SCHEMA;
+use plan::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+use serde_json::{Value as Json, json};
+use std::time::Duration;
+
+use super::client::Outcome;
+use super::tally::{Half, Received, Sent, Socket, SocketBuffer, Spread};
+use super::terms::{Direction, Mode, Terms};
+
+/// From this share of a writer's time on, one reason is the reason.
+const MOST: f64 = 0.5;
+/// Bars of a distribution.
+const BAR: f64 = 40.0;
+const MIB: f64 = 1_048_576.0;
+
+/// One direction of a test: who sent, and what the other end received of it.
+pub struct Story<'a> {
+    pub terms: &'a Terms,
+    pub sent: &'a Sent,
+    /// `None`: the receiving end was lost before it told.
+    pub received: Option<&'a Received>,
+    pub idle_us: &'a Spread,
+    /// Of the line, if somebody said it.
+    pub line_rate: Option<Rate>,
+}
+
+/// What kept the writers from doing more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub word: &'static str,
+    pub sentence: String,
+}
+
+/// RFC 6349's three figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rfc6349 {
+    /// Time taken over the time at the line's rate; `None`: nobody said the line's rate.
+    pub transfer_time_ratio: Option<f64>,
+    /// Share of bytes that did not have to be sent again.
+    pub tcp_efficiency_share: f64,
+    /// How much longer the round trip is under load, as a share of the idle one.
+    pub buffer_delay_share: f64,
+}
+
+impl Story<'_> {
+    /// Bytes a second that the receiver counted.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.received.map_or(0.0, Received::bytes_per_s)
+    }
+
+    /// Of the bytes sent, those that were sent again.
+    pub fn loss_share(&self) -> f64 {
+        let kernel = &self.sent.kernel;
+        if kernel.sent_bytes == 0 { 0.0 } else { kernel.retransmitted_bytes as f64 / kernel.sent_bytes as f64 }
+    }
+
+    pub fn rfc6349(&self) -> Rfc6349 {
+        let idle = self.sent.kernel.rtt_min_us as f64;
+        let ideal = self.line_rate.map(|rate| rate.bytes_per_s());
+        let ratio = ideal.filter(|_| self.bytes_per_s() > 0.0).map(|ideal| ideal / self.bytes_per_s());
+        Rfc6349 {
+            transfer_time_ratio: ratio,
+            tcp_efficiency_share: 1.0 - self.loss_share(),
+            buffer_delay_share: if idle > 0.0 { (self.sent.rtt_us.mean() - idle).max(0.0) / idle } else { 0.0 },
+        }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        let sent = self.sent;
+        let all_s = (sent.seconds * f64::from(self.terms.connections)).max(1e-9);
+        let disk_share = self.received.map_or(0.0, |received| received.disk_share);
+        let told = |word, sentence: String| Verdict { word, sentence };
+        let of = |share: f64, what: &str| format!("{what} ({} of the writers' time)", show_share(share.min(1.0)));
+        if sent.waits.pace_s / all_s > MOST {
+            return told("target-rate", of(sent.waits.pace_s / all_s, "limited by the target rate that was asked for"));
+        }
+        if sent.waits.disk_s / all_s > MOST {
+            return told("local-disk", of(sent.waits.disk_s / all_s, "limited by the sending machine's disk"));
+        }
+        if disk_share > MOST {
+            return told(
+                "remote-disk",
+                format!("limited by the receiving machine's disk, busy {} of the time", show_share(disk_share)),
+            );
+        }
+        let round_trips = sent.flushes as f64 * self.idle_us.at(0.5) as f64 / 1e6 / all_s;
+        if self.terms.mode.confirms() && round_trips > MOST {
+            return told(
+                "round-trip",
+                of(round_trips, "limited by the round trip, as one flush at a time waits for its confirmation"),
+            );
+        }
+        self.kernels_verdict()
+    }
+
+    fn kernels_verdict(&self) -> Verdict {
+        let kernel = &self.sent.kernel;
+        let narrow = |us: u64| u32::try_from(us).unwrap_or(u32::MAX);
+        let now = TcpInfo {
+            rtt_us: narrow(self.sent.rtt_us.mean() as u64),
+            rtt_min_us: narrow(kernel.rtt_min_us),
+            ..TcpInfo::default()
+        };
+        let sums = Sums {
+            time: Duration::from_secs_f64(self.sent.seconds),
+            sent_bytes: kernel.sent_bytes,
+            retransmitted_bytes: kernel.retransmitted_bytes,
+            busy_us: kernel.busy_us,
+            receiver_limited_us: kernel.receiver_limited_us,
+            buffer_limited_us: kernel.buffer_limited_us,
+            ..Sums::default()
+        };
+        let limit = Limit::judge(&now, &sums);
+        let reading = Reading { now, lately: sums, limit, risen: None };
+        Verdict { word: limit.word(), sentence: reading.to_string() }
+    }
+
+    /// In the shape of Db2's simulator, receiver's figures, MBytes of 10^6.
+    fn summary(&self) -> String {
+        let mode = self.terms.mode.word().to_uppercase();
+        let (bytes, seconds) = self.received.map_or((self.sent.bytes, self.sent.seconds), |r| (r.bytes, r.seconds));
+        let rate = if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
+        format!("{mode}: {bytes} bytes, {seconds:.6} seconds, {rate:.6} MBytes/sec\n")
+    }
+
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let sent = self.sent;
+        let mut lines = Vec::new();
+        if let Some(received) = self.received {
+            let rate = received.bytes_per_s();
+            lines.push((
+                "received",
+                format!(
+                    "{:.3} MBytes/s ({:.3} MiB/s), {} in {}",
+                    rate / 1e6,
+                    rate / MIB,
+                    size(received.bytes),
+                    time(received.seconds)
+                ),
+            ));
+        }
+        lines.push(("sent", format!("{} in {}, until the last confirmation", size(sent.bytes), time(sent.seconds))));
+        lines.push((
+            "flushes",
+            format!(
+                "{} of {} ({}), {} each",
+                sent.response_us.count(),
+                size(sent.flush_bytes.mean() as u64),
+                range(&sent.flush_bytes, size),
+                us(sent.response_us.mean() as u64),
+            ),
+        ));
+        if sent.marked_flushes > 0 {
+            let why = "found the queue full and were not sent: they would have become regions of a cut";
+            lines.push(("marked", format!("{} flushes, {} {why}", sent.marked_flushes, size(sent.marked_bytes))));
+        }
+        lines.push(("response", quantiles(&sent.response_us)));
+        lines.push(("confirmed", format!("{} (durable at the far end)", quantiles(&sent.confirmed_us))));
+        lines.push(("writers", self.waits()));
+        lines.push(("send calls", calls(&sent.send_bytes)));
+        if let Some(received) = self.received {
+            lines.push(("receive calls", calls(&received.receive_bytes)));
+        }
+        let full = &sent.congestion_us;
+        lines.push((
+            "congestions",
+            format!(
+                "{}, {} in all, {} each, {} at most",
+                full.count(),
+                us(full.sum()),
+                us(full.mean() as u64),
+                us(full.max())
+            ),
+        ));
+        if sent.wire_bytes < sent.plain_bytes {
+            let ratio = sent.plain_bytes as f64 / sent.wire_bytes.max(1) as f64;
+            lines.push(("packed", format!("{} as {} ({ratio:.2} : 1)", size(sent.plain_bytes), size(sent.wire_bytes))));
+        }
+        let rfc = self.rfc6349();
+        let ratio =
+            rfc.transfer_time_ratio.map_or("unknown without --line-rate".to_owned(), |ratio| format!("{ratio:.3}"));
+        lines.push((
+            "RFC 6349",
+            format!(
+                "transfer time ratio {ratio}, TCP efficiency {:.2} %, buffer delay {}",
+                rfc.tcp_efficiency_share * 100.0,
+                show_share(rfc.buffer_delay_share),
+            ),
+        ));
+        lines.push(("verdict", self.verdict().sentence));
+        lines
+    }
+
+    fn waits(&self) -> String {
+        let waits = &self.sent.waits;
+        let all_s = (self.sent.seconds * f64::from(self.terms.connections)).max(1e-9);
+        let share = |s: f64| show_share((s / all_s).min(1.0));
+        let [disk, far, room, pace] = [waits.disk_s, waits.far_s, waits.room_s, waits.pace_s].map(share);
+        format!("{disk} at their disk, {far} for the far end, {room} for room, {pace} for the target rate")
+    }
+
+    fn json(&self) -> Json {
+        let (sent, rfc, verdict) = (self.sent, self.rfc6349(), self.verdict());
+        let received = self.received.map(|received| {
+            json!({
+                "bytes": received.bytes, "flushes": received.flushes, "seconds": received.seconds,
+                "bytes_per_s": received.bytes_per_s(), "mib_per_s": received.bytes_per_s() / MIB,
+                "receive_bytes": received.receive_bytes.json(false), "disk_share": received.disk_share,
+            })
+        });
+        json!({
+            "received": received,
+            "sent": {
+                "bytes": sent.bytes, "flushes": sent.flushes, "seconds": sent.seconds,
+                "marked_flushes": sent.marked_flushes, "marked_bytes": sent.marked_bytes,
+                "plain_bytes": sent.plain_bytes, "wire_bytes": sent.wire_bytes,
+                "retransmitted_bytes": sent.kernel.retransmitted_bytes,
+            },
+            "loss_share": self.loss_share(),
+            "response_s": sent.response_us.json(true),
+            "confirmed_s": sent.confirmed_us.json(true),
+            "flush_bytes": sent.flush_bytes.json(false),
+            "send_bytes": sent.send_bytes.json(false),
+            "congestion_s": sent.congestion_us.json(true),
+            "room_s": sent.room_us.json(true),
+            "rtt_s": sent.rtt_us.json(true),
+            "waits": sent.waits,
+            "rfc6349": {
+                "transfer_time_ratio": rfc.transfer_time_ratio, "tcp_efficiency_share": rfc.tcp_efficiency_share,
+                "buffer_delay_share": rfc.buffer_delay_share,
+            },
+            "limiter": verdict.word, "limiter_reason": verdict.sentence,
+            "intervals": sent.intervals,
+        })
+    }
+
+    fn distributions(&self) -> String {
+        let sent = self.sent;
+        let empty = Spread::default();
+        let receives = self.received.map_or(&empty, |received| &received.receive_bytes);
+        bars("response", &sent.response_us, us)
+            + &if self.terms.sizes.len() > 1 { bars("flush", &sent.flush_bytes, size) } else { String::new() }
+            + &bars("send call", &sent.send_bytes, size)
+            + &bars("receive call", receives, size)
+            + &bars("congestion", &sent.congestion_us, us)
+    }
+}
+
+/// The directions of a test, the one that was asked for first.
+pub fn stories(outcome: &Outcome, line_rate: Option<Rate>) -> Vec<Story<'_>> {
+    let far = outcome.far.as_ref();
+    let story = |sent, received| Story { terms: &outcome.terms, sent, received, idle_us: &outcome.idle_us, line_rate };
+    let forward = outcome.near.sent.as_ref().map(|sent| story(sent, far.and_then(|far| far.received.as_ref())));
+    let back = far.and_then(|far| far.sent.as_ref()).map(|sent| story(sent, outcome.near.received.as_ref()));
+    forward.into_iter().chain(back).collect()
+}
+
+/// What an operator should see to: what the kernels refused or capped.
+pub fn warnings(outcome: &Outcome) -> Vec<String> {
+    let near = outcome.near.socket.warnings.iter().map(|warning| format!("here {warning}"));
+    let far =
+        outcome.far.iter().flat_map(|far| &far.socket.warnings).map(|warning| format!("at the far end {warning}"));
+    near.chain(far).collect()
+}
+
+pub fn json(outcome: &Outcome, line_rate: Option<Rate>) -> Json {
+    let terms = &outcome.terms;
+    let mut stories = stories(outcome, line_rate).iter().map(Story::json).collect::<Vec<_>>().into_iter();
+    let (end, reverse) = (stories.next(), stories.next());
+    let intervals = end.as_ref().map(|end| end["intervals"].clone());
+    json!({
+        "schema": LINK_TEST_SCHEMA,
+        "start": {
+            "address": outcome.address, "peer": outcome.peer, "encrypted": outcome.is_encrypted,
+            "terms": terms, "rtt_s": outcome.idle_us.at(0.5) as f64 / 1e6, "idle_rtt_s": outcome.idle_us.json(true),
+            "mtu_bytes": outcome.near.socket.mtu_bytes, "congestion": outcome.near.socket.congestion,
+            "sockets": { "near": socket_json(&outcome.near.socket), "far": outcome.far.as_ref().map(|far| socket_json(&far.socket)) },
+        },
+        "intervals": intervals,
+        "end": end, "reverse": reverse,
+        "loaded_rtt_s": outcome.loaded_us.json(true),
+        "interrupted": outcome.interrupted, "lost": outcome.lost, "warnings": warnings(outcome),
+    })
+}
+
+fn socket_json(socket: &Socket) -> Json {
+    json!({
+        "send": socket.send, "receive": socket.receive, "congestion": socket.congestion, "nagle": socket.nagle,
+        "segment_bytes": socket.segment_bytes,
+    })
+}
+
+/// The whole page.
+pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
+    let stories = stories(outcome, line_rate);
+    let mut out = head(outcome);
+    for (number, story) in stories.iter().enumerate() {
+        let back = number == 1 || outcome.terms.direction == Direction::Reverse;
+        if stories.len() > 1 || back {
+            out += if back { "\nfrom the far end\n" } else { "\nto the far end\n" };
+        }
+        out += &format!("\n{}\n", story.summary());
+        out += &story.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
+        out += &format!("\n{}", story.distributions());
+    }
+    out += &format!("\n{}", sockets(&outcome.near, outcome.far.as_ref()));
+    if let Some(who) = outcome.interrupted {
+        out += &format!("\ninterrupted {who}: this is what there was until then\n");
+    }
+    out
+}
+
+fn head(outcome: &Outcome) -> String {
+    let terms = &outcome.terms;
+    let who = outcome.peer.as_ref().map_or(outcome.address.clone(), |peer| format!("{peer} ({})", outcome.address));
+    let line = if outcome.is_encrypted { "TLS 1.3" } else { "not encrypted" };
+    let ask = asked(terms);
+    let (idle, loaded) = (&outcome.idle_us, &outcome.loaded_us);
+    let beside = if loaded.count() == 0 {
+        String::new()
+    } else {
+        format!("; under load {} (p99 {})", us(loaded.at(0.5)), us(loaded.at(0.99)))
+    };
+    format!(
+        "{who}, {line}: {ask}\nround trip {} (p99 {}){beside}, path MTU {}\n",
+        us(idle.at(0.5)),
+        us(idle.at(0.99)),
+        outcome.near.socket.mtu_bytes
+    )
+}
+
+/// The terms in a line.
+pub fn asked(terms: &Terms) -> String {
+    let legacy = if terms.legacy_hadr { " as in Db2 HADR" } else { "" };
+    let sizes = match &terms.sizes[..] {
+        [(bytes, _)] => size(*bytes),
+        sizes => format!("{} sizes up to {}", sizes.len(), size(terms.largest_flush())),
+    };
+    let count = terms.count.map_or(String::new(), |count| format!(" or {count} flushes"));
+    let lanes = if terms.connections == 1 { String::new() } else { format!(", {} connections", terms.connections) };
+    format!("{}{legacy}, flushes of {sizes}, {}{count}{lanes}", terms.mode.word(), time(terms.time_s))
+}
+
+fn sockets(near: &Half, far: Option<&Half>) -> String {
+    let header = ["socket buffer", "asked", "at creation", "resized", "connected", "window"].map(str::to_owned);
+    let row = |name: &str, buffer: &SocketBuffer| {
+        let asked = buffer.requested_bytes.map_or("auto".to_owned(), size);
+        let counted =
+            [buffer.created_bytes, buffer.resized_bytes, buffer.connected_bytes, buffer.window_bytes].map(size);
+        [vec![name.to_owned(), asked], counted.to_vec()].concat()
+    };
+    let mut rows = vec![row("near send", &near.socket.send), row("near receive", &near.socket.receive)];
+    if let Some(far) = far {
+        rows.extend([row("far send", &far.socket.send), row("far receive", &far.socket.receive)]);
+    }
+    let control =
+        |half: &Half| format!("{}{}", half.socket.congestion, if half.socket.nagle { " with Nagle" } else { "" });
+    let far_control = far.map_or(String::new(), |far| format!(", far {}", control(far)));
+    let note = "the kernel counts twice what it grants; window: the largest that was seen";
+    format!("{}{note}\ncongestion control: near {}{far_control}\n", table(&header, &rows), control(near))
+}
+
+/// What the serving end saw of a test.
+pub fn far_text(terms: &Terms, half: &Half) -> String {
+    let empty = Spread::default();
+    let mut out = String::new();
+    if let Some(sent) = &half.sent {
+        let story = Story { terms, sent, received: None, idle_us: &empty, line_rate: None };
+        out += &format!("sent      {}", story.summary());
+    }
+    if let Some(received) = &half.received {
+        let mode = terms.mode.word().to_uppercase();
+        let rate = received.bytes_per_s() / 1e6;
+        out += &format!(
+            "received  {mode}: {} bytes, {:.6} seconds, {rate:.6} MBytes/sec\n",
+            received.bytes, received.seconds
+        );
+        out += &format!("          {} flushes; receive calls {}\n", received.flushes, calls(&received.receive_bytes));
+    }
+    out
+}
+
+pub fn size(bytes: u64) -> String {
+    show_bytes(Bytes(bytes))
+}
+
+pub fn us(us: u64) -> String {
+    show_time(Seconds(us as f64 / 1e6))
+}
+
+pub fn time(seconds: f64) -> String {
+    show_time(Seconds(seconds))
+}
+
+/// `4.61 MB/s`.
+pub fn rate(bytes_per_s: f64) -> String {
+    show_rate(Rate::from_bytes_per_s(bytes_per_s.max(0.0)))
+}
+
+fn range(spread: &Spread, show: fn(u64) -> String) -> String {
+    if spread.min() == spread.max() {
+        "all alike".to_owned()
+    } else {
+        format!("{} to {}", show(spread.min()), show(spread.max()))
+    }
+}
+
+fn quantiles(spread: &Spread) -> String {
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|q| us(spread.at(q)));
+    format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {}", us(spread.max()))
+}
+
+fn calls(spread: &Spread) -> String {
+    format!("{} of {} each ({})", spread.count(), size(spread.mean() as u64), range(spread, size))
+}
+
+fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
+    let buckets = spread.doubling();
+    let most = buckets.iter().map(|(_, count)| *count).max().unwrap_or(1) as f64;
+    let line = |(upper, count): &(u64, u64)| {
+        let share = show_share(*count as f64 / spread.count().max(1) as f64);
+        let bar = "#".repeat((*count as f64 / most * BAR).ceil() as usize);
+        format!("{name:<12} <= {:>8} {count:>9} {share:>7}  {bar}\n", show(*upper))
+    };
+    buckets.iter().map(line).collect()
+}
+
+/// What one flush should take by the formula of its mode: `local`, `send` and `far` in seconds.
+///
+/// Farshore: sync max(local, send + far + round trip), nearsync max(local, send + round trip), the others local. Db2 HADR
+/// ("HADR sync mode", Db2 HADR wiki): sync local + send + far + round trip, async max(local, send).
+pub fn formula_s(mode: Mode, legacy_hadr: bool, local: f64, send: f64, far: f64, rtt: f64) -> f64 {
+    match (mode, legacy_hadr) {
+        (Mode::Sync, false) => local.max(send + far + rtt),
+        (Mode::Sync, true) => local + send + far + rtt,
+        (Mode::Nearsync, _) => local.max(send + rtt),
+        (Mode::Async, true) => local.max(send),
+        (Mode::Async | Mode::Superasync, _) => local,
+        (Mode::Catchup, _) => send,
+    }
+}

@@ -1,0 +1,285 @@
+//! `link serve`: lets authenticated peers test the line to this machine, one test at a time.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use host::link::SocketOptions;
+use host::link::solo::{Door, Papers, Solo, Tuner};
+use plan::units::{Seconds, show_time};
+use tokio::sync::Notify;
+
+use super::Trouble;
+use super::client::check_congestion;
+use super::disk::Disk;
+use super::stage::Stage;
+use super::tally::Half;
+use super::terms::{FarDisk, Terms};
+use super::wire::Wire;
+use super::words::Word;
+
+/// Beyond a test's own time, for what is still in queues: then a test that does not end is ended.
+const GRACE: Duration = Duration::from_secs(600);
+/// How long the client may take to close after the report.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+pub struct Serving {
+    pub papers: Papers,
+    pub listen: SocketAddr,
+    /// What this node asks of its sockets when the terms leave it open.
+    pub ours: SocketOptions,
+    /// Longest test that is served.
+    pub max_time: Duration,
+    /// Serve one test, then end.
+    pub once: bool,
+    /// A file that tests may write when they ask for the real disk.
+    pub disk_file: Option<PathBuf>,
+    pub timeout: Duration,
+}
+
+/// What happens, for the operator's eyes.
+pub trait Events {
+    fn listening(&self, address: SocketAddr);
+    fn refused(&self, from: SocketAddr, why: &str);
+    fn began(&self, from: SocketAddr, terms: &Terms);
+    fn ended(&self, from: SocketAddr, terms: &Terms, half: &Half, lost: Option<&str>);
+}
+
+struct Server {
+    serving: Serving,
+    events: Rc<dyn Events>,
+    tuner: Tuner,
+    stopping: Cell<bool>,
+    /// The test that runs.
+    session: RefCell<Option<Session>>,
+    /// A test ended.
+    served: Notify,
+}
+
+struct Session {
+    token: u64,
+    from: SocketAddr,
+    control: Rc<Wire>,
+    joined: RefCell<Vec<Rc<Wire>>>,
+    /// Once all have joined.
+    stage: RefCell<Option<Rc<Stage>>>,
+}
+
+/// Serves until `stop` is notified, or until the one test ended. A test that runs then is asked to end and report first.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> Result<(), Trouble> {
+    let address = serving.listen;
+    let mut door = Door::bind(serving.papers.clone(), address, serving.timeout).map_err(|error| {
+        Trouble::failed(format!(
+            "cannot listen on {address}: {error}; is it in use, or not this host's? --listen names another"
+        ))
+    })?;
+    events.listening(door.address().unwrap_or(address));
+    let server = Rc::new(Server {
+        serving,
+        events,
+        tuner: door.tuner(),
+        stopping: false.into(),
+        session: RefCell::default(),
+        served: Notify::new(),
+    });
+    loop {
+        tokio::select! {
+            (from, arrived) = door.next() => match arrived {
+                Ok(solo) => {
+                    tokio::task::spawn_local(server.clone().greet(from, solo));
+                }
+                Err(refusal) => server.events.refused(from, &refusal.to_string()),
+            },
+            () = stop.notified() => {
+                // The second time nobody waits.
+                if server.stopping.replace(true) || server.session.borrow().is_none() {
+                    return Ok(());
+                }
+                server.say_stop();
+            }
+            () = server.served.notified() => {
+                if server.serving.once || server.stopping.get() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Server {
+    fn say_stop(&self) {
+        if let Some(session) = &*self.session.borrow() {
+            session.control.say(&Word::Stop);
+            if let Some(stage) = &*session.stage.borrow() {
+                stage.stop();
+            }
+        }
+    }
+
+    /// A connection that has proven who it is says what it wants.
+    async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
+        let wire = Wire::start(solo);
+        wire.expect_life(self.serving.timeout);
+        // Those who only measure round trips say nothing at all.
+        match wire.word().await {
+            Ok(Word::Ask(terms)) => self.session(from, &wire, *terms).await,
+            Ok(Word::Join { token }) => {
+                let session = self.session.borrow();
+                match session.as_ref().filter(|session| session.token == token) {
+                    Some(session) => {
+                        session.joined.borrow_mut().push(wire);
+                        session.control.wake();
+                    }
+                    None => wire.end("it joins a test that is not there"),
+                }
+            }
+            Ok(_) => wire.end("it spoke out of turn"),
+            Err(_) => {}
+        }
+    }
+
+    async fn session(&self, from: SocketAddr, control: &Rc<Wire>, terms: Terms) {
+        if let Err(no) = self.admit(from, control, &terms) {
+            control.say(&no);
+            // Until the asker has read it and left.
+            let _ = control.word_within(GOODBYE).await;
+            return;
+        }
+        control.expect_life(terms.timeout());
+        let mut half = Half::default();
+        let result = match tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms, &mut half)).await
+        {
+            Ok(result) => result,
+            Err(_) => Err(Trouble::failed("it did not come to its end in time")),
+        };
+        let lost = result.err().map(Trouble::sentence);
+        let session = self.session.borrow_mut().take();
+        for wire in session.iter().flat_map(|session| session.joined.take()) {
+            wire.end("the test is over");
+        }
+        self.events.ended(from, &terms, &half, lost.as_deref());
+        control.end("the test is over");
+        self.tuner.retune(&SocketOptions::default());
+        self.served.notify_one();
+    }
+
+    fn longest(&self, terms: &Terms) -> Duration {
+        Duration::from_secs_f64(terms.time_s) + GRACE
+    }
+
+    /// Begins a session, or says why not.
+    fn admit(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms) -> Result<(), Word> {
+        let no = |why: String, is_usage: bool| Err(Word::No { why, is_usage });
+        if let Some(session) = &*self.session.borrow() {
+            return no(format!("it is at a test with {}; try again when that is over", session.from), false);
+        }
+        if self.stopping.get() {
+            return no("it is about to end".to_owned(), false);
+        }
+        if let Err(why) = terms.check() {
+            return no(why, true);
+        }
+        if Duration::from_secs_f64(terms.time_s) > self.serving.max_time {
+            let most = show_time(Seconds(self.serving.max_time.as_secs_f64()));
+            return no(
+                format!("it serves tests of {most} at most: ask for less, or serve with another --max-time"),
+                true,
+            );
+        }
+        if terms.far_disk == FarDisk::File && self.serving.disk_file.is_none() {
+            return no("it was given no file to write: serve with --disk-file, or model the disk".to_owned(), true);
+        }
+        let token = control.session.0;
+        self.tuner.retune(&terms.sockets.options(&self.serving.ours));
+        let control_of = control.clone();
+        *self.session.borrow_mut() =
+            Some(Session { token, from, control: control_of, joined: RefCell::default(), stage: RefCell::default() });
+        control.say(&Word::Ready { token });
+        Ok(())
+    }
+
+    fn disk(&self, terms: &Terms) -> Result<Disk, String> {
+        match (terms.far_disk, &self.serving.disk_file) {
+            (FarDisk::None, _) => Ok(Disk::None),
+            (FarDisk::Modelled(disk), _) => Ok(Disk::modelled(disk.model())),
+            (FarDisk::File, Some(path)) => Disk::file(path),
+            (FarDisk::File, None) => unreachable!("refused before"),
+        }
+    }
+
+    async fn play(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms, half: &mut Half) -> Result<(), Trouble> {
+        let stage = match self.set_stage(control, terms).await {
+            Ok(stage) => stage,
+            Err(trouble) => {
+                let why = trouble.sentence();
+                control.say(&Word::No { why: why.clone(), is_usage: false });
+                return Err(Trouble::failed(why));
+            }
+        };
+        self.events.began(from, terms);
+        control.say(&Word::Go);
+        let playing = stage.play();
+        tokio::pin!(playing);
+        let mut finished = None;
+        let played = loop {
+            tokio::select! {
+                done = &mut playing => break done,
+                word = control.word() => match word {
+                    Ok(Word::Stop) => stage.stop(),
+                    // Its parts are done, and ours will be in a moment.
+                    Ok(Word::Finish { interrupted }) => finished = Some(interrupted),
+                    Ok(_) => stage.wires.iter().for_each(|wire| wire.end("its control connection spoke out of turn")),
+                    Err(trouble) => {
+                        stage.wires.iter().for_each(|wire| wire.end("its control connection was lost"));
+                        let _ = (&mut playing).await;
+                        break Err(trouble);
+                    }
+                },
+            }
+        };
+        *half = stage.half();
+        played?;
+        while finished.is_none() {
+            match control.word_within(terms.timeout()).await? {
+                Word::Finish { interrupted } => finished = Some(interrupted),
+                Word::Stop => {}
+                _ => return Err(Trouble::failed("its control connection spoke out of turn")),
+            }
+        }
+        half.interrupted |= finished == Some(true);
+        control.say(&Word::Report(Box::new(half.clone())));
+        // It closes when it has read that.
+        let gone = control.until(|wire| wire.is_down().then_some(()));
+        let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
+        Ok(())
+    }
+
+    /// Waits until all connections have joined and the client says go.
+    async fn set_stage(&self, control: &Rc<Wire>, terms: &Terms) -> Result<Rc<Stage>, Trouble> {
+        match control.word_within(terms.timeout() * (1 + terms.connections)).await? {
+            Word::Go => {}
+            _ => return Err(Trouble::failed("it spoke out of turn")),
+        }
+        let joined = || self.session.borrow().as_ref().map_or(0, |session| session.joined.borrow().len());
+        let all = control.until(|_| (joined() >= terms.connections as usize).then_some(()));
+        let late = |_| Trouble::failed("not all of its connections joined in time");
+        tokio::time::timeout(terms.timeout(), all).await.map_err(late)??;
+        let wires = self.session.borrow().as_ref().map(|session| session.joined.borrow().clone()).unwrap_or_default();
+        for wire in &wires {
+            check_congestion(wire, terms).map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
+            wire.expect_life(terms.timeout());
+        }
+        let disk = Rc::new(self.disk(terms).map_err(Trouble::failed)?);
+        wires.iter().for_each(|wire| wire.land_on(disk.clone()));
+        let stage = Stage::new(Rc::new(terms.clone()), true, wires, disk);
+        if let Some(session) = &*self.session.borrow() {
+            *session.stage.borrow_mut() = Some(stage.clone());
+        }
+        Ok(stage)
+    }
+}

@@ -1,0 +1,231 @@
+//! All of one end: its connections, their writers and readers, and who looks at them meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use host::link::info::TcpInfo;
+
+use super::Trouble;
+use super::disk::Disk;
+use super::tally::{Half, Interval, Kernel, Received, Sent};
+use super::terms::Terms;
+use super::wire::Wire;
+use super::writer::{Writer, Written, content};
+
+/// How often the kernel is asked.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Intervals kept at most: longer tests have longer ones.
+const INTERVALS_MAX: f64 = 3600.0;
+
+pub struct Stage {
+    pub terms: Rc<Terms>,
+    pub is_far: bool,
+    pub wires: Vec<Rc<Wire>>,
+    /// No more flushes.
+    pub stop: Rc<Cell<bool>>,
+    disk: Rc<Disk>,
+    /// By connection; there once its writer has ended.
+    written: RefCell<Vec<Written>>,
+    watched: RefCell<Watched>,
+}
+
+/// What looks add up to.
+#[derive(Default)]
+struct Watched {
+    sent: Sent,
+    received: Received,
+    intervals: Vec<Interval>,
+}
+
+impl Stage {
+    pub fn new(terms: Rc<Terms>, is_far: bool, wires: Vec<Rc<Wire>>, disk: Rc<Disk>) -> Rc<Stage> {
+        let written = RefCell::new(wires.iter().map(|_| Written::default()).collect());
+        let stop = Rc::new(Cell::new(false));
+        let stage = Stage { terms, is_far, wires, stop, disk, written, watched: RefCell::default() };
+        stage.wires.iter().for_each(|wire| wire.sender.set_flow(stage.terms.flow()));
+        Rc::new(stage)
+    }
+
+    pub fn sends(&self) -> bool {
+        self.terms.direction.sends(self.is_far)
+    }
+
+    pub fn receives(&self) -> bool {
+        self.terms.direction.receives(self.is_far)
+    }
+
+    /// No more flushes from here on; writers that wait look up.
+    pub fn stop(&self) {
+        self.stop.set(true);
+        self.wires.iter().for_each(|wire| wire.wake());
+    }
+
+    /// Sends and receives all there is.
+    ///
+    /// # Errors
+    /// The first that went wrong; what was counted until then stays.
+    pub async fn play(self: &Rc<Stage>) -> Result<(), Trouble> {
+        let stage = self.clone();
+        let watcher = tokio::task::spawn_local(async move { stage.watch().await });
+        let mut parts = tokio::task::JoinSet::new();
+        let content = content(self.terms.compressible_share);
+        for (number, wire) in self.wires.iter().enumerate() {
+            if self.sends() {
+                let writer = Writer {
+                    wire: wire.clone(),
+                    disk: self.disk.clone(),
+                    terms: self.terms.clone(),
+                    is_far: self.is_far,
+                    stop: self.stop.clone(),
+                    content: content.clone(),
+                    seed: number as u64 + if self.is_far { 1000 } else { 0 },
+                };
+                let stage = self.clone();
+                parts.spawn_local(async move {
+                    let mut written = Written::default();
+                    let result = writer.run(&mut written).await;
+                    stage.written.borrow_mut()[number] = written;
+                    result
+                });
+            }
+            if self.receives() {
+                let wire = wire.clone();
+                parts.spawn_local(async move { wire.receive().await });
+            }
+        }
+        let mut result = Ok(());
+        while let Some(part) = parts.join_next().await {
+            let part = part.unwrap_or_else(|error| Err(Trouble::failed(format!("a part of the test ended: {error}"))));
+            if part.is_err() && result.is_ok() {
+                result = part;
+                // The others have nothing to wait for.
+                self.wires.iter().for_each(|wire| wire.end("another connection of the test ended"));
+            }
+        }
+        watcher.abort();
+        self.look(&mut Vec::new());
+        result
+    }
+
+    /// Bytes confirmed or received so far, for eyes.
+    pub fn progress_bytes(&self) -> u64 {
+        let leaving: u64 = self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum();
+        let arriving: u64 = self.wires.iter().map(|wire| wire.arriving.borrow().bytes).sum();
+        leaving + arriving
+    }
+
+    async fn watch(&self) {
+        let began = Instant::now();
+        let every = Duration::from_secs_f64((self.terms.time_s / INTERVALS_MAX).max(1.0));
+        let (mut next, mut last, mut infos) = (began + every, (0, Kernel::default()), Vec::new());
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.look(&mut infos);
+            if Instant::now() >= next {
+                next += every;
+                self.interval(began.elapsed().as_secs_f64(), &mut last, &infos);
+            }
+        }
+    }
+
+    /// One look at every connection.
+    fn look(&self, infos: &mut Vec<TcpInfo>) {
+        let mut watched = self.watched.borrow_mut();
+        infos.clear();
+        for wire in &self.wires {
+            let calls = wire.sender.take_calls();
+            calls.sent_bytes.iter().for_each(|bytes| watched.sent.send_bytes.add(u64::from(*bytes)));
+            calls.congestions.iter().for_each(|time| watched.sent.congestion_us.add_time(*time));
+            calls.received_bytes.iter().for_each(|bytes| watched.received.receive_bytes.add(u64::from(*bytes)));
+            let Some(info) = wire.sender.look() else { continue };
+            wire.socket.borrow_mut().look(&info);
+            if info.rtt_us > 0 {
+                watched.sent.rtt_us.add(u64::from(info.rtt_us));
+            }
+            infos.push(info);
+        }
+        if infos.len() == self.wires.len() {
+            let mut kernel = Kernel::default();
+            infos.iter().for_each(|info| kernel.add(info));
+            watched.sent.kernel = kernel;
+        }
+    }
+
+    fn interval(&self, t_s: f64, last: &mut (u64, Kernel), infos: &[TcpInfo]) {
+        let mut watched = self.watched.borrow_mut();
+        let (acked, now) =
+            (self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum(), watched.sent.kernel);
+        let busy_us = now.busy_us.saturating_sub(last.1.busy_us).max(1) as f64;
+        let mean = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>() / (infos.len() as u64).max(1);
+        let sum = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>();
+        let share = |now_us: u64, last_us: u64| (now_us.saturating_sub(last_us) as f64 / busy_us).min(1.0);
+        watched.intervals.push(Interval {
+            t_s,
+            acked_bytes: acked - last.0,
+            rtt_s: mean(|info| u64::from(info.rtt_us)) as f64 / 1e6,
+            min_rtt_s: now.rtt_min_us as f64 / 1e6,
+            cwnd_bytes: sum(TcpInfo::cwnd_bytes),
+            send_window_bytes: sum(|info| u64::from(info.send_window_bytes)),
+            unsent_bytes: sum(|info| u64::from(info.unsent_bytes)),
+            retransmitted_bytes: now.retransmitted_bytes.saturating_sub(last.1.retransmitted_bytes),
+            receiver_limited_share: share(now.receiver_limited_us, last.1.receiver_limited_us),
+            buffer_limited_share: share(now.buffer_limited_us, last.1.buffer_limited_us),
+        });
+        *last = (acked, now);
+    }
+
+    /// This end's half of the story, as far as it has come.
+    pub fn half(&self) -> Half {
+        Half {
+            sent: self.sends().then(|| self.sent()),
+            received: self.receives().then(|| self.received()),
+            socket: self.wires.first().map(|wire| wire.socket.borrow().clone()).unwrap_or_default(),
+            interrupted: self.stop.get(),
+        }
+    }
+
+    fn sent(&self) -> Sent {
+        let watched = self.watched.borrow();
+        let mut sent = Sent { intervals: watched.intervals.clone(), ..watched.sent.clone() };
+        let (mut began, mut done): (Option<Instant>, Option<Instant>) = (None, None);
+        for (wire, written) in self.wires.iter().zip(&*self.written.borrow()) {
+            sent.flushes += written.flushes;
+            sent.bytes += written.bytes;
+            sent.marked_flushes += written.marked_flushes;
+            sent.marked_bytes += written.marked_bytes;
+            sent.response_us.merge(&written.response_us);
+            sent.flush_bytes.merge(&written.flush_bytes);
+            sent.room_us.merge(&written.room_us);
+            sent.confirmed_us.merge(&wire.leaving.borrow().confirmed_us);
+            sent.waits.disk_s += written.waits.disk_s;
+            sent.waits.far_s += written.waits.far_s;
+            sent.waits.room_s += written.waits.room_s;
+            sent.waits.pace_s += written.waits.pace_s;
+            let carried = wire.sender.carried();
+            sent.plain_bytes += carried.sent.plain_bytes;
+            sent.wire_bytes += carried.sent.wire_bytes;
+            began = began.into_iter().chain(written.began).min();
+            done = done.max(written.done);
+        }
+        sent.seconds = began.zip(done).map_or(0.0, |(began, done)| (done - began).as_secs_f64());
+        sent
+    }
+
+    fn received(&self) -> Received {
+        let mut received = self.watched.borrow().received.clone();
+        let (mut began, mut last): (Option<Instant>, Option<Instant>) = (None, None);
+        for wire in &self.wires {
+            let arriving = wire.arriving.borrow();
+            received.bytes += arriving.bytes;
+            received.flushes += arriving.flushes;
+            received.disk_share += arriving.disk_s;
+            began = began.into_iter().chain(arriving.began).min();
+            last = last.max(arriving.last);
+        }
+        received.seconds = began.zip(last).map_or(0.0, |(began, last)| (last - began).as_secs_f64());
+        let all_s = received.seconds * self.wires.len() as f64;
+        received.disk_share = if all_s > 0.0 { (received.disk_share / all_s).min(1.0) } else { 0.0 };
+        received
+    }
+}

@@ -1,0 +1,429 @@
+//! What is asked of a test, checked by whoever asks and again by whoever serves.
+
+use std::time::Duration;
+
+use host::link::{Compression, Congestion, Flow, SocketOptions};
+use plan::model;
+use plan::units::{Bytes, Rate, Seconds, parse_size, show_bytes, show_time};
+use serde::{Deserialize, Serialize};
+
+use crate::config::link::parse_compression;
+use crate::limits::{Bound, KIB, MIB, QUEUE_MEMORY, SOCKET_BUFFER};
+
+/// Both ends have to mean the same.
+pub const VERSION: u32 = 1;
+/// A sector to the largest NBD write twice over.
+pub const FLUSH_BYTES: Bound<u64> = Bound { min: 512, max: 64 * MIB, default: 64 * KIB };
+pub const CONNECTIONS: Bound<u32> = Bound { min: 1, max: 64, default: 1 };
+pub const TIMEOUT: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: Duration::from_secs(600), default: super::TIMEOUT };
+/// A week: longer is a service, not a test.
+pub const TIME_S: Bound<f64> = Bound { min: 0.1, max: 7.0 * 86_400.0, default: 10.0 };
+/// Different sizes in one distribution.
+const SIZES_MAX: usize = 4096;
+
+/// What a flush waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Sync,
+    Nearsync,
+    Async,
+    Superasync,
+    /// No writer: what was marked while the peer was away, as fast as it goes.
+    Catchup,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 5] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Superasync, Mode::Catchup];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Nearsync => "nearsync",
+            Mode::Async => "async",
+            Mode::Superasync => "superasync",
+            Mode::Catchup => "catchup",
+        }
+    }
+
+    /// # Errors
+    /// A sentence with the modes there are.
+    pub fn parse(text: &str) -> Result<Mode, String> {
+        Mode::ALL.into_iter().find(|mode| mode.word() == text).ok_or_else(|| {
+            let words = || Mode::ALL.iter().map(|mode| mode.word());
+            let hint = crate::config::suggest::hint(text, words());
+            format!("{text:?} is not a mode{hint}; modes are {}", crate::config::suggest::list(words()))
+        })
+    }
+
+    /// A writer that nothing slows down would write for ever.
+    pub fn confirms(self) -> bool {
+        matches!(self, Mode::Sync | Mode::Nearsync)
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    Forward,
+    Reverse,
+    Both,
+}
+
+impl Direction {
+    /// Whether the end that asked, or the one that serves, sends.
+    pub fn sends(self, is_far: bool) -> bool {
+        match self {
+            Direction::Forward => !is_far,
+            Direction::Reverse => is_far,
+            Direction::Both => true,
+        }
+    }
+
+    pub fn receives(self, is_far: bool) -> bool {
+        self.sends(!is_far)
+    }
+}
+
+/// A disk as a model: each write takes this long, and all together no more than the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskModel {
+    pub bytes_per_s: Option<f64>,
+    pub overhead_s: f64,
+}
+
+impl DiskModel {
+    pub fn model(self) -> model::Disk {
+        model::Disk { rate: self.bytes_per_s.map(Rate::from_bytes_per_s), overhead: Seconds(self.overhead_s) }
+    }
+
+    fn is_sound(self) -> bool {
+        self.bytes_per_s.is_none_or(|rate| (1.0..1e15).contains(&rate)) && (0.0..=10.0).contains(&self.overhead_s)
+    }
+}
+
+/// The far machine's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FarDisk {
+    None,
+    Modelled(DiskModel),
+    /// The file that its operator allowed with `--disk-file`.
+    File,
+}
+
+/// What is asked of the sockets of both ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sockets {
+    pub send_bytes: Option<u64>,
+    pub receive_bytes: Option<u64>,
+    pub nagle: bool,
+    /// `None`: as a node chooses by default.
+    pub congestion: Option<String>,
+    pub pacing_bytes_per_s: Option<u64>,
+}
+
+impl Sockets {
+    /// What the node's own settings become.
+    pub fn options(&self, ours: &SocketOptions) -> SocketOptions {
+        let size = |asked: Option<u64>, ours: Option<usize>| asked.map_or(ours, |bytes| usize::try_from(bytes).ok());
+        SocketOptions {
+            send_buffer_bytes: size(self.send_bytes, ours.send_buffer_bytes),
+            receive_buffer_bytes: size(self.receive_bytes, ours.receive_buffer_bytes),
+            nagle: self.nagle,
+            congestion: match &self.congestion {
+                Some(name) => Congestion::Named(name.clone()),
+                None => ours.congestion.clone(),
+            },
+            pacing: self.pacing_bytes_per_s.or(ours.pacing),
+            ..ours.clone()
+        }
+    }
+}
+
+/// One test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    pub version: u32,
+    pub mode: Mode,
+    /// The waits of Db2's HADR instead of Farshore's.
+    pub legacy_hadr: bool,
+    /// Bytes of a flush, and how often it comes beside the others.
+    pub sizes: Vec<(u64, u64)>,
+    pub time_s: f64,
+    /// Flushes of each connection, if that ends it before the time.
+    pub count: Option<u64>,
+    /// Of all connections together.
+    pub target_bytes_per_s: Option<f64>,
+    pub connections: u32,
+    pub direction: Direction,
+    pub sockets: Sockets,
+    /// As the configuration's `compression`.
+    pub compression: String,
+    /// Share of the content that repeats itself.
+    pub compressible_share: f64,
+    pub far_disk: FarDisk,
+    /// Whether the near machine's disk takes time: then its writers are not slowed by the link alone.
+    pub near_disk_takes_time: bool,
+    /// Written and not confirmed, each connection, at most.
+    pub queue_bytes: u64,
+    pub timeout_s: f64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            version: VERSION,
+            mode: Mode::Nearsync,
+            legacy_hadr: false,
+            sizes: vec![(FLUSH_BYTES.default, 1)],
+            time_s: TIME_S.default,
+            count: None,
+            target_bytes_per_s: None,
+            connections: 1,
+            direction: Direction::Forward,
+            sockets: Sockets::default(),
+            compression: "off".to_owned(),
+            compressible_share: 0.0,
+            far_disk: FarDisk::None,
+            near_disk_takes_time: false,
+            queue_bytes: QUEUE_MEMORY.default,
+            timeout_s: super::TIMEOUT.as_secs_f64(),
+        }
+    }
+}
+
+impl Terms {
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout_s)
+    }
+
+    pub fn largest_flush(&self) -> u64 {
+        self.sizes.iter().map(|(size, _)| *size).max().unwrap_or(0)
+    }
+
+    /// What is done with frames.
+    pub fn flow(&self) -> Flow {
+        Flow { compression: parse_compression(&self.compression).unwrap_or(Compression::Off), rate: None }
+    }
+
+    /// Whether something other than the link paces the writers of that end.
+    pub fn is_paced(&self, is_far: bool) -> bool {
+        let has_disk = if is_far { self.far_disk != FarDisk::None } else { self.near_disk_takes_time };
+        self.target_bytes_per_s.is_some() || (has_disk && self.mode != Mode::Catchup)
+    }
+
+    /// # Errors
+    /// A sentence: which term is out of bounds, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!(
+                "it speaks version {} of the line test, this end {VERSION}: upgrade the older",
+                self.version
+            ));
+        }
+        self.check_sizes()?;
+        if !(TIME_S.min..=TIME_S.max).contains(&self.time_s) {
+            return Err(format!("--time: {} is out of bounds; use 100ms to 7d", show_time(Seconds(self.time_s))));
+        }
+        if self.count == Some(0) {
+            return Err("--count: zero flushes test nothing; use 1 or more".to_owned());
+        }
+        if self.target_bytes_per_s.is_some_and(|rate| !(1.0..1e15).contains(&rate)) {
+            return Err("--target-rate: use one byte a second or more".to_owned());
+        }
+        if !(CONNECTIONS.min..=CONNECTIONS.max).contains(&self.connections) {
+            let (min, max) = (CONNECTIONS.min, CONNECTIONS.max);
+            return Err(format!("--connections: {} is out of bounds; use {min} to {max}", self.connections));
+        }
+        parse_compression(&self.compression).map_err(|why| format!("--compress: {why}"))?;
+        if !(0.0..=1.0).contains(&self.compressible_share) {
+            return Err("--compressible: use a share from 0% to 100%".to_owned());
+        }
+        if let FarDisk::Modelled(disk) = self.far_disk
+            && !disk.is_sound()
+        {
+            return Err("--remote-disk: use a rate above zero and an overhead of at most 10s".to_owned());
+        }
+        self.check_bytes("--queue", self.queue_bytes, QUEUE_MEMORY)?;
+        let timeout = self.timeout_s;
+        if !(TIMEOUT.min.as_secs_f64()..=TIMEOUT.max.as_secs_f64()).contains(&timeout) {
+            return Err(format!("--timeout: {} is out of bounds; use 1s to 10m", show_time(Seconds(timeout))));
+        }
+        self.check_sockets()?;
+        self.check_pace()
+    }
+
+    fn check_bytes(&self, option: &str, bytes: u64, bound: Bound<u64>) -> Result<(), String> {
+        if (bound.min..=bound.max).contains(&bytes) {
+            return Ok(());
+        }
+        let [bytes, min, max] = [bytes, bound.min, bound.max].map(|bytes| show_bytes(Bytes(bytes)));
+        Err(format!("{option}: {bytes} is out of bounds; use {min} to {max}"))
+    }
+
+    fn check_sizes(&self) -> Result<(), String> {
+        if self.sizes.is_empty() || self.sizes.len() > SIZES_MAX {
+            return Err(format!(
+                "the distribution of flush sizes has {} sizes; use 1 to {SIZES_MAX}",
+                self.sizes.len()
+            ));
+        }
+        if self.sizes.iter().map(|(_, weight)| *weight).try_fold(0u64, u64::checked_add).is_none_or(|sum| sum == 0) {
+            return Err("the distribution of flush sizes has no weight; give each size a count of 1 or more".to_owned());
+        }
+        self.sizes.iter().try_for_each(|(size, _)| self.check_bytes("flush size", *size, FLUSH_BYTES))
+    }
+
+    fn check_sockets(&self) -> Result<(), String> {
+        let Sockets { send_bytes, receive_bytes, congestion, pacing_bytes_per_s, .. } = &self.sockets;
+        for (option, size) in [("--sndbuf", send_bytes), ("--rcvbuf", receive_bytes)] {
+            size.map_or(Ok(()), |bytes| self.check_bytes(option, bytes, SOCKET_BUFFER))?;
+        }
+        if let Some(name) = congestion {
+            crate::config::link::parse_congestion(name).map_err(|why| format!("--congestion: {why}"))?;
+        }
+        if pacing_bytes_per_s.is_some_and(|rate| rate < 1000) {
+            return Err("--pace: use 8kbit/s or more".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Superasync never waits for the link, so somebody else has to slow its writers down.
+    fn check_pace(&self) -> Result<(), String> {
+        let unpaced = [false, true].into_iter().any(|far| self.direction.sends(far) && !self.is_paced(far));
+        if self.mode == Mode::Superasync && unpaced {
+            return Err("superasync never waits for the link, so the disk has to say how fast writers are: give the \
+                        sending machine one (--disk or --disk-file, --remote-disk), or a --target-rate"
+                .to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Sizes and how often they come: lines of `SIZE COUNT`, or the JSON of `farshore scan`.
+///
+/// # Errors
+/// A sentence with the line.
+pub fn parse_sizes(text: &str) -> Result<Vec<(u64, u64)>, String> {
+    if text.trim_start().starts_with('{') {
+        let json: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| format!("it begins like JSON and is none: {error}"))?;
+        let buckets = json.pointer("/workload/size_bytes/buckets").cloned().unwrap_or_default();
+        let sizes: Vec<(u64, u64)> = serde_json::from_value(buckets).map_err(|_| {
+            "it is JSON without workload.size_bytes.buckets, as 'farshore scan --json' writes it".to_owned()
+        })?;
+        return Ok(sizes);
+    }
+    let lines =
+        text.lines().enumerate().map(|(number, line)| (number + 1, line.split('#').next().unwrap_or("").trim()));
+    lines
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(number, line)| {
+            let (size, count) = line.rsplit_once(char::is_whitespace).unwrap_or((line, "1"));
+            let size = parse_size(size).map_err(|why| format!("line {number}: {why}"))?;
+            let count = count.parse().map_err(|_| {
+                format!("line {number}: {count:?} is not how often that size comes; write \"8KiB 120\"")
+            })?;
+            Ok((size.0, count))
+        })
+        .collect()
+}
+
+/// Draws sizes by their weights, always in the same order.
+pub struct Sizes {
+    sizes: Vec<(u64, u64)>,
+    sum: u64,
+    seed: u64,
+}
+
+impl Sizes {
+    pub fn new(terms: &Terms, seed: u64) -> Sizes {
+        let sum = terms.sizes.iter().map(|(_, weight)| weight).sum();
+        Sizes { sizes: terms.sizes.clone(), sum, seed }
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        if let [(size, _)] = self.sizes[..] {
+            return size;
+        }
+        let mut at = mixed(&mut self.seed) % self.sum;
+        for (size, weight) in &self.sizes {
+            if at < *weight {
+                return *size;
+            }
+            at -= weight;
+        }
+        unreachable!("the weights add up to their sum")
+    }
+}
+
+/// SplitMix64: a few lines, and quality is no matter here.
+pub fn mixed(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_out_of_bounds_are_told_by_their_option() {
+        let good = Terms::default();
+        assert_eq!(good.check(), Ok(()));
+        for (change, hint) in [
+            ((|terms| terms.sizes = vec![(0, 1)]) as fn(&mut Terms), "0 B is out of bounds; use 512 B to 64 MiB"),
+            (|terms| terms.sizes = vec![(65 << 20, 1)], "65 MiB is out of bounds"),
+            (|terms| terms.sizes = vec![(4096, 0)], "no weight"),
+            (|terms| terms.sizes = vec![(4096, u64::MAX), (512, 1)], "no weight"),
+            (|terms| terms.sizes.clear(), "has 0 sizes"),
+            (|terms| terms.time_s = 0.0, "--time: 0 s"),
+            (|terms| terms.time_s = f64::NAN, "--time"),
+            (|terms| terms.count = Some(0), "--count"),
+            (|terms| terms.target_bytes_per_s = Some(0.0), "--target-rate"),
+            (|terms| terms.connections = 0, "use 1 to 64"),
+            (|terms| terms.connections = 65, "use 1 to 64"),
+            (|terms| terms.compression = "zip".into(), "--compress: \"zip\""),
+            (|terms| terms.compressible_share = 1.5, "--compressible"),
+            (|terms| terms.queue_bytes = 0, "--queue: 0 B"),
+            (|terms| terms.timeout_s = 0.0, "--timeout"),
+            (|terms| terms.sockets.send_bytes = Some(0), "--sndbuf: 0 B"),
+            (|terms| terms.sockets.receive_bytes = Some(2 << 30), "--rcvbuf: 2 GiB"),
+            (|terms| terms.sockets.congestion = Some("No Such!".into()), "--congestion"),
+            (|terms| terms.sockets.pacing_bytes_per_s = Some(1), "--pace"),
+            (|terms| terms.mode = Mode::Superasync, "superasync never waits"),
+            (|terms| terms.version = 7, "version 7"),
+            (
+                |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(0.0), overhead_s: 0.0 }),
+                "--remote-disk",
+            ),
+        ] {
+            let mut terms = good.clone();
+            change(&mut terms);
+            let told = terms.check().expect_err(hint);
+            assert!(told.contains(hint), "{hint}: {told}");
+        }
+        assert!(Mode::parse("snyc").expect_err("misspelt").contains("sync"));
+    }
+
+    #[test]
+    fn a_distribution_is_drawn_by_its_weights() {
+        let terms = Terms { sizes: parse_sizes("4KiB 3 # most\n\n64KiB 1\n").expect("two sizes"), ..Terms::default() };
+        let mut sizes = Sizes::new(&terms, 1);
+        let small = (0..4000).filter(|_| sizes.draw() == 4096).count();
+        assert!((2900..3100).contains(&small), "{small}");
+        let scan = r#"{"schema":"farshore-scan/1","workload":{"size_bytes":{"buckets":[[4096,10],[8192,5]]}}}"#;
+        assert_eq!(parse_sizes(scan), Ok(vec![(4096, 10), (8192, 5)]));
+        for (text, hint) in
+            [("4KB 1", "line 1"), ("\n8KiB often", "line 2: \"often\""), ("{}", "workload"), ("{", "JSON")]
+        {
+            assert!(parse_sizes(text).expect_err(text).contains(hint), "{text}");
+        }
+    }
+}

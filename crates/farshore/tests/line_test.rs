@@ -1,0 +1,299 @@
+//! `link serve` and `link test` as whole programs: what is measured is what was asked for, and whatever is wrong is told in a
+//! sentence, in bounded time.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{Node, Pair, Plan};
+use serde_json::Value;
+
+const PLAN: Plan = Plan { volumes: &["data"], volume_bytes: 1 << 20, ..Plan::DEFAULT };
+
+fn farshore(pair: &Pair, words: &[&str], node: Node) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(words).arg("--config").arg(pair.config()).args(["--node", node.name()]);
+    command.stdin(Stdio::null()).env("NO_COLOR", "1");
+    command
+}
+
+/// `link serve` on the far node, ended with the test.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Server {
+    fn start(pair: &Pair, words: &[&str]) -> Server {
+        let words = [&["link", "serve", "--listen", "127.0.0.1:0"], words].concat();
+        let mut child = farshore(pair, &words, Node::Far).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut said = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("it says where it listens");
+        let address = line.trim_start_matches("serving line tests on ").split(';').next().unwrap_or_default();
+        Server { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said }
+    }
+
+    /// What it said, once it has ended by itself.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.said.read_to_string(&mut text).expect("text");
+        (self.child.wait().expect("it ended").code(), text)
+    }
+
+    /// The next line it says.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("text");
+        line
+    }
+
+    fn interrupt(&self) {
+        interrupt(&self.child);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail when it has ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+}
+
+fn test(pair: &Pair, address: &str, words: &[&str]) -> Output {
+    let words = [&["link", "test", address], words].concat();
+    farshore(pair, &words, Node::Near).output().expect("the binary runs")
+}
+
+#[track_caller]
+fn measured(pair: &Pair, server: &Server, words: &[&str]) -> Value {
+    let output = test(pair, &server.address.to_string(), &[words, &["--json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"))
+}
+
+/// It ends with this code and says this, and nothing else.
+#[track_caller]
+fn refused(pair: &Pair, address: &str, words: &[&str], code: i32, hint: &str) {
+    let output = test(pair, address, words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    assert!(said.contains(hint), "{words:?}: {hint:?} is not in {said}");
+}
+
+#[test]
+fn every_mode_carries_what_was_asked_for() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    for mode in ["sync", "nearsync", "async", "catchup"] {
+        let words = ["--mode", mode, "--count", "50", "--flush-size", "16KiB", "--time", "60s"];
+        let json = measured(&pair, &server, &words);
+        assert_eq!(json["schema"], "farshore-link-test/1");
+        for end in ["sent", "received"] {
+            assert_eq!(json["end"][end]["bytes"], 50 * (16 << 10), "{mode}: {json}");
+            assert_eq!(json["end"][end]["flushes"], 50, "{mode}");
+        }
+        assert_eq!(json["end"]["response_s"]["count"], 50, "{mode}");
+        assert_eq!(json["end"]["confirmed_s"]["count"], 50, "{mode}");
+        assert!(json["end"]["received"]["bytes_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{mode}: {json}");
+    }
+    // Its writer is its disk's: it never waits for the line, and what finds the queue full is marked.
+    let words =
+        ["--mode", "superasync", "--disk", "100MB/s,0s", "--count", "64", "--flush-size", "1MiB", "--queue", "1MiB"];
+    let json = measured(&pair, &server, &words);
+    let (sent, marked) = (&json["end"]["sent"]["flushes"], &json["end"]["sent"]["marked_flushes"]);
+    assert_eq!(sent.as_u64().unwrap_or(0) + marked.as_u64().unwrap_or(0), 64, "{json}");
+    assert_eq!(json["end"]["received"]["flushes"], *sent);
+}
+
+#[test]
+fn directions_connections_sizes_and_packing_are_as_asked() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let sizes = pair.path("sizes");
+    fs::write(&sizes, "4KiB 3\n1537KiB 1 # three parts\n").expect("written");
+    let sizes = sizes.to_str().expect("text");
+    let common = ["--count", "20", "--mode", "async", "--connections", "3", "--flush-dist", sizes];
+    for direction in [&["--reverse"][..], &["--bidir"]] {
+        let json = measured(&pair, &server, &[&common[..], direction].concat());
+        assert_eq!(json["end"]["received"]["flushes"], 60, "{json}");
+        assert_eq!(json["end"]["flush_bytes"]["max"], 1537.0 * 1024.0);
+        assert_eq!(json["reverse"].is_object(), direction == ["--bidir"]);
+    }
+    let json = measured(
+        &pair,
+        &server,
+        &["--count", "8", "--flush-size", "1MiB", "--compress", "lz4", "--compressible", "75%"],
+    );
+    let [plain, wire] = ["plain_bytes", "wire_bytes"].map(|key| json["end"]["sent"][key].as_u64().expect("a number"));
+    assert!(wire * 3 < plain, "{wire} of {plain}");
+}
+
+#[test]
+fn sockets_are_told_at_each_moment() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let words = ["--count", "5", "--sndbuf", "64KiB", "--rcvbuf", "96KiB", "--nagle", "--congestion", "cubic"];
+    let json = measured(&pair, &server, &words);
+    for end in ["near", "far"] {
+        let socket = &json["start"]["sockets"][end];
+        for (buffer, asked) in [("send", 64 << 10), ("receive", 96 << 10)] {
+            assert_eq!(socket[buffer]["requested_bytes"], asked, "{socket}");
+            assert_eq!(socket[buffer]["connected_bytes"], 2 * asked, "{socket}");
+            assert!(socket[buffer]["created_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{socket}");
+        }
+        assert_eq!((&socket["congestion"], &socket["nagle"]), (&"cubic".into(), &true.into()));
+    }
+}
+
+#[test]
+fn a_real_disk_is_written_and_left_as_it_was() {
+    let mut pair = Pair::new(&PLAN);
+    let (near, far) = (pair.path("near-trial"), pair.path("far-trial"));
+    let server = Server::start(&pair, &["--disk-file", far.to_str().expect("text")]);
+    let near_text = near.to_str().expect("text");
+    let words = ["--mode", "sync", "--count", "5", "--disk-file", near_text, "--remote-disk", "file"];
+    let output = test(&pair, &server.address.to_string(), &words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Where the file system does not write directly that is told, and nothing is left either.
+    assert!(output.status.success() || said.contains("O_DIRECT"), "{said}");
+    assert!(!near.exists(), "it was removed");
+    pair.until("the far end removed its own", |_| !far.exists());
+    fs::write(&near, "somebody's").expect("written");
+    refused(&pair, &server.address.to_string(), &words, 2, "exists already");
+    assert_eq!(fs::read_to_string(&near).expect("still there"), "somebody's");
+}
+
+#[test]
+fn wrong_usage_is_told_before_anything_is_dialed() {
+    let pair = Pair::new(&PLAN);
+    for (words, hint) in [
+        (&["--flush-size", "0"][..], "out of bounds; use 512 B to 64 MiB"),
+        (&["--flush-size", "65MiB"], "out of bounds"),
+        (&["--sndbuf", "0"], "--sndbuf"),
+        (&["--rcvbuf", "2GiB"], "--rcvbuf"),
+        (&["--mode", "snyc"], "is not a mode"),
+        (&["--congestion", "no such"], "--congestion"),
+        (&["--time", "0s"], "--time"),
+        (&["--count", "0"], "--count"),
+        (&["--connections", "0"], "use 1 to 64"),
+        (&["--target-rate", "0Mbit"], "out of range"),
+        (&["--compress", "zip"], "--compress"),
+        (&["--timeout", "1ms"], "use 1s to 10m"),
+        (&["--mode", "superasync"], "superasync never waits"),
+        (&["--flush-dist", "/no/such/file"], "cannot be read"),
+        (&["--disk", "200MB/s"], "--disk"),
+    ] {
+        refused(&pair, "127.0.0.1:1", words, 3, hint);
+    }
+    for (host, hint) in [("", "is no HOST"), ("host:port", "is no HOST"), ("near", "is this node")] {
+        refused(&pair, host, &[], 3, hint);
+    }
+}
+
+#[test]
+fn whoever_is_not_there_or_not_ours_is_told() {
+    let mut pair = Pair::new(&PLAN);
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+    refused(&pair, &nobody.to_string(), &[], 2, "is 'farshore link serve' running there");
+    refused(&pair, "no-such-host.invalid", &["--timeout", "2s"], 2, "cannot resolve");
+    // Somebody who accepts and says nothing, or something else.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    refused(&pair, &silent.local_addr().expect("bound").to_string(), &["--timeout", "1s"], 2, "within 1s");
+    let web = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = web.local_addr().expect("bound").to_string();
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = web.accept().expect("dialed");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").expect("written");
+        // Until it has had enough.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    refused(&pair, &address, &[], 2, "not Farshore's");
+    answer.join().expect("it answered");
+    pair.serve(Node::Far);
+    let daemon = pair.address(Node::Far).to_string();
+    refused(&pair, &daemon, &[], 2, "answers there with its daemon");
+    // Another secret.
+    let server = Server::start(&pair, &[]);
+    let other = Pair::new(&PLAN);
+    fs::write(other.path("secret"), [b'x'; 48]).expect("written");
+    refused(&other, &server.address.to_string(), &[], 2, "secret");
+}
+
+#[test]
+fn the_serving_end_keeps_its_own_bounds() {
+    let mut pair = Pair::new(&PLAN);
+    let mut server = Server::start(&pair, &["--max-time", "5s"]);
+    let address = server.address.to_string();
+    refused(&pair, &address, &["--time", "6s"], 3, "serves tests of 5 s at most");
+    refused(&pair, &address, &["--time", "1s", "--remote-disk", "file"], 3, "given no file");
+    // Strangers and rubbish do not keep it from the next test.
+    let mut stranger = TcpStream::connect(server.address).expect("it listens");
+    stranger.write_all(&[0xff; 4096]).expect("written");
+    let _silent = TcpStream::connect(server.address).expect("it listens");
+    let long = [&["link", "test", &address][..], &["--time", "4s", "--target-rate", "1MB/s"]].concat();
+    let mut first = farshore(&pair, &long, Node::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
+    assert!(server.line().starts_with("test from"));
+    pair.until("the second is turned away", |pair| {
+        let said = test(pair, &address, &["--count", "1", "--time", "1s"]).stderr;
+        String::from_utf8_lossy(&said).contains("it is at a test with")
+    });
+    assert!(first.wait().expect("it ended").success());
+    assert!(test(&pair, &address, &["--count", "1", "--time", "1s"]).status.success());
+}
+
+#[test]
+fn interrupts_end_a_test_with_both_reports() {
+    let pair = Pair::new(&PLAN);
+    for at_far_end in [false, true] {
+        let mut server = Server::start(&pair, &["--once"]);
+        let address = server.address.to_string();
+        let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--json"];
+        let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        assert!(server.line().starts_with("test from"));
+        if at_far_end {
+            server.interrupt();
+        } else {
+            interrupt(&client);
+        }
+        let mut said = String::new();
+        client.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(client.wait().expect("it ended").success(), "{said}");
+        let json: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(json["interrupted"].is_string() && json["lost"].is_null(), "{json}");
+        assert_eq!(json["end"]["sent"]["bytes"], json["end"]["received"]["bytes"], "{json}");
+        let (code, said) = server.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("received  NEARSYNC") && said.contains("interrupted"), "{said}");
+    }
+}
+
+#[test]
+fn a_peer_that_dies_is_told_with_what_there_was() {
+    let pair = Pair::new(&PLAN);
+    let mut server = Server::start(&pair, &[]);
+    let address = server.address.to_string();
+    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "10MB/s"];
+    let client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let client = client.expect("the binary runs");
+    assert!(server.line().starts_with("test from"));
+    // The near end learns of the begin a moment later.
+    std::thread::sleep(Duration::from_millis(500));
+    server.child.kill().expect("it runs");
+    let output = client.wait_with_output().expect("it ended");
+    let [said, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("did not come to its end") && said.contains("NEARSYNC:"), "{said}{errors}");
+}

@@ -1,0 +1,260 @@
+//! Single connections outside the hub, for tools that measure the line between two nodes.
+//!
+//! Everything down to the frames is a link's own: sockets and their options, TLS and authentication, packing, sending and
+//! receiving. Only what the frames mean is the tool's. Whoever waits at a [`Door`] introduces itself by a name that no node
+//! can have, so that a daemon that was dialed by mistake, or dials here, is told so after both have proven who they are.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::{LinkId, SessionId};
+use tokio::net::lookup_host;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
+use super::conn::{self, LinkSender};
+use super::envelope::PACKED_SINCE;
+use super::frames::FrameReader;
+use super::hub::{Failure, Shaken, ours_on, random, shake};
+use super::line::Line;
+use super::tcp::{self, Listener};
+use super::{Flow, LinkEvents, Ourselves, SocketOptions, SocketReport};
+use crate::buffers::Pool;
+use crate::tls::{ChannelError, Facts, Store};
+
+/// Spaces keep them apart from names of nodes; the dialer's sorts first.
+const DIALER: &str = "line test, dialing";
+const ACCEPTOR: &str = "line test, serving";
+/// Strangers that prove themselves at once; more wait in the kernel.
+const STRANGERS_MAX: usize = 16;
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// What both ends prove who they are with: the nodes' own.
+#[derive(Clone)]
+pub struct Papers {
+    pub cluster: String,
+    /// With credentials every connection is encrypted, and they take the place of the shared secret.
+    pub tls: Option<Store>,
+    /// Of no use with credentials.
+    pub secret: Option<Secret>,
+}
+
+impl Papers {
+    fn ours(&self, node: &str, peer: &str) -> io::Result<Rc<Ourselves>> {
+        // An encrypted line brings its own: this one is never used then.
+        let secret = match &self.secret {
+            Some(secret) => secret.clone(),
+            None => Secret::new(&random::<32>()?),
+        };
+        Ok(Rc::new(Ourselves {
+            cluster: self.cluster.clone(),
+            node: node.to_owned(),
+            peers: vec![peer.to_owned()],
+            secret,
+            definitions: String::new(),
+            versions: Versions::OURS,
+        }))
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Nobody answers there, or the name leads nowhere.
+    Unreachable(String),
+    /// Somebody answers, and is not to be spoken with.
+    NotOurs(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Refusal::Unreachable(why) | Refusal::NotOurs(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        Refusal::NotOurs(match failure {
+            Failure::Auth(AuthError::NotTheExpected { answered, .. }) if answered != ACCEPTOR => {
+                format!("node {answered:?} answers there with its daemon: run 'farshore link serve' and name its port")
+            }
+            Failure::Auth(AuthError::NotTheExpected { .. } | AuthError::UnknownNode { .. }) => {
+                "it is a daemon that looks for its peer: a line test is served here".to_owned()
+            }
+            other => other.to_string(),
+        })
+    }
+}
+
+/// One authenticated connection that does not run yet.
+pub struct Solo {
+    pub sender: Rc<LinkSender>,
+    pub session: SessionId,
+    pub address: SocketAddr,
+    pub socket: SocketReport,
+    /// What the other end's certificate says; `None`: the connection is not encrypted.
+    pub certificate: Option<Facts>,
+    frames: FrameReader,
+}
+
+impl Solo {
+    /// Runs the connection until it ends, and reports the end.
+    pub async fn run(self, pool: &Pool, events: &dyn LinkEvents) {
+        conn::serve(self.sender, self.frames, pool, events).await;
+    }
+}
+
+/// What a dialer wants of its connection.
+#[derive(Clone)]
+pub struct Wish<'a> {
+    /// `HOST:PORT`.
+    pub address: &'a str,
+    /// With certificates: the nodes that may be there.
+    pub peers: &'a [String],
+    pub socket: &'a SocketOptions,
+    pub flow: Flow,
+    /// For each step: resolving, connecting, proving.
+    pub timeout: Duration,
+}
+
+/// Connects to a [`Door`], trying all addresses of the name in the resolver's order.
+///
+/// # Errors
+/// Why not, as a sentence about the other side ("it ...") or the address.
+pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
+    let unresolved = |why: &dyn fmt::Display| Refusal::Unreachable(format!("cannot resolve {:?}: {why}", wish.address));
+    let addresses = timeout(wish.timeout, lookup_host(wish.address))
+        .await
+        .map_err(|_| unresolved(&"no answer"))?
+        .map_err(|error| unresolved(&error))?;
+    let mut refusal = unresolved(&"it has no address");
+    for address in addresses {
+        match tcp::connect(address, wish.socket, wish.timeout).await {
+            Ok((stream, report)) => {
+                let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
+                let line = Line::new(stream, channel.map_err(|error| Failure::from(ChannelError::from(error)))?);
+                let proven = timeout(wish.timeout, prove(papers, line, address, report, wish.flow, true)).await;
+                return Ok(proven.map_err(|_| Failure::TooSlow(wish.timeout))??);
+            }
+            Err(error) => refusal = Refusal::Unreachable(format!("cannot connect to {address}: {error}")),
+        }
+    }
+    Err(refusal)
+}
+
+async fn prove(
+    papers: &Papers,
+    line: Line,
+    address: SocketAddr,
+    socket: SocketReport,
+    flow: Flow,
+    dials: bool,
+) -> Result<Solo, Failure> {
+    let peer = match authenticate(papers, &line, dials).await {
+        Ok(peer) => peer,
+        Err(failure) => {
+            // So that the last words are read before the connection is reset.
+            if !dials {
+                let _ = timeout(LAST_WORDS, conn::drain(line.stream())).await;
+            }
+            return Err(failure);
+        }
+    };
+    let certificate = line.certificate();
+    let packs = peer.version >= PACKED_SINCE;
+    let sender = LinkSender::new(LinkId(1), line, packs, flow);
+    sender.take_calls();
+    let frames = FrameReader::new(peer.session).unpacking(packs);
+    Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
+}
+
+async fn authenticate(papers: &Papers, line: &Line, dials: bool) -> Result<Authenticated, Failure> {
+    let (us, them) = if dials { (DIALER, ACCEPTOR) } else { (ACCEPTOR, DIALER) };
+    let ours = ours_on(&papers.ours(us, them)?, line).await?;
+    let (mut handshake, hello) = if dials {
+        let attempt = Attempt { run: u64::from_le_bytes(random()?), number: 1 };
+        Handshake::dial(ours, them, random()?, attempt)
+    } else {
+        (Handshake::accept(ours, random()?), Vec::new())
+    };
+    match shake(line, &mut handshake, hello).await? {
+        Shaken::Done(result) => result.map_err(Failure::Auth),
+        // Both definitions are empty: they cannot differ.
+        Shaken::Proven(_) => Err(Failure::Auth(AuthError::Malformed)),
+    }
+}
+
+/// Where tests are served: strangers are few, short-lived, and get a handshake's attention.
+pub struct Door {
+    papers: Papers,
+    listener: Rc<Listener>,
+    timeout: Duration,
+    shaking: JoinSet<(SocketAddr, Result<Solo, Refusal>)>,
+}
+
+/// Changes what the next connections accepted at a door ask of their sockets.
+#[derive(Clone)]
+pub struct Tuner(Rc<Listener>);
+
+impl Tuner {
+    pub fn retune(&self, options: &SocketOptions) {
+        self.0.retune(options);
+    }
+}
+
+impl Door {
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn bind(papers: Papers, address: SocketAddr, timeout: Duration) -> io::Result<Door> {
+        let listener = Rc::new(Listener::bind(address, &SocketOptions::default())?);
+        Ok(Door { papers, listener, timeout, shaking: JoinSet::new() })
+    }
+
+    /// # Errors
+    /// The kernel has forgotten the socket.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.address()
+    }
+
+    pub fn tuner(&self) -> Tuner {
+        Tuner(self.listener.clone())
+    }
+
+    /// The next connection that has proven who it is, or that came to nothing. To be called inside a `LocalSet`; nothing is
+    /// lost when the call is given up.
+    pub async fn next(&mut self) -> (SocketAddr, Result<Solo, Refusal>) {
+        loop {
+            tokio::select! {
+                biased;
+                Some(Ok(done)) = self.shaking.join_next(), if !self.shaking.is_empty() => return done,
+                accepted = self.listener.accept(), if self.shaking.len() < STRANGERS_MAX => {
+                    let Ok((stream, from, report)) = accepted else {
+                        // Out of descriptors, most likely: those that end give some back.
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    };
+                    self.shake(stream, from, report);
+                }
+            }
+        }
+    }
+
+    fn shake(&mut self, stream: tokio::net::TcpStream, from: SocketAddr, report: SocketReport) {
+        let (papers, limit) = (self.papers.clone(), self.timeout);
+        self.shaking.spawn_local(async move {
+            let channel = papers.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
+            let line = match channel {
+                Ok(channel) => Line::new(stream, channel),
+                Err(error) => return (from, Err(Failure::from(ChannelError::from(error)).into())),
+            };
+            let proven = timeout(limit, prove(&papers, line, from, report, Flow::default(), false)).await;
+            let proven = proven.map_err(|_| Failure::TooSlow(limit)).and_then(|proven| proven);
+            (from, proven.map_err(Refusal::from))
+        });
+    }
+}
