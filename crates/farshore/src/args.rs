@@ -253,6 +253,21 @@ pub enum LinkCommand {
         after_help = "Examples:\n  farshore link test beta                          (beta runs 'farshore link serve')\n  farshore link test beta --mode sync --flush-size 16KiB --disk 200MB/s,1ms --remote-disk 200MB/s,1ms\n  farshore link test 10.0.0.2:7338 --mode async --sndbuf 512KiB --rcvbuf 512KiB --time 60s --json > link.json\n\nExits with 1 when a kernel refused or capped something, with 2 when the connection was lost."
     )]
     Test(Box<line::TestArgs>),
+    /// Which socket buffers the line wants: double them until that brings nothing, and say what to set
+    #[command(
+        after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n\nbeta runs 'farshore link serve'."
+    )]
+    Sweep(line::SweepArgs),
+    /// What the way is like: round trips idle and loaded, loss, large packets, clocks
+    #[command(
+        after_help = "Example:\n  farshore link probe beta\n\nbeta runs 'farshore link serve'. Exits with 1 when something needs an operator's eye."
+    )]
+    Probe(line::ProbeArgs),
+    /// A steady load for hours: outages and what was out of the ordinary are kept
+    #[command(
+        after_help = "Example:\n  farshore link soak beta --rate 20Mbit --time 48h --out beta.soak\n\nbeta runs 'farshore link serve'. Exits with 1 when there was an outage or an outlier."
+    )]
+    Soak(Box<line::SoakArgs>),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -16,16 +16,19 @@
 //!
 //! `terms` is what is asked · `wire` one connection and what arrives on it · `writer` who fills it · `disk` modelled and real ·
 //! `tally` what was counted · `stage` all of one end's connections · `client`, `serve` the two programs ·
-//! `report` for eyes and for machines.
+//! `report` for eyes and for machines · on top of that `sweep` buffer sizes, `path` what the way is like, `soak` for hours.
 //!
 //! What must hold: nobody gets more than a handshake's attention without the nodes' own credentials; one test at a time; every
 //! wait ends with the peer's silence for [`terms::Terms::timeout`]; the far end believes no term it has not checked itself.
 
 pub mod client;
 pub mod disk;
+pub mod path;
 pub mod report;
 pub mod serve;
+pub mod soak;
 mod stage;
+pub mod sweep;
 pub mod tally;
 pub mod terms;
 mod wire;

@@ -1,4 +1,4 @@
-//! What is typed to test the line: `link serve`, `link test`.
+//! What is typed to test the line: `link serve`, `link test` and what is built on them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -128,6 +128,84 @@ pub struct TestArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub line_rate: Option<Rate>,
     /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// The first size
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    pub from: Bytes,
+    /// No size above this
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "32MiB")]
+    pub to: Bytes,
+    /// Each size for so long
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    pub time: Seconds,
+    /// A gain of no more than this is none
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "3%")]
+    pub tolerance: Share,
+    /// Largest flush of the workload: the recommended size holds it
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    pub largest_flush: Bytes,
+    /// Congestion control of both ends, such as bbr or cubic [default: what the configuration says]
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+    /// Draw the curves into this directory, as SVG and PNG
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+    /// One JSON object, schema farshore-link-sweep/1 (docs/toolkit.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// Load both directions for so long
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    pub time: Seconds,
+    /// One JSON object, schema farshore-link-probe/1 (docs/toolkit.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+#[derive(Debug, Args)]
+pub struct SoakArgs {
+    /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// The load
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub rate: Rate,
+    /// For how long
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "24h")]
+    pub time: Seconds,
+    /// Length of a stretch, which is one record
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1m")]
+    pub every: Seconds,
+    /// What a flush waits for
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value = "nearsync")]
+    pub mode: Mode,
+    /// Bytes of each flush
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    pub flush_size: Bytes,
+    /// Keep each record here as soon as there is one, a line of JSON each; an existing file is never overwritten
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// One JSON object at the end, schema farshore-link-soak/1 (docs/toolkit.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `link serve` and `link test`: from typed words to a test, and its outcome to the terminal.
+//! `link serve`, `link test`, `link sweep`, `link probe`, `link soak`: from typed words to a test, and its outcome to the terminal.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -16,7 +16,9 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::{Exit, Failure, Outcome, print, warn};
-use crate::args::line::{Credentials, LoadArgs, RemoteDisk, ServeArgs, SocketArgs, TestArgs};
+use crate::args::line::{
+    Credentials, LoadArgs, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
+};
 use crate::config::{Config, NodeName, Proof};
 use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target, Watch};
@@ -24,7 +26,7 @@ use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
 use crate::probe::tally::Half;
 use crate::probe::terms::{Direction, DiskModel, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
-use crate::probe::{PORT, report};
+use crate::probe::{PORT, path, report, soak, sweep};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
@@ -66,12 +68,93 @@ pub fn test(args: &TestArgs) -> Outcome {
     } else {
         print(&report::text(&outcome, args.line_rate))?;
     }
-    let warnings = report::warnings(&outcome);
-    warnings.iter().for_each(warn);
+    let exit = warned(&report::warnings(&outcome));
     match outcome.lost {
         Some(why) => Err(format!("the test with {} did not come to its end: {why}", outcome.address).into()),
-        None => Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into()),
+        None => Ok(exit),
     }
+}
+
+pub fn sweep(args: &SweepArgs) -> Outcome {
+    let plan = sweep::Plan {
+        from_bytes: args.from.0,
+        to_bytes: args.to.0,
+        time: Duration::from_secs_f64(args.time.0),
+        tolerance: args.tolerance.0,
+        largest_flush: args.largest_flush.0,
+        sockets: Sockets { congestion: args.congestion.clone(), ..Sockets::default() },
+        timeout: timeout(&args.credentials)?,
+    };
+    plan.check().map_err(Failure::usage)?;
+    let target = target(&args.host, &args.credentials)?;
+    let sweep = run_to_end(async |stop| {
+        let bar = |what: &str| Box::new(Bar::new(what, args.time.0)) as Box<dyn Watch>;
+        sweep::run(&target, &plan, stop, &bar).await
+    })??;
+    if let Some(directory) = &args.plots {
+        super::plan::draw(directory, &sweep.charts())?;
+    }
+    print(&if args.json { format!("{}\n", sweep.json()) } else { sweep.text() })?;
+    Ok(warned(&sweep.warnings()))
+}
+
+pub fn probe(args: &ProbeArgs) -> Outcome {
+    let limit = timeout(&args.credentials)?;
+    let time_s = args.time.0;
+    Terms { time_s, ..Terms::default() }.check().map_err(Failure::usage)?;
+    let target = target(&args.host, &args.credentials)?;
+    let probe = run_to_end(async |stop| {
+        let bar = Bar::new("both ways", time_s);
+        path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &bar).await
+    })??;
+    print(&if args.json { format!("{}\n", probe.json()) } else { probe.text() })?;
+    Ok(warned(&probe.warnings()))
+}
+
+pub fn soak(args: &SoakArgs) -> Outcome {
+    let terms = Terms {
+        mode: args.mode,
+        sizes: vec![(args.flush_size.0, 1)],
+        time_s: args.every.0,
+        target_bytes_per_s: Some(args.rate.bytes_per_s()),
+        timeout_s: timeout(&args.credentials)?.as_secs_f64(),
+        ..Terms::default()
+    };
+    terms.check().map_err(Failure::usage)?;
+    let target = target(&args.host, &args.credentials)?;
+    let record = Record::open(args.out.as_deref())?;
+    let length = Duration::from_secs_f64(args.time.0);
+    let soak = run_to_end(async |stop| {
+        let bar = Bar::new("stretch", args.every.0);
+        soak::run(&target, &terms, length, stop, &bar, &record).await
+    })??;
+    print(&if args.json { format!("{}\n", soak.json(&target, &terms)) } else { soak.text() })?;
+    Ok(if soak.needs_attention() { Exit::Warning } else { Exit::Done }.into())
+}
+
+/// Where a soak's records go.
+struct Record(Option<(fs::File, std::path::PathBuf)>);
+
+impl Record {
+    fn open(path: Option<&Path>) -> Result<Record, Failure> {
+        let Some(path) = path else { return Ok(Record(None)) };
+        let opened = fs::OpenOptions::new().append(true).create_new(true).open(path);
+        let file = opened.map_err(|error| format!("--out: {} cannot be made: {error}", path.display()))?;
+        Ok(Record(Some((file, path.to_owned()))))
+    }
+}
+
+impl soak::Keep for Record {
+    fn keep(&self, record: &serde_json::Value) -> Result<(), String> {
+        let Some((file, path)) = &self.0 else { return Ok(()) };
+        let mut file = file;
+        file.write_all(format!("{record}\n").as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+fn warned(warnings: &[String]) -> std::process::ExitCode {
+    warnings.iter().for_each(warn);
+    if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into()
 }
 
 /// Runs on one thread, as the data path does; `stop` is notified by Ctrl-C and its kin.
@@ -195,6 +278,7 @@ pub(super) fn sockets(args: &SocketArgs) -> Sockets {
         nagle: args.nagle,
         congestion: args.congestion.clone(),
         pacing_bytes_per_s: args.pace.map(|rate| rate.bytes_per_s() as u64),
+        ..Sockets::default()
     }
 }
 

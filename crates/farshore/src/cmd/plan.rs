@@ -5,7 +5,7 @@ use std::path::Path;
 use plan::advice::{Advice, advise};
 use plan::formulas::Congestion;
 use plan::model::{Disk, Setup};
-use plan::picture::{Painter, svg};
+use plan::picture::{Chart, Painter, svg};
 use plan::plan::{Plan, Planner, Questions};
 use plan::scan::Scan;
 use plan::units::Seconds;
@@ -113,22 +113,28 @@ fn measured<T>(file: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, Fa
 
 fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), Failure> {
     if let Some(folder) = &args.plots {
-        std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-        let painter = Painter::new();
-        if let Err(why) = &painter {
-            warn(why);
-        }
-        for chart in report::charts(plan) {
-            let text = svg(&chart);
-            if let Ok(painter) = &painter {
-                write(&folder.join(format!("{}.png", chart.id)), &painter.png(&text)?)?;
-            }
-            write(&folder.join(format!("{}.svg", chart.id)), text.as_bytes())?;
-        }
+        draw(folder, &report::charts(plan))?;
     }
     if let Some(file) = &args.report {
         let names: Vec<String> = args.trace.files.iter().map(|file| file.display().to_string()).collect();
         write(file, report::html(plan, advice, &names.join(", ")).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Each picture as SVG, and as PNG where there are fonts.
+pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+    let painter = Painter::new();
+    if let Err(why) = &painter {
+        warn(why);
+    }
+    for chart in charts {
+        let text = svg(chart);
+        if let Ok(painter) = &painter {
+            write(&folder.join(format!("{}.png", chart.id)), &painter.png(&text)?)?;
+        }
+        write(&folder.join(format!("{}.svg", chart.id)), text.as_bytes())?;
     }
     Ok(())
 }

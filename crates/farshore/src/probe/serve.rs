@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use host::link::SocketOptions;
 use host::link::solo::{Door, Papers, Solo, Tuner};
@@ -111,6 +111,12 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
     }
 }
 
+/// The wall clock, in microseconds since 1970.
+pub(super) fn unix_us() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Server {
     fn say_stop(&self) {
         if let Some(session) = &*self.session.borrow() {
@@ -125,8 +131,14 @@ impl Server {
     async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
         let wire = Wire::start(solo);
         wire.expect_life(self.serving.timeout);
-        // Those who only measure round trips say nothing at all.
-        match wire.word().await {
+        // Those who only measure round trips ask nothing, or the time.
+        let word = loop {
+            match wire.word().await {
+                Ok(Word::Clock { .. }) => wire.say(&Word::Clock { unix_us: unix_us() }),
+                other => break other,
+            }
+        };
+        match word {
             Ok(Word::Ask(terms)) => self.session(from, &wire, *terms).await,
             Ok(Word::Join { token }) => {
                 let session = self.session.borrow();

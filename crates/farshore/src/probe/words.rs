@@ -36,6 +36,10 @@ pub enum Word {
         interrupted: bool,
     },
     Report(Box<Half>),
+    /// What the time is there, in microseconds since 1970: asked with ours, answered with theirs.
+    Clock {
+        unix_us: u64,
+    },
 }
 
 /// Gathers a word out of its frames.

@@ -34,6 +34,7 @@ pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use conn::{Calls, LinkSender};
 pub use hub::Links;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
+pub use path::SMALL_SEGMENT_BYTES;
 pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside

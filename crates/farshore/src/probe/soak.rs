@@ -1,0 +1,244 @@
+//! `link soak`: a steady load for hours, one test after the other, and a record of each: what was out of the ordinary is kept
+//! beside what was not there at all.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plan::units::show_share;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::Notify;
+
+use super::Trouble;
+use super::client::{self, Target, Watch};
+use super::disk::Disk;
+use super::report::{self, rate, time};
+use super::serve::unix_us;
+use super::terms::Terms;
+
+pub const SOAK_SCHEMA: &str = "farshore-link-soak/1";
+/// Between two attempts while the line is down.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A stretch that carries less than this share of what was asked for is out of the ordinary.
+const SLOW_SHARE: f64 = 0.9;
+/// And one whose slowest hundredth takes so many times the median's.
+const LATE_FACTOR: f64 = 3.0;
+/// Stretches before a median says anything.
+const TELLING: usize = 5;
+
+/// One stretch of the load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stretch {
+    pub unix_s: f64,
+    pub seconds: f64,
+    pub bytes_per_s: f64,
+    pub response_p50_s: f64,
+    pub response_p99_s: f64,
+    pub response_max_s: f64,
+    pub loss_share: f64,
+    /// Why it is out of the ordinary, if it is.
+    pub outlier: Option<String>,
+}
+
+/// A time without a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outage {
+    pub unix_s: f64,
+    /// Until the next test began.
+    pub seconds: f64,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Soak {
+    pub stretches: Vec<Stretch>,
+    pub outages: Vec<Outage>,
+    pub interrupted: bool,
+}
+
+/// Told of each record, as a line of JSON, as soon as there is one.
+pub trait Keep {
+    /// # Errors
+    /// A sentence: it could not be kept.
+    fn keep(&self, record: &Json) -> Result<(), String>;
+}
+
+/// Tests of `terms` one after the other until `length` is over or `stop` is notified.
+///
+/// # Errors
+/// The first test could not be made, or a record could not be kept. What is lost later is an outage.
+pub async fn run(
+    target: &Target,
+    terms: &Terms,
+    length: Duration,
+    stop: &Notify,
+    watch: &dyn Watch,
+    keep: &dyn Keep,
+) -> Result<Soak, Trouble> {
+    let (mut soak, began) = (Soak::default(), Instant::now());
+    let mut down: Option<(Instant, f64, String)> = None;
+    while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| *left > Duration::from_millis(100)) {
+        let part = Terms { time_s: terms.time_s.min(left.as_secs_f64()), ..terms.clone() };
+        let unix_s = unix_us() as f64 / 1e6;
+        let result = client::run(target, &part, Rc::new(Disk::None), stop, watch).await;
+        let (outcome, lost) = match result {
+            Ok(outcome) => (Some(outcome.clone()), outcome.lost),
+            Err(Trouble::Failed(why)) if !soak.stretches.is_empty() || down.is_some() => (None, Some(why)),
+            Err(trouble) => return Err(trouble),
+        };
+        if let Some(why) = lost {
+            down.get_or_insert((Instant::now(), unix_us() as f64 / 1e6, why));
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => continue,
+                () = stop.notified() => { soak.interrupted = true; break }
+            }
+        }
+        let Some(outcome) = outcome else { continue };
+        soak.back(&mut down, Duration::from_secs_f64(part.time_s), keep)?;
+        soak.interrupted |= outcome.interrupted.is_some();
+        if let Some(story) = report::stories(&outcome, None).first() {
+            let stretch = soak.judged(unix_s, story, terms.target_bytes_per_s);
+            keep.keep(&json!({ "stretch": stretch })).map_err(Trouble::failed)?;
+            soak.stretches.push(stretch);
+        }
+        if soak.interrupted {
+            break;
+        }
+    }
+    soak.back(&mut down, Duration::ZERO, keep)?;
+    Ok(soak)
+}
+
+impl Soak {
+    /// The line is there again: a test of this length has just come to its end.
+    fn back(
+        &mut self,
+        down: &mut Option<(Instant, f64, String)>,
+        test: Duration,
+        keep: &dyn Keep,
+    ) -> Result<(), Trouble> {
+        let Some((since, unix_s, reason)) = down.take() else { return Ok(()) };
+        let outage = Outage { unix_s, seconds: since.elapsed().saturating_sub(test).as_secs_f64(), reason };
+        keep.keep(&json!({ "outage": outage })).map_err(Trouble::failed)?;
+        self.outages.push(outage);
+        Ok(())
+    }
+
+    fn judged(&self, unix_s: f64, story: &report::Story<'_>, target: Option<f64>) -> Stretch {
+        let at = |q| story.sent.response_us.at(q) as f64 / 1e6;
+        let mut stretch = Stretch {
+            unix_s,
+            seconds: story.sent.seconds,
+            bytes_per_s: story.bytes_per_s(),
+            response_p50_s: at(0.5),
+            response_p99_s: at(0.99),
+            response_max_s: story.sent.response_us.max() as f64 / 1e6,
+            loss_share: story.loss_share(),
+            outlier: None,
+        };
+        stretch.outlier = self.outlier(&stretch, target);
+        stretch
+    }
+
+    fn outlier(&self, new: &Stretch, target: Option<f64>) -> Option<String> {
+        let usual = |of: fn(&Stretch) -> f64| (self.stretches.len() >= TELLING).then(|| self.median(of));
+        if let Some(wanted) = target.or_else(|| usual(|stretch| stretch.bytes_per_s))
+            && new.bytes_per_s < wanted * SLOW_SHARE
+        {
+            return Some(format!("carried {} where {} is usual", rate(new.bytes_per_s), rate(wanted)));
+        }
+        let late = usual(|stretch| stretch.response_p99_s).filter(|usual| new.response_p99_s > usual * LATE_FACTOR)?;
+        Some(format!("1 in 100 waited {} where {} is usual", time(new.response_p99_s), time(late)))
+    }
+
+    fn median(&self, of: fn(&Stretch) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.stretches.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    pub fn needs_attention(&self) -> bool {
+        !self.outages.is_empty() || self.stretches.iter().any(|stretch| stretch.outlier.is_some())
+    }
+
+    pub fn text(&self) -> String {
+        let tested_s: f64 = self.stretches.iter().map(|stretch| stretch.seconds).sum();
+        let down_s: f64 = self.outages.iter().map(|outage| outage.seconds).sum();
+        let worst = |of: fn(&Stretch) -> f64| self.stretches.iter().map(of).fold(0.0, f64::max);
+        let slowest = self.stretches.iter().map(|stretch| stretch.bytes_per_s).fold(f64::INFINITY, f64::min);
+        let mut out = format!("{} stretches, {} under load\n", self.stretches.len(), time(tested_s));
+        if !self.stretches.is_empty() {
+            out += &format!(
+                "rate        {} in the middle, {} at the slowest\n",
+                rate(self.median(|s| s.bytes_per_s)),
+                rate(slowest)
+            );
+            out += &format!(
+                "response    p50 {} and p99 {} in the middle; worst p99 {}, longest {}\n",
+                time(self.median(|s| s.response_p50_s)),
+                time(self.median(|s| s.response_p99_s)),
+                time(worst(|s| s.response_p99_s)),
+                time(worst(|s| s.response_max_s)),
+            );
+            out += &format!("sent again  {} at worst\n", show_share(worst(|s| s.loss_share)));
+        }
+        out += &format!("outages     {}, {} in all\n", self.outages.len(), time(down_s));
+        for outage in &self.outages {
+            out += &format!("  {}  {}: {}\n", moment(outage.unix_s), time(outage.seconds), outage.reason);
+        }
+        let outliers: Vec<_> = self.stretches.iter().filter_map(|s| Some((s.unix_s, s.outlier.as_ref()?))).collect();
+        out += &format!("outliers    {}\n", outliers.len());
+        for (unix_s, why) in outliers {
+            out += &format!("  {}  {why}\n", moment(unix_s));
+        }
+        if self.interrupted {
+            out += "interrupted: this is what there was until then\n";
+        }
+        out
+    }
+
+    pub fn json(&self, target: &Target, terms: &Terms) -> Json {
+        json!({
+            "schema": SOAK_SCHEMA, "start": { "address": target.address, "terms": terms },
+            "stretches": self.stretches, "outages": self.outages, "interrupted": self.interrupted,
+            "median_bytes_per_s": self.median(|s| s.bytes_per_s), "median_response_p99_s": self.median(|s| s.response_p99_s),
+        })
+    }
+}
+
+/// In UTC, to the second.
+fn moment(unix_s: f64) -> String {
+    jiff::Timestamp::from_second(unix_s as i64).map_or_else(|_| "?".to_owned(), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(mb: f64, p99_s: f64) -> Stretch {
+        Stretch {
+            unix_s: 1_795_000_000.0,
+            seconds: 60.0,
+            bytes_per_s: mb * 1e6,
+            response_p50_s: p99_s / 2.0,
+            response_p99_s: p99_s,
+            response_max_s: p99_s * 2.0,
+            loss_share: 0.0,
+            outlier: None,
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_is_told() {
+        let mut soak = Soak::default();
+        assert_eq!(soak.outlier(&stretch(1.0, 9.0), None), None, "nothing is usual yet");
+        assert!(soak.outlier(&stretch(0.8, 0.05), Some(1e6)).is_some_and(|why| why.contains("800 kB/s")));
+        soak.stretches = vec![stretch(4.6, 0.05); 6];
+        assert_eq!(soak.outlier(&stretch(4.5, 0.06), None), None);
+        assert!(soak.outlier(&stretch(4.6, 0.2), None).is_some_and(|why| why.contains("waited 200 ms")));
+        assert!(soak.outlier(&stretch(2.0, 0.05), None).is_some_and(|why| why.contains("carried 2 MB/s")));
+        assert!(!soak.needs_attention());
+        soak.outages.push(Outage { unix_s: 1_795_000_000.0, seconds: 30.0, reason: "the connection was lost".into() });
+        assert!(soak.needs_attention() && soak.text().contains("2026-11-18T"), "{}", soak.text());
+    }
+}
