@@ -7,9 +7,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::{Node, Pair, Plan};
+use engine::wire::{Header, Kind, flags};
+use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
+use host::buffers::Pool;
+use host::link::solo::{self, Papers, Wish};
+use host::link::{Flow, LinkEvents, LinkSender, PeerInfo, Secret, SocketOptions};
 use serde_json::Value;
 
 const PLAN: Plan = Plan { volumes: &["data"], volume_bytes: 1 << 20, ..Plan::DEFAULT };
@@ -109,6 +115,10 @@ fn every_mode_carries_what_was_asked_for() {
         assert_eq!(json["end"]["confirmed_s"]["count"], 50, "{mode}");
         assert!(json["end"]["received"]["bytes_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{mode}: {json}");
     }
+    // What plan reads is what was measured.
+    let output = test(&pair, &server.address.to_string(), &["--mode", "catchup", "--count", "50", "--json"]);
+    let link = plan::inputs::link(&String::from_utf8_lossy(&output.stdout)).expect("a link");
+    assert!(link.goodput().bytes_per_s() > 0.0 && link.rtt.0 > 0.0, "{link:?}");
     // Its writer is its disk's: it never waits for the line, and what finds the queue full is marked.
     let words =
         ["--mode", "superasync", "--disk", "100MB/s,0s", "--count", "64", "--flush-size", "1MiB", "--queue", "1MiB"];
@@ -296,4 +306,108 @@ fn a_peer_that_dies_is_told_with_what_there_was() {
     let [said, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("did not come to its end") && said.contains("NEARSYNC:"), "{said}{errors}");
+}
+
+#[test]
+fn certificates_tell_who_may_test() {
+    let plan = Plan { head: "[tls]\ndirectory = \"tls\"\n", ..PLAN };
+    let pair = Pair::new(&plan);
+    pair.certify();
+    let server = Server::start(&pair, &[]);
+    let json = measured(&pair, &server, &["--mode", "sync", "--count", "5"]);
+    assert_eq!((&json["start"]["peer"], &json["start"]["encrypted"]), (&"far".into(), &true.into()), "{json}");
+    let stranger = Pair::new(&plan);
+    stranger.certify();
+    refused(&stranger, &server.address.to_string(), &[], 2, "ca.crt");
+    // A secret is of no use there, nor is a certificate where a secret is asked for.
+    refused(&Pair::new(&PLAN), &server.address.to_string(), &[], 2, "TLS");
+    let plain = Pair::new(&PLAN);
+    let unencrypted = Server::start(&plain, &[]);
+    refused(&pair, &unencrypted.address.to_string(), &[], 2, "TLS");
+    assert_eq!(measured(&pair, &server, &["--count", "1"])["lost"], Value::Null, "the next one is served");
+}
+
+#[test]
+fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let address = server.address.to_string();
+    let run = |words: &[&str]| {
+        let output = farshore(&pair, &[&["link", words[0], &address], &words[1..]].concat(), Node::Near).output();
+        let output = output.expect("the binary runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"))
+    };
+    let plots = pair.path("plots");
+    let plots_text = plots.to_str().expect("text");
+    let json = run(&["sweep", "--json", "--time", "200ms", "--to", "256KiB", "--plots", plots_text]);
+    let sizes: Vec<_> =
+        json["sweep"].as_array().expect("points").iter().map(|point| &point["requested_bytes"]).collect();
+    assert!((2..=3).contains(&sizes.len()) && sizes[0] == 65536, "{json}");
+    assert_eq!(json["others"].as_array().map(Vec::len), Some(2), "autotuning, and paced");
+    assert!(json["end"]["recommended_bytes"].as_u64().is_some_and(|bytes| bytes >= 128 << 10), "{json}");
+    assert!(plots.join("sweep-rate.svg").is_file() && plots.join("sweep-round-trip.svg").is_file());
+
+    let json = run(&["probe", "--json", "--time", "300ms"]);
+    assert_eq!((&json["schema"], &json["large_packets"]), (&"farshore-link-probe/1".into(), &"pass".into()));
+    assert!(json["clock_offset_s"].as_f64().is_some_and(|offset| offset.abs() < 1.0), "one machine, one clock: {json}");
+    assert!(json["forward"]["bytes_per_s"].as_f64() > Some(0.0) && json["reverse"]["bytes_per_s"].as_f64() > Some(0.0));
+
+    let out = pair.path("soak");
+    let out_text = out.to_str().expect("text");
+    let soak = ["soak", "--json", "--rate", "1MB/s", "--time", "2s", "--every", "500ms", "--out", out_text];
+    let json = run(&soak);
+    let stretches = json["stretches"].as_array().expect("stretches").len();
+    assert!(stretches >= 2 && json["outages"].as_array().is_some_and(Vec::is_empty), "{json}");
+    assert_eq!(fs::read_to_string(&out).expect("kept").lines().count(), stretches);
+    let again = farshore(&pair, &[&["link", "soak", &address][..], &soak[1..]].concat(), Node::Near).output();
+    let again = again.expect("the binary runs");
+    assert_eq!(again.status.code(), Some(2), "records are never overwritten");
+}
+
+/// Hears nothing: what it sent is what matters.
+struct Deaf;
+
+impl LinkEvents for Deaf {
+    fn up(&self, _: NodeId, _: LinkId, _: SessionId, _: Rc<LinkSender>, _: PeerInfo) {}
+    fn down(&self, _: LinkId, _: String) {}
+    fn frame(&self, _: LinkId, _: Header, _: FramePayload) {}
+    fn heard(&self, _: LinkId) {}
+    fn sent(&self, _: LinkId, _: u64) {}
+    fn turn_done(&self) {}
+    fn refused(&self, _: String, _: String) {}
+    fn definitions_differ(&self, _: NodeId, _: String) {}
+}
+
+#[test]
+fn an_authenticated_peer_that_sends_rubbish_is_cut_off() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &["--timeout", "2s"]);
+    let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let rubbish = |kind, fill: fn(&mut Header), payload: &[u8]| {
+        let socket = SocketOptions::default();
+        let address = server.address.to_string();
+        let wish =
+            Wish { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout: common::DEADLINE };
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let solo = solo::dial(&papers, &wish).await.expect("let in");
+            let mut header = Header::new(kind, solo.session, GroupId(0));
+            fill(&mut header);
+            let payload = if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload.to_vec()) };
+            solo.sender.push(header, payload);
+            solo.sender.flush();
+            let ended = tokio::time::timeout(common::DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
+            assert!(ended.is_ok(), "{kind:?}: it is still connected");
+        });
+    };
+    rubbish(Kind::Pull, |_| {}, &[]);
+    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"no JSON");
+    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"\"Go\"");
+    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"{\"join\":{\"token\":7}}");
+    rubbish(Kind::Ack, |_| {}, &[7; 49]);
+    rubbish(Kind::SyncEnd, |header| header.offset = 1, &[]);
+    rubbish(Kind::Zero, |_| {}, &[]);
+    assert_eq!(measured(&pair, &server, &["--count", "3"])["end"]["received"]["flushes"], 3, "the next one is served");
 }

@@ -95,7 +95,8 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
         super::plan::draw(directory, &sweep.charts())?;
     }
     print(&if args.json { format!("{}\n", sweep.json()) } else { sweep.text() })?;
-    Ok(warned(&sweep.warnings()))
+    let exit = warned(&sweep.warnings());
+    sweep.lost.map_or(Ok(exit), |why| Err(why.into()))
 }
 
 pub fn probe(args: &ProbeArgs) -> Outcome {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::client::Outcome;
 use super::tally::{Half, Received, Sent, Socket, SocketBuffer, Spread};
-use super::terms::{Direction, Mode, Terms};
+use super::terms::{Direction, Terms};
 
 /// From this share of a writer's time on, one reason is the reason.
 const MOST: f64 = 0.5;
@@ -428,19 +428,4 @@ fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
         format!("{name:<12} <= {:>8} {count:>9} {share:>7}  {bar}\n", show(*upper))
     };
     buckets.iter().map(line).collect()
-}
-
-/// What one flush should take by the formula of its mode: `local`, `send` and `far` in seconds.
-///
-/// Farshore: sync max(local, send + far + round trip), nearsync max(local, send + round trip), the others local. Db2 HADR
-/// ("HADR sync mode", Db2 HADR wiki): sync local + send + far + round trip, async max(local, send).
-pub fn formula_s(mode: Mode, legacy_hadr: bool, local: f64, send: f64, far: f64, rtt: f64) -> f64 {
-    match (mode, legacy_hadr) {
-        (Mode::Sync, false) => local.max(send + far + rtt),
-        (Mode::Sync, true) => local + send + far + rtt,
-        (Mode::Nearsync, _) => local.max(send + rtt),
-        (Mode::Async, true) => local.max(send),
-        (Mode::Async | Mode::Superasync, _) => local,
-        (Mode::Catchup, _) => send,
-    }
 }

@@ -142,10 +142,12 @@ impl Soak {
 
     fn outlier(&self, new: &Stretch, target: Option<f64>) -> Option<String> {
         let usual = |of: fn(&Stretch) -> f64| (self.stretches.len() >= TELLING).then(|| self.median(of));
-        if let Some(wanted) = target.or_else(|| usual(|stretch| stretch.bytes_per_s))
-            && new.bytes_per_s < wanted * SLOW_SHARE
-        {
-            return Some(format!("carried {} where {} is usual", rate(new.bytes_per_s), rate(wanted)));
+        let slower = |wanted: f64| new.bytes_per_s < wanted * SLOW_SHARE;
+        if let Some(asked) = target.filter(|asked| slower(*asked)) {
+            return Some(format!("carried {} where {} was asked for", rate(new.bytes_per_s), rate(asked)));
+        }
+        if let Some(usual) = usual(|stretch| stretch.bytes_per_s).filter(|usual| slower(*usual)) {
+            return Some(format!("carried {} where {} is usual", rate(new.bytes_per_s), rate(usual)));
         }
         let late = usual(|stretch| stretch.response_p99_s).filter(|usual| new.response_p99_s > usual * LATE_FACTOR)?;
         Some(format!("1 in 100 waited {} where {} is usual", time(new.response_p99_s), time(late)))

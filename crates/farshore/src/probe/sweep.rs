@@ -90,6 +90,8 @@ pub struct Sweep {
     pub tolerance: f64,
     pub largest_flush: u64,
     pub interrupted: bool,
+    /// Why it did not come to its end.
+    pub lost: Option<String>,
 }
 
 /// Sweeps until two sizes bring nothing, then tries what the kernel does by itself.
@@ -111,26 +113,42 @@ pub async fn run(
         tolerance: plan.tolerance,
         largest_flush: plan.largest_flush,
         interrupted: false,
+        lost: None,
     };
+    match points(target, plan, stop, watch, &mut sweep).await {
+        // What was measured before stands.
+        Err(Trouble::Failed(why)) if !sweep.points.is_empty() => sweep.lost = Some(why),
+        result => result?,
+    }
+    Ok(sweep)
+}
+
+async fn points(
+    target: &Target,
+    plan: &Plan,
+    stop: &Notify,
+    watch: &dyn Fn(&str) -> Box<dyn Watch>,
+    sweep: &mut Sweep,
+) -> Result<(), Trouble> {
     let mut bytes = plan.from_bytes;
     while bytes <= plan.to_bytes && !sweep.interrupted && !sweep.is_flat() {
         let sockets = Sockets { send_bytes: Some(bytes), receive_bytes: Some(bytes), ..plan.sockets.clone() };
-        let point = measure(target, plan, sockets, stop, &*watch(&size(bytes)), &mut sweep).await?;
+        let point = measure(target, plan, sockets, stop, &*watch(&size(bytes)), sweep).await?;
         sweep.points.push(point);
         bytes *= 2;
     }
     let auto = Sockets { autotuned: true, ..plan.sockets.clone() };
     if !sweep.interrupted {
-        let point = measure(target, plan, auto.clone(), stop, &*watch("auto"), &mut sweep).await?;
+        let point = measure(target, plan, auto.clone(), stop, &*watch("auto"), sweep).await?;
         sweep.others.push(point);
     }
     if !sweep.interrupted {
         // With the headers of its packets that is a few percent below the line's rate: nothing has to queue.
-        let paced = Sockets { pacing_bytes_per_s: Some(sweep.plateau() as u64), ..auto };
-        let point = measure(target, plan, paced, stop, &*watch("paced"), &mut sweep).await?;
+        let paced = Sockets { pacing_bytes_per_s: Some((sweep.plateau() as u64).max(1000)), ..auto };
+        let point = measure(target, plan, paced, stop, &*watch("paced"), sweep).await?;
         sweep.others.push(point);
     }
-    Ok(sweep)
+    Ok(())
 }
 
 async fn measure(
@@ -251,7 +269,7 @@ impl Sweep {
                 "plateau_bytes_per_s": self.plateau(), "knee_bytes": self.knee().and_then(|knee| knee.asked_bytes),
                 "recommended_bytes": self.recommended_bytes(), "loss_share": loss, "tolerance": self.tolerance,
             },
-            "advice": self.advice(), "interrupted": self.interrupted, "warnings": self.warnings(),
+            "advice": self.advice(), "interrupted": self.interrupted, "lost": self.lost, "warnings": self.warnings(),
         })
     }
 
@@ -391,6 +409,7 @@ mod tests {
             tolerance: 0.03,
             largest_flush: 64 << 10,
             interrupted: false,
+            lost: None,
         }
     }
 

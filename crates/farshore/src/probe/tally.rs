@@ -8,6 +8,9 @@ use host::link::{BufferReport, SocketReport};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+/// Values above count as this: 51 days in microseconds, or 4 TiB.
+const VALUE_MAX: u64 = 1 << 42;
+
 /// A distribution of whole numbers (bytes, microseconds), exact to three digits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Buckets", into = "Buckets")]
@@ -27,7 +30,8 @@ struct Buckets {
 
 impl Default for Spread {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, 1 << 42, 3).expect("fixed bounds are sound");
+        // It grows with its values: most are small, and there are many of them.
+        let histogram = Histogram::new(3).expect("three digits are possible");
         Spread { histogram, sum: 0, max: 0 }
     }
 }
@@ -36,7 +40,7 @@ impl From<Buckets> for Spread {
     fn from(buckets: Buckets) -> Spread {
         let mut spread = Spread { sum: buckets.sum, max: buckets.max, ..Spread::default() };
         for (value, count) in buckets.counts {
-            spread.histogram.saturating_record_n(value, count);
+            spread.count_n(value, count);
         }
         spread
     }
@@ -54,9 +58,13 @@ impl From<Spread> for Buckets {
 
 impl Spread {
     pub fn add(&mut self, value: u64) {
-        self.histogram.saturating_record(value);
+        self.count_n(value, 1);
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
+    }
+
+    fn count_n(&mut self, value: u64, count: u64) {
+        self.histogram.record_n(value.min(VALUE_MAX), count).expect("it grows up to the largest value");
     }
 
     pub fn add_time(&mut self, time: Duration) {
@@ -64,7 +72,7 @@ impl Spread {
     }
 
     pub fn merge(&mut self, other: &Spread) {
-        self.histogram.add(&other.histogram).expect("both have the same bounds");
+        self.histogram.add(&other.histogram).expect("it grows");
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }

@@ -99,8 +99,13 @@ impl DiskModel {
         model::Disk { rate: self.bytes_per_s.map(Rate::from_bytes_per_s), overhead: Seconds(self.overhead_s) }
     }
 
-    fn is_sound(self) -> bool {
-        self.bytes_per_s.is_none_or(|rate| (1.0..1e15).contains(&rate)) && (0.0..=10.0).contains(&self.overhead_s)
+    /// # Errors
+    /// A sentence: what it may be.
+    pub fn check(self) -> Result<(), String> {
+        if self.bytes_per_s.is_none_or(|rate| (1.0..1e15).contains(&rate)) && (0.0..=10.0).contains(&self.overhead_s) {
+            return Ok(());
+        }
+        Err("use a rate above zero and an overhead of at most 10s".to_owned())
     }
 }
 
@@ -250,10 +255,8 @@ impl Terms {
         if !(0.0..=1.0).contains(&self.compressible_share) {
             return Err("--compressible: use a share from 0% to 100%".to_owned());
         }
-        if let FarDisk::Modelled(disk) = self.far_disk
-            && !disk.is_sound()
-        {
-            return Err("--remote-disk: use a rate above zero and an overhead of at most 10s".to_owned());
+        if let FarDisk::Modelled(disk) = self.far_disk {
+            disk.check().map_err(|why| format!("--remote-disk: {why}"))?;
         }
         self.check_bytes("--queue", self.queue_bytes, QUEUE_MEMORY)?;
         let timeout = self.timeout_s;
