@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use host::link::SocketOptions;
 use plan::units::show_share;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -14,7 +15,8 @@ use super::disk::Disk;
 use super::report::{self, rate, us};
 use super::serve::unix_us;
 use super::tally::Spread;
-use super::terms::{Direction, Mode, Sockets, Terms};
+use super::terms::{Direction, Mode, Terms};
+use super::wire::Wire;
 use super::words::Word;
 
 pub const PROBE_SCHEMA: &str = "farshore-link-probe/1";
@@ -27,16 +29,6 @@ const SMALL_SEGMENT_BYTES: u16 = host::link::SMALL_SEGMENT_BYTES;
 /// Clocks further apart than this mislead whoever compares logs.
 pub const CLOCK_WARN_US: i64 = 1_000_000;
 
-/// Whether packets as large as the route's MTU pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Large {
-    Pass,
-    /// They vanish, and small ones pass: a black hole.
-    Vanish,
-    /// Nothing does, whatever its size.
-    NothingPasses,
-}
-
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub address: String,
@@ -44,15 +36,16 @@ pub struct Probe {
     /// The far clock is so many microseconds ahead, give or take half of that round trip.
     pub clock_us: i64,
     pub clock_error_us: u64,
-    pub large: Large,
+    /// Full segments pass both ways; else they vanish and small ones pass: a black hole.
+    pub large_pass: bool,
     pub mtu_bytes: u64,
     pub segment_bytes: u64,
-    /// Both directions at full load, if anything passes.
-    pub load: Option<Outcome>,
+    /// Both directions at full load.
+    pub load: Outcome,
 }
 
 /// # Errors
-/// There is no connection, or it was lost.
+/// There is no connection, nothing passes it, or it was lost.
 pub async fn run(
     target: &Target,
     time: Duration,
@@ -60,8 +53,37 @@ pub async fn run(
     stop: &Notify,
     watch: &dyn Watch,
 ) -> Result<Probe, Trouble> {
-    let (control, _) = client::control(target, timeout).await?;
+    let (large_pass, target) = match passes(target, timeout, stop).await {
+        Ok(()) => (true, target.clone()),
+        Err(Trouble::Usage(why)) => return Err(Trouble::Usage(why)),
+        Err(why) => {
+            // What the dialer announces holds for both directions.
+            let ours = SocketOptions { segment_bytes: Some(SMALL_SEGMENT_BYTES), ..target.ours.clone() };
+            let small = Target { ours, ..target.clone() };
+            passes(&small, timeout, stop).await.map_err(|_| why)?;
+            (false, small)
+        }
+    };
+    let (control, _) = client::control(&target, timeout).await?;
     let idle_us = client::idle_round_trips(&control).await?;
+    let (clock_us, clock_error_us) = far_clock(&control, timeout).await?;
+    control.end("the probe is over");
+    let terms = Terms {
+        mode: Mode::Catchup,
+        direction: Direction::Both,
+        time_s: time.as_secs_f64(),
+        timeout_s: timeout.as_secs_f64(),
+        ..Terms::default()
+    };
+    let load = client::run(&target, &terms, Rc::new(Disk::None), stop, watch).await?;
+    let socket = &load.near.socket;
+    let (mtu_bytes, segment_bytes) = (socket.mtu_bytes, socket.segment_bytes);
+    let address = target.address.clone();
+    Ok(Probe { address, idle_us, clock_us, clock_error_us, large_pass, mtu_bytes, segment_bytes, load })
+}
+
+/// How far the far clock is ahead, and how far that may be wrong, in microseconds.
+async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trouble> {
     let (mut clock_us, mut quickest) = (0, u64::MAX);
     for _ in 0..CLOCK_ROUNDS {
         let asked = unix_us();
@@ -75,72 +97,32 @@ pub async fn run(
             (clock_us, quickest) = (theirs as i64 - (asked / 2 + answered / 2) as i64, took);
         }
     }
-    control.end("the probe is over");
-    let (large, sockets) = large_packets(target, timeout, stop).await?;
-    let mut probe = Probe {
-        address: target.address.clone(),
-        idle_us,
-        clock_us,
-        clock_error_us: quickest / 2,
-        large,
-        mtu_bytes: 0,
-        segment_bytes: 0,
-        load: None,
-    };
-    if large != Large::NothingPasses {
-        let terms = Terms {
-            mode: Mode::Catchup,
-            direction: Direction::Both,
-            time_s: time.as_secs_f64(),
-            timeout_s: timeout.as_secs_f64(),
-            sockets,
-            ..Terms::default()
-        };
-        let outcome = client::run(target, &terms, Rc::new(Disk::None), stop, watch).await?;
-        (probe.mtu_bytes, probe.segment_bytes) = (outcome.near.socket.mtu_bytes, outcome.near.socket.segment_bytes);
-        probe.load = Some(outcome);
-    }
-    Ok(probe)
+    Ok((clock_us, quickest / 2))
 }
 
-/// Sends full segments both ways; if they do not pass, small ones.
-async fn large_packets(target: &Target, timeout: Duration, stop: &Notify) -> Result<(Large, Sockets), Trouble> {
+/// Sends a few segments as large as may be, both ways.
+async fn passes(target: &Target, timeout: Duration, stop: &Notify) -> Result<(), Trouble> {
     struct Unseen;
     impl Watch for Unseen {
         fn progress(&self, _: Duration, _: u64) {}
     }
-    for (segment_bytes, verdict) in [(None, Large::Pass), (Some(SMALL_SEGMENT_BYTES), Large::Vanish)] {
-        let sockets = Sockets { segment_bytes, ..Sockets::default() };
-        let terms = Terms {
-            direction: Direction::Both,
-            count: Some(2),
-            timeout_s: LARGE_TIMEOUT.min(timeout).as_secs_f64(),
-            sockets: sockets.clone(),
-            ..Terms::default()
-        };
-        match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await {
-            Ok(outcome) if outcome.lost.is_none() => return Ok((verdict, sockets)),
-            // Certificates are what is large before a test begins.
-            Ok(_) | Err(Trouble::Failed(_)) => {}
-            Err(usage) => return Err(usage),
-        }
+    let timeout_s = LARGE_TIMEOUT.min(timeout).as_secs_f64();
+    let terms = Terms { direction: Direction::Both, count: Some(2), timeout_s, ..Terms::default() };
+    match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await?.lost {
+        None => Ok(()),
+        Some(why) => Err(Trouble::failed(format!("nothing passes to {}: {why}", target.address))),
     }
-    Ok((Large::NothingPasses, Sockets::default()))
 }
 
 impl Probe {
     /// What an operator should see to.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        match self.large {
-            Large::Pass => {}
-            Large::Vanish => warnings.push(format!(
+        if !self.large_pass {
+            warnings.push(format!(
                 "the path swallows large packets (segments of {SMALL_SEGMENT_BYTES} bytes pass): set \
                  net.ipv4.tcp_mtu_probing = 1 on both nodes, or mend the MTU of the path"
-            )),
-            Large::NothingPasses => {
-                warnings.push("connections are made, and nothing of any size passes them".to_owned())
-            }
+            ));
         }
         if self.clock_us.abs() > CLOCK_WARN_US {
             let (ahead, by) = if self.clock_us > 0 { ("ahead of", self.clock_us) } else { ("behind", -self.clock_us) };
@@ -149,19 +131,11 @@ impl Probe {
                 us(by as u64)
             ));
         }
-        if let Some(why) = self.load.as_ref().and_then(|load| load.lost.as_ref()) {
+        if let Some(why) = &self.load.lost {
             warnings.push(format!("the load did not come to its end: {why}"));
         }
-        warnings.extend(self.load.iter().flat_map(report::warnings));
+        warnings.extend(report::warnings(&self.load));
         warnings
-    }
-
-    fn large_words(&self) -> &'static str {
-        match self.large {
-            Large::Pass => "full segments pass both ways",
-            Large::Vanish => "full segments vanish, small ones pass: a black hole",
-            Large::NothingPasses => "nothing passes",
-        }
     }
 
     pub fn text(&self) -> String {
@@ -173,46 +147,49 @@ impl Probe {
         let mut out = format!("{}\n", self.address);
         let mut put = |name: &str, value: String| out += &format!("{name:<18} {value}\n");
         put("round trip, idle", spread(&self.idle_us));
-        if let Some(load) = &self.load {
-            put("          loaded", spread(&load.loaded_us));
-            for (name, story) in ["to the far end", "from the far end"].into_iter().zip(report::stories(load, None)) {
-                let delay = show_share(story.rfc6349().buffer_delay_share);
-                put(
-                    name,
-                    format!(
-                        "{}, {} sent again, TCP round trip {} (buffer delay {delay})",
-                        rate(story.bytes_per_s()),
-                        show_share(story.loss_share()),
-                        us(story.sent.rtt_us.mean() as u64),
-                    ),
-                );
-            }
+        let load = &self.load;
+        put("          loaded", spread(&load.loaded_us));
+        for (name, story) in ["to the far end", "from the far end"].into_iter().zip(report::stories(load, None)) {
+            let delay = show_share(story.rfc6349().buffer_delay_share);
+            put(
+                name,
+                format!(
+                    "{}, {} sent again, TCP round trip {} (buffer delay {delay})",
+                    rate(story.bytes_per_s()),
+                    show_share(story.loss_share()),
+                    us(story.sent.rtt_us.mean() as u64),
+                ),
+            );
         }
         put(
             "path",
-            format!("MTU {} by the route, segments of {}; {}", self.mtu_bytes, self.segment_bytes, self.large_words()),
+            format!(
+                "MTU {} by the route, segments of {}; {}",
+                self.mtu_bytes,
+                self.segment_bytes,
+                if self.large_pass {
+                    "full segments pass both ways"
+                } else {
+                    "full segments vanish, small ones pass: a black hole"
+                }
+            ),
         );
         put("far clock", format!("{sign}{} (to within {})", us(self.clock_us.unsigned_abs()), us(self.clock_error_us)));
         out
     }
 
     pub fn json(&self) -> Json {
-        let load = self.load.as_ref();
-        let mut ways = load.map(|load| report::stories(load, None)).unwrap_or_default().into_iter().map(|story| {
+        let mut ways = report::stories(&self.load, None).into_iter().map(|story| {
             json!({
                 "bytes_per_s": story.bytes_per_s(), "loss_share": story.loss_share(), "rtt_s": story.sent.rtt_us.json(true),
                 "buffer_delay_share": story.rfc6349().buffer_delay_share,
             })
         });
         let (forward, back) = (ways.next(), ways.next());
-        let large = match self.large {
-            Large::Pass => "pass",
-            Large::Vanish => "vanish",
-            Large::NothingPasses => "nothing-passes",
-        };
+        let large = if self.large_pass { "pass" } else { "vanish" };
         json!({
             "schema": PROBE_SCHEMA, "address": self.address,
-            "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": load.map(|load| load.loaded_us.json(true)),
+            "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": self.load.loaded_us.json(true),
             "forward": forward, "reverse": back,
             "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
             "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,

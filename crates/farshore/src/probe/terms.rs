@@ -126,8 +126,6 @@ pub struct Sockets {
     pub receive_bytes: Option<u64>,
     /// The kernel's autotuning, whatever the configuration says.
     pub autotuned: bool,
-    /// Largest segment, for a path that swallows large packets.
-    pub segment_bytes: Option<u16>,
     pub nagle: bool,
     /// `None`: as a node chooses by default.
     pub congestion: Option<String>,
@@ -145,7 +143,6 @@ impl Sockets {
             send_buffer_bytes: size(self.send_bytes, ours.send_buffer_bytes),
             receive_buffer_bytes: size(self.receive_bytes, ours.receive_buffer_bytes),
             nagle: self.nagle,
-            segment_bytes: self.segment_bytes.or(ours.segment_bytes),
             congestion: match &self.congestion {
                 Some(name) => Congestion::Named(name.clone()),
                 None => ours.congestion.clone(),
@@ -295,9 +292,6 @@ impl Terms {
         }
         if let Some(name) = congestion {
             crate::config::link::parse_congestion(name).map_err(|why| format!("--congestion: {why}"))?;
-        }
-        if self.sockets.segment_bytes.is_some_and(|bytes| bytes < 88) {
-            return Err("a segment of less than 88 bytes carries nothing".to_owned());
         }
         if pacing_bytes_per_s.is_some_and(|rate| rate < 1000) {
             return Err("--pace: use 8kbit/s or more".to_owned());

@@ -86,6 +86,11 @@ impl From<Failure> for Refusal {
             Failure::Auth(AuthError::NotTheExpected { .. } | AuthError::UnknownNode { .. }) => {
                 "it is a daemon that looks for its peer: a line test is served here".to_owned()
             }
+            Failure::Channel(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                "it closed the connection before both sides had proven who they are: its own log says why (does one side \
+                 speak TLS, and the other not?)"
+                    .to_owned()
+            }
             other => other.to_string(),
         })
     }
