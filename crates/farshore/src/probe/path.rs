@@ -108,7 +108,12 @@ async fn passes(target: &Target, timeout: Duration, stop: &Notify) -> Result<(),
     }
     let timeout_s = LARGE_TIMEOUT.min(timeout).as_secs_f64();
     let terms = Terms { direction: Direction::Both, count: Some(2), timeout_s, ..Terms::default() };
-    match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await?.lost {
+    let outcome = client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await?;
+    if outcome.interrupted.is_some() {
+        // The next part hears of it too, and reports what there is.
+        stop.notify_one();
+    }
+    match outcome.lost {
         None => Ok(()),
         Some(why) => Err(Trouble::failed(format!("nothing passes to {}: {why}", target.address))),
     }
