@@ -1,6 +1,7 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
 
 pub mod line;
+pub mod checks;
 pub mod planner;
 
 use std::path::PathBuf;
@@ -102,6 +103,9 @@ pub enum Command {
     Plan(Box<planner::PlanArgs>),
     /// The papers' formulas: buffers, queues, round trips, loss, modes
     Calc(planner::CalcArgs),
+    /// Measure this machine's disks
+    #[command(subcommand)]
+    Disk(checks::DiskCommand),
     /// Run two daemons on this machine and show what they do
     #[command(after_help = "Example:\n  farshore demo --json")]
     Demo(ForwardedArgs),

@@ -6,6 +6,7 @@ mod cert;
 mod config;
 mod demo;
 mod demote;
+mod disk;
 mod feed;
 mod init;
 mod inspect;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::api::Reply;
+use crate::args::checks::DiskCommand;
 use crate::args::{Args, CertCommand, Command, ConfigCommand, LinkCommand, MarkCommand};
 
 /// How a command ends; the numbers are the contract.
@@ -125,6 +127,7 @@ fn run(command: Command) -> Outcome {
         Command::Record(args) => record::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),
     }

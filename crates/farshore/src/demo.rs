@@ -12,7 +12,7 @@
 mod cable;
 mod daemon;
 mod failover;
-mod interrupt;
+pub mod interrupt;
 mod numbers;
 mod outage;
 pub mod relay;

@@ -12,6 +12,7 @@ pub mod cmd;
 pub mod config;
 pub mod daemon;
 pub mod demo;
+pub mod disk_test;
 pub mod limits;
 pub mod link_overrides;
 pub mod overrides;

@@ -147,7 +147,8 @@ fn counters(disk: &str) -> Result<DiskCounters, Failure> {
     Ok(DiskCounters::parse(&text, disk)?)
 }
 
-fn bar(what: &str, length: Duration) -> ProgressBar {
+/// Fills in seconds of `length`; hidden where nobody looks.
+pub(super) fn bar(what: &str, length: Duration) -> ProgressBar {
     let target =
         if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(length.as_secs()), target);

@@ -1,13 +1,50 @@
 //! Who else uses a disk or a file on this machine: what makes "busy" a sentence that helps.
 //!
 //! The kernel's exclusive hold is the guard for devices; what is found here only names the user. For files nothing in
-//! the kernel guards, so a loop device or swap area on top is looked for here.
+//! the kernel guards, so a loop device or swap area on top is looked for here. And which file system a path lies on.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::file::Identity;
+use super::volume::OpenError;
+
+/// What a path lies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// As the kernel names it: `ext4`, `xfs`, `tmpfs`.
+    pub kind: String,
+    /// A device, mostly.
+    pub source: String,
+    pub total_bytes: u64,
+    /// What this user may still fill.
+    pub free_bytes: u64,
+}
+
+/// The file system a path lies on, links followed.
+///
+/// # Errors
+/// The path leads nowhere or may not be looked at.
+pub fn file_system_of(path: &Path) -> Result<FileSystem, OpenError> {
+    let failed = |step| move |errno| OpenError::at(path, step, errno);
+    let whole = fs::canonicalize(path).map_err(|error| {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        OpenError::at(path, "looking at it", rustix::io::Errno::from_raw_os_error(code))
+    })?;
+    let facts = rustix::fs::statvfs(&whole).map_err(failed("asking for its space"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (kind, source) = covering(&mounts, &whole)
+        .map_or_else(|| ("unknown".to_owned(), "unknown".to_owned()), |mount| (mount.kind, mount.source));
+    let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
+    Ok(FileSystem { kind, source, total_bytes: bytes(facts.f_blocks), free_bytes: bytes(facts.f_bavail) })
+}
+
+/// The mount that a path is seen through: the deepest, and of those at one place the last, which covers the others.
+fn covering(mounts: &str, path: &Path) -> Option<Mount> {
+    let mounts = mounts.lines().filter_map(Mount::parse).filter(|mount| path.starts_with(&mount.point));
+    mounts.max_by_key(|mount| Path::new(&mount.point).components().count())
+}
 
 type Number = (u32, u32);
 
@@ -43,6 +80,7 @@ pub(super) fn mounted_at(major: u32, minor: u32) -> Option<String> {
 struct Mount {
     number: Number,
     point: String,
+    kind: String,
     source: String,
 }
 
@@ -52,8 +90,9 @@ impl Mount {
         let mut left = left.split(' ').skip(2);
         let number = parse_number(left.next()?)?;
         let point = unescape(left.nth(1)?);
-        let source = unescape(right.split(' ').nth(1)?);
-        Some(Mount { number, point, source })
+        let mut right = right.split(' ');
+        let (kind, source) = (right.next()?.to_owned(), unescape(right.next()?));
+        Some(Mount { number, point, kind, source })
     }
 }
 
@@ -175,9 +214,21 @@ mod tests {
         let mount = Mount::parse(line).unwrap();
         assert_eq!(mount.number, (98, 0));
         assert_eq!(mount.point, r"/mnt/a b\c");
-        assert_eq!(mount.source, "/dev/my disk");
+        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext3", "/dev/my disk"));
         assert!(Mount::parse("36 35 98:0 / /mnt rw").is_none());
         assert!(Mount::parse("").is_none());
+    }
+
+    #[test]
+    fn a_path_is_seen_through_the_deepest_and_last_mount() {
+        let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /srv rw - xfs /dev/b rw\n\
+            3 1 0:9 / /srv/x rw - tmpfs t rw\n4 1 8:3 / /srv rw - btrfs /dev/c rw\n";
+        for (path, kind) in [("/", "ext4"), ("/srvx", "ext4"), ("/srv", "btrfs"), ("/srv/x/y", "tmpfs")] {
+            assert_eq!(covering(mounts, Path::new(path)).map(|mount| mount.kind).as_deref(), Some(kind), "{path}");
+        }
+        let here = file_system_of(Path::new("/")).expect("there is a root");
+        assert!(here.total_bytes >= here.free_bytes);
+        assert!(file_system_of(Path::new("/there/is/no/such/place")).is_err());
     }
 
     #[test]

@@ -1,0 +1,57 @@
+//! The checks' part of the command line: `disk test`, `doctor`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use plan::units::{Bytes, Seconds, parse_size, parse_time};
+
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Measure how long the disk takes until a write is durable, as two numbers for the planner
+    #[command(
+        after_help = "Examples:\n  farshore disk test /var/lib/farshore\n  farshore disk test /var/lib/farshore --json > disk.json && farshore plan db.trace --link 100Mbit,50ms --disk disk.json\n  farshore disk test /dev/sdx --overwrite-device        (destroys what is on it)\n\nExits with 1 when the numbers are doubtful; standard error says why."
+    )]
+    Test(DiskTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DiskTestArgs {
+    /// A directory on the disk; the test makes a file there and removes it, also when it is interrupted
+    pub path: PathBuf,
+    /// For all sizes together, in equal parts
+    #[arg(long, value_name = "TIME", value_parser = test_time, default_value = "10s")]
+    pub time: Seconds,
+    /// Sizes of a flush, multiples of 4KiB
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size, default_value = "4KiB,16KiB,64KiB,256KiB,1MiB,4MiB")]
+    pub sizes: Vec<Bytes>,
+    /// Size of the file, written once before the test and then over and over
+    #[arg(long, value_name = "SIZE", value_parser = file_size, default_value = "64MiB")]
+    pub file_size: Bytes,
+    /// What one flush may take before the disk counts as hung
+    #[arg(long, value_name = "TIME", value_parser = test_time, default_value = "30s")]
+    pub timeout: Seconds,
+    /// Write through the page cache even where O_DIRECT works
+    #[arg(long)]
+    pub buffered: bool,
+    /// PATH may be a block device, and what is on it be destroyed; refused all the same while anybody uses it
+    #[arg(long)]
+    pub overwrite_device: bool,
+    /// One JSON object, schema farshore-disk-test/1, which `farshore plan --disk` reads
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Long enough to tell, short enough to wait for.
+fn test_time(text: &str) -> Result<Seconds, String> {
+    parse_time(text).and_then(|time| {
+        let is_fit = (0.1..=86400.0).contains(&time.0);
+        if is_fit { Ok(time) } else { Err(format!("{text:?} is out of range; 100ms to 24h")) }
+    })
+}
+
+fn file_size(text: &str) -> Result<Bytes, String> {
+    parse_size(text).and_then(|size| {
+        let is_fit = size.0.is_multiple_of(4096) && (8192..=1 << 40).contains(&size.0);
+        if is_fit { Ok(size) } else { Err(format!("{text:?} is out of range; multiples of 4KiB, 8KiB to 1TiB")) }
+    })
+}

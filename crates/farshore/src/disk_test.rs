@@ -1,0 +1,272 @@
+//! How long a disk takes until a write is durable, measured as the daemon's journal would meet it.
+//!
+//! Writes of several sizes follow one another, each durable (RWF_DSYNC) before the next begins, through the very file
+//! engine that the daemon uses. What they take is laid on a line, `time = overhead + bytes / rate`: the two numbers a
+//! plan needs. The HADR toolkit measures the same with two sizes, 1 page and 1000 pages of 4 KiB.
+//!
+//! Scratch ([`scratch`]) is a file of its own that is gone afterwards, or a device that was given up for it.
+
+pub mod fit;
+pub mod report;
+pub mod scratch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use host::buffers::Buffer;
+use host::disk::{Completion, DiskError, DiskOp, EngineKind, File, FileEngine, Inline, Part};
+
+use crate::config::units::show_seconds;
+use crate::demo::interrupt::Interrupt;
+
+/// Lengths and offsets are multiples of it: what every disk takes directly.
+pub const UNIT_BYTES: u64 = 4096;
+/// Flushes of each size at least, however long they take: fewer say nothing.
+const FLUSHES_MIN: usize = 5;
+/// The scratch is first written in pieces of so much.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How often the progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Ascending, each a multiple of [`UNIT_BYTES`] and no larger than the span.
+    pub sizes: Vec<u64>,
+    /// The beginning of the scratch that is written, over and over.
+    pub span_bytes: u64,
+    /// For all sizes together, in equal parts.
+    pub time: Duration,
+    /// What a single flush may take before the disk counts as hung.
+    pub patience: Duration,
+}
+
+/// Flushes of one size.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub bytes: u64,
+    /// In ascending order; never empty.
+    pub times: Vec<Duration>,
+}
+
+impl Sample {
+    pub fn new(bytes: u64, mut times: Vec<Duration>) -> Sample {
+        assert!(!times.is_empty());
+        times.sort_unstable();
+        Sample { bytes, times }
+    }
+
+    pub fn mean_s(&self) -> f64 {
+        self.times.iter().map(Duration::as_secs_f64).sum::<f64>() / self.times.len() as f64
+    }
+
+    /// The shortest time that this share of the flushes did not pass, in seconds.
+    pub fn quantile_s(&self, share: f64) -> f64 {
+        let rank = (share * self.times.len() as f64).ceil() as usize;
+        self.times[rank.clamp(1, self.times.len()) - 1].as_secs_f64()
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub samples: Vec<Sample>,
+    /// `io_uring` or `workers`.
+    pub engine: &'static str,
+    /// Someone asked to stop before the end.
+    pub interrupted: bool,
+}
+
+/// Writes the scratch once, then measures. `progress` is told now and then how much of [`Plan::time`] has gone.
+///
+/// The disk is spoken to on a thread of its own: where it hangs it may hold up whoever asks it, io_uring or not.
+///
+/// # Errors
+/// A sentence: a write failed, or took longer than the plan's patience. Then the thread is left behind as it is.
+pub fn measure(
+    file: &Arc<File>,
+    plan: &Plan,
+    interrupt: &Interrupt,
+    progress: impl Fn(Duration),
+) -> Result<Measured, String> {
+    let pulse = Arc::new(Pulse::new());
+    let (tell, told) = mpsc::channel();
+    let (bench_file, bench_plan, bench_interrupt, bench_pulse) =
+        (file.clone(), plan.clone(), interrupt.clone(), pulse.clone());
+    std::thread::spawn(move || {
+        // Nobody listens any more when it took too long.
+        let _ = tell.send(bench(&bench_file, &bench_plan, &bench_interrupt, &bench_pulse));
+    });
+    loop {
+        match told.recv_timeout(LOOK_EVERY.min(plan.patience)) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if pulse.silence() < plan.patience => progress(pulse.gone()),
+            Err(_) => {
+                let (path, patience) = (file.path().display(), show_seconds(plan.patience.as_secs_f64()));
+                return Err(format!(
+                    "{path} has not answered for {patience}: see the kernel log, or allow it more with --timeout"
+                ));
+            }
+        }
+    }
+}
+
+/// How far the measuring is, told from its thread to the one that watches it.
+struct Pulse {
+    start: Instant,
+    /// Milliseconds since the start: the last answer, and how much of the plan's time has gone.
+    last_ms: AtomicU64,
+    gone_ms: AtomicU64,
+}
+
+impl Pulse {
+    fn new() -> Pulse {
+        Pulse { start: Instant::now(), last_ms: AtomicU64::new(0), gone_ms: AtomicU64::new(0) }
+    }
+
+    fn beat(&self) {
+        self.last_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn silence(&self) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
+    }
+
+    fn gone(&self) -> Duration {
+        Duration::from_millis(self.gone_ms.load(Ordering::Relaxed))
+    }
+}
+
+fn bench(file: &Arc<File>, plan: &Plan, interrupt: &Interrupt, pulse: &Pulse) -> Result<Measured, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("this process gets no timers from the kernel: {error}"))?;
+    runtime.block_on(async {
+        let engine = FileEngine::new(EngineKind::Auto).map_err(|error| error.to_string())?;
+        let name = if engine.kind() == EngineKind::Uring { "io_uring" } else { "workers" };
+        let mut bench = Bench { engine, file, noise: Noise::new(plan), done: Vec::new(), pulse };
+        let (samples, interrupted) = bench.all(plan, interrupt).await.map_err(|error| error.to_string())?;
+        Ok(Measured { samples, engine: name, interrupted })
+    })
+}
+
+struct Bench<'a> {
+    engine: FileEngine,
+    file: &'a Arc<File>,
+    noise: Noise,
+    /// Emptied in every use; kept for its capacity.
+    done: Vec<Completion>,
+    pulse: &'a Pulse,
+}
+
+impl Bench<'_> {
+    /// The samples, and whether someone asked to stop before the end.
+    async fn all(&mut self, plan: &Plan, interrupt: &Interrupt) -> Result<(Vec<Sample>, bool), DiskError> {
+        // Blocks are allocated and initialised before the first one counts, as in the daemon's own files.
+        for offset in (0..plan.span_bytes).step_by(PIECE_BYTES as usize) {
+            if interrupt.check().is_err() {
+                return Ok((Vec::new(), true));
+            }
+            let length = PIECE_BYTES.min(plan.span_bytes - offset);
+            self.write(offset, length, false).await?;
+        }
+        self.run(DiskOp::Flush).await?;
+        let share = plan.time / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
+        let (mut samples, mut interrupted) = (Vec::new(), false);
+        for (&bytes, before) in plan.sizes.iter().zip(0..) {
+            let start = Instant::now();
+            let (mut times, mut offset) = (Vec::new(), 0);
+            while !interrupted && (start.elapsed() < share || times.len() < FLUSHES_MIN) {
+                times.push(self.write(offset, bytes, true).await?);
+                offset = if offset + 2 * bytes > plan.span_bytes { 0 } else { offset + bytes };
+                interrupted = interrupt.check().is_err();
+                let gone = share * before + start.elapsed().min(share);
+                self.pulse.gone_ms.store(gone.as_millis() as u64, Ordering::Relaxed);
+            }
+            if !times.is_empty() {
+                samples.push(Sample::new(bytes, times));
+            }
+        }
+        Ok((samples, interrupted))
+    }
+
+    async fn write(&mut self, offset: u64, length: u64, dsync: bool) -> Result<Duration, DiskError> {
+        let part = self.noise.part(length as usize);
+        self.run(DiskOp::Write { offset, parts: part.into(), dsync }).await
+    }
+
+    /// One request, from the hand-over to its completion.
+    async fn run(&mut self, op: DiskOp) -> Result<Duration, DiskError> {
+        self.engine.submit(0, self.file, op, Inline::Forbidden);
+        self.engine.kick();
+        loop {
+            self.engine.completions(&mut self.done);
+            if let Some(Completion { result, elapsed, .. }) = self.done.pop() {
+                self.pulse.beat();
+                return result.map(|_| elapsed);
+            }
+            self.engine.ready().await;
+        }
+    }
+}
+
+/// Bytes that no disk can compress or has seen before, so that all of them travel.
+struct Noise {
+    buffer: Arc<Buffer>,
+    stamp: u64,
+}
+
+impl Noise {
+    fn new(plan: &Plan) -> Noise {
+        let length = plan.sizes.iter().copied().max().unwrap_or(0).max(PIECE_BYTES);
+        let mut buffer = Buffer::detached(length as usize);
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for word in buffer.chunks_exact_mut(8) {
+            // Marsaglia's xorshift, 64 bits.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        Noise { buffer: Arc::new(buffer), stamp: 0 }
+    }
+
+    /// The first `length` bytes, with a number in each unit that was in none before.
+    fn part(&mut self, length: usize) -> Part {
+        let bytes = Arc::get_mut(&mut self.buffer).expect("the write before has ended");
+        for unit in bytes[..length].chunks_mut(UNIT_BYTES as usize) {
+            self.stamp += 1;
+            unit[..8].copy_from_slice(&self.stamp.to_le_bytes());
+        }
+        Part::Shared { buffer: self.buffer.clone(), range: 0..length }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_times_that_were_seen() {
+        let sample = Sample::new(4096, (1..=1000).rev().map(Duration::from_micros).collect());
+        for (share, us) in [(0.0, 1.0), (0.5, 500.0), (0.9, 900.0), (0.999, 999.0), (1.0, 1000.0)] {
+            assert!((sample.quantile_s(share) * 1e6 - us).abs() < 1e-6, "{share}");
+        }
+        assert!((sample.mean_s() - 500.5e-6).abs() < 1e-12);
+        assert_eq!(Sample::new(1, vec![Duration::from_secs(2)]).quantile_s(0.999), 2.0);
+    }
+
+    #[test]
+    fn no_unit_is_written_twice() {
+        let plan = Plan { sizes: vec![4096], span_bytes: 8192, time: Duration::ZERO, patience: Duration::ZERO };
+        let mut noise = Noise::new(&plan);
+        let mut units: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..2 {
+            units.extend(noise.part(8192).bytes().chunks(4096).map(<[u8]>::to_vec));
+        }
+        units.sort();
+        units.dedup();
+        assert_eq!(units.len(), 4);
+    }
+}

@@ -1,0 +1,236 @@
+//! What a disk test says, for eyes and for programs.
+
+use plan::answer::table;
+use plan::inputs::DISK_TEST_SCHEMA;
+use plan::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+use serde::Serialize;
+
+use super::Measured;
+use super::fit::{Line, Point};
+
+/// Farther from the line than this, and a plan made from it is wrong by as much.
+const OFF_SHARE_MAX: f64 = 0.25;
+/// Of fewer flushes the mean is hardly known.
+const FLUSHES_TELLING: usize = 20;
+
+/// The object that `--json` prints; keys are added, never renamed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub start: Start,
+    pub sizes: Vec<Size>,
+    pub end: End,
+    pub warnings: Vec<String>,
+}
+
+/// What was measured, and how.
+#[derive(Clone, Debug, Serialize)]
+pub struct Start {
+    pub path: String,
+    /// `null` on a device.
+    pub file_system: Option<String>,
+    pub source: Option<String>,
+    pub span_bytes: u64,
+    /// Past the page cache.
+    pub direct: bool,
+    pub engine: &'static str,
+    pub physical_block_bytes: u32,
+}
+
+/// The flushes of one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Size {
+    pub bytes: u64,
+    pub flushes: usize,
+    pub mean_s: f64,
+    pub min_s: f64,
+    pub p50_s: f64,
+    pub p90_s: f64,
+    pub p99_s: f64,
+    pub p999_s: f64,
+    pub max_s: f64,
+    /// One after the other.
+    pub bytes_per_s: f64,
+    /// What the line says.
+    pub fit_s: f64,
+    /// How much longer than the line says, as a share of the mean; negative: shorter.
+    pub off_share: f64,
+}
+
+/// What `farshore plan --disk` reads.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct End {
+    pub overhead_s: f64,
+    pub bytes_per_s: f64,
+}
+
+impl Report {
+    /// # Errors
+    /// A sentence: too little was measured for two numbers.
+    pub fn of(start: Start, measured: &Measured, is_in_memory: bool) -> Result<Report, String> {
+        let points: Vec<Point> = measured
+            .samples
+            .iter()
+            .map(|sample| Point { bytes: sample.bytes as f64, seconds: sample.mean_s() })
+            .collect();
+        let line = Line::through(&points).ok_or("ended before two sizes were measured; nothing is known yet")?;
+        let size = |(sample, point): (&super::Sample, &Point)| Size {
+            bytes: sample.bytes,
+            flushes: sample.times.len(),
+            mean_s: point.seconds,
+            min_s: sample.quantile_s(0.0),
+            p50_s: sample.quantile_s(0.5),
+            p90_s: sample.quantile_s(0.9),
+            p99_s: sample.quantile_s(0.99),
+            p999_s: sample.quantile_s(0.999),
+            max_s: sample.quantile_s(1.0),
+            bytes_per_s: point.bytes / point.seconds,
+            fit_s: line.seconds(point.bytes),
+            off_share: line.error(*point),
+        };
+        let sizes: Vec<Size> = measured.samples.iter().zip(&points).map(size).collect();
+        let warnings = warnings(&start, &sizes, measured.interrupted, is_in_memory);
+        let end = End { overhead_s: line.overhead_s, bytes_per_s: line.bytes_per_s };
+        Ok(Report { schema: DISK_TEST_SCHEMA, start, sizes, end, warnings })
+    }
+
+    /// Size farthest from the line.
+    fn farthest(&self) -> Option<&Size> {
+        self.sizes.iter().max_by(|a, b| a.off_share.abs().total_cmp(&b.off_share.abs()))
+    }
+
+    pub fn text(&self) -> String {
+        let start = &self.start;
+        let place = match (&start.file_system, &start.source) {
+            (Some(kind), Some(source)) => format!("a file of {} on {kind} ({source})", size(start.span_bytes)),
+            _ => format!("the first {} of the device", size(start.span_bytes)),
+        };
+        let way = if start.direct { "past the page cache (O_DIRECT)" } else { "through the page cache" };
+        let mut out =
+            format!("{}: {place}, {way}, by {}; each flush durable before the next\n\n", start.path, start.engine);
+        let header = ["size", "flushes", "mean", "p50", "p90", "p99", "p99.9", "max", "rate", "line says", "off"];
+        let rows: Vec<Vec<String>> = self.sizes.iter().map(row).collect();
+        out += &table(&header.map(str::to_owned), &rows);
+        let (overhead, rate) = (Seconds(self.end.overhead_s), Rate::from_bytes_per_s(self.end.bytes_per_s));
+        out += &format!("\ntime = {} + size / {}", show_time(overhead), show_rate(rate));
+        if let Some(farthest) = self.farthest() {
+            let off = show_share(farthest.off_share.abs());
+            out += &format!("; a flush of {} is {off} off that line, the others less", size(farthest.bytes));
+        }
+        let given = format!("{},{}", show_rate(rate), show_time(overhead)).replace(' ', "");
+        out + &format!("\nfor a plan: --disk {given}, or --disk FILE.json with what --json prints\n")
+    }
+}
+
+fn row(of: &Size) -> Vec<String> {
+    let time = |seconds| show_time(Seconds(seconds));
+    vec![
+        size(of.bytes),
+        of.flushes.to_string(),
+        time(of.mean_s),
+        time(of.p50_s),
+        time(of.p90_s),
+        time(of.p99_s),
+        time(of.p999_s),
+        time(of.max_s),
+        show_rate(Rate::from_bytes_per_s(of.bytes_per_s)),
+        time(of.fit_s),
+        format!("{:+.0} %", of.off_share * 100.0),
+    ]
+}
+
+fn size(bytes: u64) -> String {
+    show_bytes(Bytes(bytes))
+}
+
+fn warnings(start: &Start, sizes: &[Size], interrupted: bool, is_in_memory: bool) -> Vec<String> {
+    let mut list = Vec::new();
+    if interrupted {
+        list.push("interrupted: what was measured until then is told".to_owned());
+    }
+    if is_in_memory {
+        let kind = start.file_system.as_deref().unwrap_or("it");
+        list.push(format!(
+            "{} is in memory ({kind}): its flushes reach no disk, so a plan made from them is wrong; test a directory \
+             on the disk that will hold state and volumes",
+            start.path
+        ));
+    }
+    let few: Vec<String> =
+        sizes.iter().filter(|size| size.flushes < FLUSHES_TELLING).map(|of| size(of.bytes)).collect();
+    if !few.is_empty() {
+        list.push(format!(
+            "fewer than {FLUSHES_TELLING} flushes of {}: their mean is hardly known; more come with --time",
+            few.join(", ")
+        ));
+    }
+    let off: Vec<String> =
+        sizes.iter().filter(|size| size.off_share.abs() > OFF_SHARE_MAX).map(|of| size(of.bytes)).collect();
+    if !off.is_empty() {
+        list.push(format!(
+            "flushes of {} are more than {} off the line: a cache, a limit of rate, or other load; a plan for such sizes \
+             errs by as much",
+            off.join(", "),
+            show_share(OFF_SHARE_MAX)
+        ));
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Sample;
+    use super::*;
+
+    fn start() -> Start {
+        Start {
+            path: "/srv".to_owned(),
+            file_system: Some("ext4".to_owned()),
+            source: Some("/dev/sda1".to_owned()),
+            span_bytes: 64 << 20,
+            direct: true,
+            engine: "io_uring",
+            physical_block_bytes: 4096,
+        }
+    }
+
+    /// 1 ms + size / 100 MB/s, but for `odd`.
+    fn measured(flushes: usize, odd: Duration) -> Measured {
+        let samples = [4096u64, 65536, 1_048_576].map(|bytes| {
+            let extra = if bytes == 65536 { odd } else { Duration::ZERO };
+            let time = Duration::from_secs_f64(0.001 + bytes as f64 / 1e8) + extra;
+            Sample::new(bytes, vec![time; flushes])
+        });
+        Measured { samples: samples.into(), engine: "io_uring", interrupted: false }
+    }
+
+    #[test]
+    fn two_numbers_that_a_plan_reads() {
+        let report = Report::of(start(), &measured(200, Duration::ZERO), false).expect("three sizes");
+        assert_eq!(report.warnings, Vec::<String>::new());
+        let json = serde_json::to_string(&report).expect("JSON");
+        let disk = plan::inputs::disk(&json).expect("the planner reads it");
+        assert!((disk.overhead.0 - 0.001).abs() < 1e-9);
+        assert!((disk.rate.expect("a rate").bytes_per_s() - 1e8).abs() < 1.0);
+        let text = report.text();
+        for part in ["a file of 64 MiB on ext4 (/dev/sda1)", "time = 1 ms + size / 100 MB/s", "--disk 100MB/s,1ms,"] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_them_doubtful_is_said() {
+        let report = Report::of(start(), &measured(19, Duration::from_millis(4)), true).expect("three sizes");
+        let said = report.warnings.join("\n");
+        for part in ["in memory (ext4)", "fewer than 20 flushes of 4 KiB, 64 KiB, 1 MiB", "off the line"] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        let mut early = measured(200, Duration::ZERO);
+        (early.interrupted, early.samples) = (true, early.samples[..2].to_vec());
+        assert!(Report::of(start(), &early, false).expect("two sizes").warnings[0].contains("interrupted"));
+        early.samples.truncate(1);
+        assert!(Report::of(start(), &early, false).is_err());
+    }
+}
