@@ -8,4 +8,5 @@ pub mod frontend;
 pub mod link;
 pub mod nbd;
 pub mod timer;
+pub mod net;
 pub mod tls;

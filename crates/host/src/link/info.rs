@@ -102,6 +102,37 @@ impl TcpInfo {
     }
 }
 
+/// What two kernels agreed upon in a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandshakeFacts {
+    /// Of the handshake itself.
+    pub rtt_us: u32,
+    /// Largest segment: of what both ends announced the smaller, less the options that each segment carries.
+    pub segment_bytes: u32,
+    pub path_mtu: u32,
+    pub window_scaling: bool,
+    pub sack: bool,
+    pub timestamps: bool,
+}
+
+/// # Errors
+/// Not a TCP socket.
+pub fn handshake_facts(socket: BorrowedFd<'_>) -> io::Result<HandshakeFacts> {
+    let mut bytes = [0; BYTES_MAX];
+    read_bytes(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
+    let info = TcpInfo::parse(&bytes);
+    // `tcpi_options`: TCPI_OPT_TIMESTAMPS 1, TCPI_OPT_SACK 2, TCPI_OPT_WSCALE 4.
+    let has = |option: u8| bytes[5] & option != 0;
+    Ok(HandshakeFacts {
+        rtt_us: info.rtt_us,
+        segment_bytes: info.snd_mss,
+        path_mtu: info.path_mtu,
+        window_scaling: has(4),
+        sack: has(2),
+        timestamps: has(1),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

@@ -420,7 +420,7 @@ fn is_wide(place: (libc::c_int, libc::c_int)) -> bool {
     place == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
 }
 
-fn set_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int), value: u64) -> io::Result<()> {
+pub(crate) fn set_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int), value: u64) -> io::Result<()> {
     if is_wide(place) {
         return set_bytes(socket, place, &value.to_ne_bytes());
     }

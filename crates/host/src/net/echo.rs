@@ -1,0 +1,235 @@
+//! What a peer's kernel answers without any program there: echoes, which tell the round trip and the largest packet that
+//! passes, and its time of day.
+//!
+//! ICMP (RFC 792, 4443) through a raw socket, so root or CAP_NET_RAW. Many firewalls let none of it pass: no answer is
+//! no finding.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::link::tuning::set_option;
+
+const ECHO_REQUEST: [u8; 2] = [8, 128];
+const ECHO_REPLY: [u8; 2] = [0, 129];
+const TIME_REQUEST: u8 = 13;
+const TIME_REPLY: u8 = 14;
+const ICMP_HEADER_BYTES: usize = 8;
+const DAY_MS: i64 = 86_400_000;
+/// Tries before silence counts.
+const TRIES: usize = 2;
+/// Sizes that paths are made of: tunnels, PPPoE, the least of IPv6 and IPv4.
+const USUAL_MTUS: [u32; 14] = [9000, 8000, 4000, 1500, 1492, 1480, 1476, 1454, 1420, 1400, 1380, 1350, 1280, 576];
+
+/// The largest packet that came through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    pub bytes: u32,
+    /// Larger ones vanished, and nobody on the way said so: a path that swallows large packets.
+    pub is_silent: bool,
+}
+
+/// A socket that speaks ICMP with one address.
+struct Echo {
+    socket: Socket,
+    is_v6: bool,
+    identifier: u16,
+    sequence: u16,
+    timeout: Duration,
+}
+
+impl Echo {
+    fn open(address: IpAddr, timeout: Duration) -> io::Result<Echo> {
+        let is_v6 = address.is_ipv6();
+        let protocol = if is_v6 { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
+        let domain = if is_v6 { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+        // "Don't fragment", and never mind what the kernel thinks of the path.
+        let place = if is_v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+        };
+        set_option(socket.as_fd(), (place.0, place.1), place.2 as u64)?;
+        socket.connect(&SocketAddr::new(address, 0).into())?;
+        let identifier = std::process::id() as u16;
+        Ok(Echo { socket, is_v6, identifier, sequence: 0, timeout })
+    }
+
+    fn ip_header_bytes(&self) -> usize {
+        if self.is_v6 { 40 } else { 20 }
+    }
+
+    /// Sends a message and waits for its answer, checked by kind, identifier and sequence; `None`: silence.
+    fn exchange(&mut self, kind: u8, answer: u8, content: &[u8]) -> io::Result<Option<(Vec<u8>, Duration)>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = vec![kind, 0, 0, 0];
+        message.extend(self.identifier.to_be_bytes());
+        message.extend(self.sequence.to_be_bytes());
+        message.extend(content);
+        if !self.is_v6 {
+            // Of ICMPv6 the kernel makes the sum.
+            let sum = checksum(&message).to_be_bytes();
+            message[2..4].copy_from_slice(&sum);
+        }
+        let start = Instant::now();
+        self.socket.send(&message)?;
+        let mut bytes = vec![0; 70_000];
+        loop {
+            let left = self.timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            let length = match (&self.socket).read(&mut bytes) {
+                Ok(length) => length,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                // Told by a router about an earlier message.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => continue,
+                Err(error) => return Err(error),
+            };
+            // IPv4's raw sockets give the header of the packet too; its length is counted in words.
+            let header = if self.is_v6 { 0 } else { usize::from(bytes[0] & 15) * 4 };
+            let Some(body) = bytes.get(header..length).filter(|body| body.len() >= ICMP_HEADER_BYTES) else { continue };
+            if body[0] == answer && body[4..ICMP_HEADER_BYTES] == message[4..ICMP_HEADER_BYTES] {
+                return Ok(Some((body[ICMP_HEADER_BYTES..].to_vec(), start.elapsed())));
+            }
+        }
+    }
+
+    /// An echo in a packet of `packet_bytes` in all; its round trip, or `None` for silence.
+    fn echo(&mut self, packet_bytes: usize) -> io::Result<Option<Duration>> {
+        let content = vec![0x5a; packet_bytes.saturating_sub(self.ip_header_bytes() + ICMP_HEADER_BYTES)];
+        let kind = usize::from(self.is_v6);
+        for _ in 0..TRIES {
+            match self.exchange(ECHO_REQUEST[kind], ECHO_REPLY[kind], &content) {
+                Ok(Some((_, time))) => return Ok(Some(time)),
+                Ok(None) => {}
+                // Larger than the interface carries.
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.fold(0, |sum, word| sum + word);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// The shortest of three echoes; `None`: no answer within `timeout` each.
+///
+/// # Errors
+/// No right to ask, or no way there.
+pub fn round_trip(address: IpAddr, timeout: Duration) -> io::Result<Option<Duration>> {
+    let mut echo = Echo::open(address, timeout)?;
+    let Some(first) = echo.echo(84)? else { return Ok(None) };
+    let mut best = first;
+    for _ in 0..2 {
+        best = echo.echo(84)?.map_or(best, |time| time.min(best));
+    }
+    Ok(Some(best))
+}
+
+/// The largest packet that passes both ways, tried from the interface's MTU downwards. `None`: not even small ones are
+/// answered. `round_trip` is what a small one takes; a large one that takes four times that and 100 ms is lost.
+///
+/// # Errors
+/// No right to ask, or no way there.
+pub fn path_mtu(address: IpAddr, interface_mtu: u32, round_trip: Duration) -> io::Result<Option<PathMtu>> {
+    let mut echo = Echo::open(address, 4 * round_trip + Duration::from_millis(100))?;
+    // The longest IPv4 packet; loopback would carry one more.
+    let largest = interface_mtu.min(65_535);
+    let sizes = std::iter::once(largest).chain(USUAL_MTUS.into_iter().filter(|mtu| *mtu < interface_mtu));
+    for bytes in sizes {
+        if echo.echo(bytes as usize)?.is_some() {
+            // Who is told of a smaller path remembers it.
+            let is_told = super::route_to(address)?.mtu.is_some_and(|mtu| mtu < interface_mtu);
+            return Ok(Some(PathMtu { bytes, is_silent: bytes < largest && !is_told }));
+        }
+    }
+    Ok(None)
+}
+
+/// How far the clock there is ahead of this one, in seconds, to a few milliseconds. `None`: it does not tell, as IPv6
+/// and many firewalls do not.
+///
+/// # Errors
+/// No right to ask, or no way there.
+pub fn clock_offset_s(address: IpAddr, timeout: Duration) -> io::Result<Option<f64>> {
+    if address.is_ipv6() {
+        return Ok(None);
+    }
+    let mut echo = Echo::open(address, timeout)?;
+    let sent = milliseconds_of_day();
+    let content = [(sent as u32).to_be_bytes(), [0; 4], [0; 4]].concat();
+    let Some((answer, time)) = echo.exchange(TIME_REQUEST, TIME_REPLY, &content)? else { return Ok(None) };
+    let field =
+        |at: usize| answer.get(at..at + 4).and_then(|word| word.first_chunk()).map(|word| u32::from_be_bytes(*word));
+    let there = field(4).zip(field(8));
+    Ok(there.and_then(|(received, returned)| offset_s(sent, received, returned, time)))
+}
+
+/// RFC 792's timestamps: the middle of here against the middle of there. The highest bit says "not of the usual kind".
+fn offset_s(sent: i64, received: u32, returned: u32, round_trip: Duration) -> Option<f64> {
+    if (received | returned) >> 31 == 1 {
+        return None;
+    }
+    let there = (i64::from(received) + i64::from(returned)) as f64 / 2.0;
+    let here = sent as f64 + round_trip.as_secs_f64() * 500.0;
+    let day = DAY_MS as f64;
+    // Around midnight the one is in another day than the other.
+    let difference = (there - here + day / 2.0).rem_euclid(day) - day / 2.0;
+    Some(difference / 1000.0)
+}
+
+fn milliseconds_of_day() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_millis() % DAY_MS as u128) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_a_message_with_its_sum_is_zero() {
+        // RFC 1071's own example: the sum of these is ddf2.
+        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+        let mut message = vec![8, 0, 0, 0, 1, 2, 3, 4, 5];
+        let sum = checksum(&message).to_be_bytes();
+        message[2..4].copy_from_slice(&sum);
+        assert_eq!(checksum(&message), 0);
+    }
+
+    #[test]
+    fn clocks_are_compared_in_the_middle_and_over_midnight() {
+        let trip = Duration::from_millis(100);
+        assert_eq!(offset_s(1000, 1050, 1050, trip), Some(0.0));
+        assert_eq!(offset_s(1000, 3550, 3550, trip), Some(2.5));
+        assert_eq!(offset_s(DAY_MS - 50, 500, 500, trip), Some(0.5));
+        assert_eq!(offset_s(20, (DAY_MS - 930) as u32, (DAY_MS - 930) as u32, trip), Some(-1.0));
+        assert_eq!(offset_s(0, 1 << 31, 5, trip), None);
+    }
+
+    /// Where raw sockets are not allowed there is nothing to see.
+    #[test]
+    fn loopback_answers_large_and_small() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let Ok(found) = round_trip(address, Duration::from_secs(5)) else { return };
+        let found = found.expect("loopback answers");
+        assert_eq!(path_mtu(address, 9000, found).expect("allowed"), Some(PathMtu { bytes: 9000, is_silent: false }));
+        let offset = clock_offset_s(address, Duration::from_secs(5)).expect("allowed");
+        assert!(offset.is_none_or(|offset| offset.abs() < 0.5), "{offset:?}");
+    }
+}
