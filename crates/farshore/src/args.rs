@@ -103,6 +103,8 @@ pub enum Command {
     Plan(Box<planner::PlanArgs>),
     /// The papers' formulas: buffers, queues, round trips, loss, modes
     Calc(planner::CalcArgs),
+    /// Say what keeps the mirror from carrying what it could, and the exact command that mends it; changes nothing
+    Doctor(Box<checks::DoctorArgs>),
     /// Measure this machine's disks
     #[command(subcommand)]
     Disk(checks::DiskCommand),

@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod demote;
 mod disk;
+mod doctor;
 mod feed;
 mod init;
 mod inspect;
@@ -127,6 +128,7 @@ fn run(command: Command) -> Outcome {
         Command::Record(args) => record::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
         Command::Demo(args) => demo::run(&args.rest),
         Command::Bench(args) => bench::run(&args.rest),

@@ -16,7 +16,7 @@ pub struct Paint {
 }
 
 #[derive(Clone, Copy)]
-enum Colour {
+pub(crate) enum Colour {
     Good,
     Busy,
     Bad,
@@ -32,7 +32,7 @@ impl Paint {
         Self { on: true }
     }
 
-    fn with(&self, colour: Colour, text: &str) -> String {
+    pub(crate) fn with(&self, colour: Colour, text: &str) -> String {
         let code = match colour {
             Colour::Good => "32",
             Colour::Busy => "33",
@@ -358,7 +358,7 @@ fn colour(group: &GroupStatus) -> Colour {
 }
 
 /// Reasons may carry what a peer sent: control characters never reach the terminal.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

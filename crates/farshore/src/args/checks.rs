@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plan::units::{Bytes, Seconds, parse_size, parse_time};
+use plan::units::{Bytes, Rate, Seconds, parse_rate, parse_size, parse_time};
 
 #[derive(Debug, Subcommand)]
 pub enum DiskCommand {
@@ -54,4 +54,33 @@ fn file_size(text: &str) -> Result<Bytes, String> {
         let is_fit = size.0.is_multiple_of(4096) && (8192..=1 << 40).contains(&size.0);
         if is_fit { Ok(size) } else { Err(format!("{text:?} is out of range; multiples of 4KiB, 8KiB to 1TiB")) }
     })
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  farshore doctor\n  farshore doctor 10.0.0.2 --bw 100Mbit --rtt 50ms\n  ssh beta farshore doctor --json > beta.json; farshore doctor --beside beta.json        (both ends in one table)\n  farshore doctor --json | jq '.checks[] | select(.verdict == \"warning\") | .command'\n\nExits with 1 when a line is a warning, 2 when one is a problem. Run as root, it sees more."
+)]
+pub struct DoctorArgs {
+    /// The other end: a node of the configuration, or HOST[:PORT] [default: the only peer there is]
+    pub peer: Option<String>,
+    /// What the line carries, for the bandwidth-delay product [default: as measured by the daemon, else the card's speed]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub bw: Option<Rate>,
+    /// The round trip [default: as measured]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub rtt: Option<Seconds>,
+    /// What `farshore doctor --json` printed on the other end
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", value_parser = test_time, default_value = "3s")]
+    pub timeout: Seconds,
+    /// Leave the disk of the state directory alone: no flush is timed, no space looked at
+    #[arg(long)]
+    pub skip_disk: bool,
+    /// One JSON object, schema farshore-doctor/1
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: super::Reach,
 }

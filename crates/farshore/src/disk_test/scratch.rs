@@ -12,6 +12,7 @@ use host::disk::{File, FileSystem, file_system_of};
 
 use super::UNIT_BYTES;
 use crate::config::units::{show_seconds, show_size};
+use crate::within::within;
 
 /// File systems in memory: what is durable there is not on any disk.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
@@ -139,14 +140,6 @@ impl Scratch {
             None => Err(still_there("its disk does not answer")),
         }
     }
-}
-
-/// What a job on a disk brings, unless it takes longer than `patience`; then it goes on by itself, for nobody.
-fn within<T: Send + 'static>(patience: Duration, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (tell, told) = std::sync::mpsc::channel();
-    // Nobody listens any more when it took too long.
-    std::thread::spawn(move || drop(tell.send(job())));
-    told.recv_timeout(patience).ok()
 }
 
 impl Drop for Scratch {

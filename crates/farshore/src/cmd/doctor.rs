@@ -1,0 +1,204 @@
+//! `doctor`: what keeps the mirror from carrying what it could, and the command that mends it.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+
+use super::status::colours_wanted;
+use super::{Exit, Failure, Outcome, print};
+use crate::api::client::Client;
+use crate::api::{LinkRecord, Reply, Request, Status};
+use crate::args::DEFAULT_CONFIG;
+use crate::args::checks::DoctorArgs;
+use crate::config::{Config, NodeName};
+use crate::demo::interrupt::Interrupt;
+use crate::doctor::facts::{Facts, Way};
+use crate::doctor::gather::{self, Around};
+use crate::doctor::report::{self, DOCTOR_SCHEMA, Report};
+use crate::doctor::{Check, Verdict, checks, ends};
+use crate::show::Paint;
+
+/// Where nodes listen unless they are told otherwise.
+const LINK_PORT: u16 = 7337;
+/// The best second of the link is looked for in a day.
+const HISTORY: Duration = Duration::from_secs(86_400);
+
+/// # Errors
+/// When the configuration or the file beside is damaged; a peer that does not answer is a line of the report.
+pub fn run(args: &DoctorArgs) -> Outcome {
+    let beside = args.beside.as_ref().map(|file| {
+        let named = |why: String| format!("{}: {why}", file.display());
+        let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+        report::facts_of(&text).map_err(named)
+    });
+    let beside: Option<Facts> = beside.transpose()?;
+    let interrupt = Interrupt::listen()?;
+    let around = around(args)?;
+    let spinner = spinner();
+    let facts = gather::facts(&around, &interrupt, &|doing| spinner.set_message(doing.to_owned()));
+    spinner.finish_and_clear();
+    if interrupt.check().is_err() {
+        return Err("interrupted; nothing was changed".into());
+    }
+    let way = Way::of(&facts, args.bw.map(|rate| rate.bytes_per_s()), args.rtt.map(|time| time.0));
+    let mut checks = checks::all(&facts, &way);
+    let rows = beside.as_ref().map(|there| ends::rows(&facts, there));
+    checks.extend(beside.iter().flat_map(|there| ends::checks(&facts, there)));
+    print(&shown(args, &facts, &way, &checks, beside.as_ref().zip(rows.as_deref())))?;
+    Ok(match report::worst(&checks) {
+        Verdict::Ok | Verdict::Info => Exit::Done,
+        Verdict::Warning => Exit::Warning,
+        Verdict::Problem => Exit::Failed,
+    }
+    .into())
+}
+
+fn shown(
+    args: &DoctorArgs,
+    facts: &Facts,
+    way: &Way,
+    checks: &[Check],
+    ends: Option<(&Facts, &[ends::Row])>,
+) -> String {
+    if args.json {
+        let rows = ends.map(|(_, rows)| rows);
+        let verdict = report::worst(checks);
+        let report = Report { schema: DOCTOR_SCHEMA, verdict, checks, way: way.into(), facts, ends: rows };
+        return serde_json::to_string(&report).map(|line| line + "\n").unwrap_or_default();
+    }
+    let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
+    report::text(facts, checks, ends, &paint)
+}
+
+fn spinner() -> ProgressBar {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let spinner = ProgressBar::with_draw_target(None, target);
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
+
+/// Configuration, daemon and peer, as far as they are there.
+fn around(args: &DoctorArgs) -> Result<Around, Failure> {
+    let mut remarks = Vec::new();
+    let config = config(args, &mut remarks)?;
+    let node = config.as_ref().and_then(|(config, name)| config.node(name));
+    let socket = args.reach.socket.clone().or(node.map(|node| node.control_socket()));
+    let state = node.map(|node| node.state.clone()).filter(|state| state.is_dir());
+    // With a socket alone, the directory it lies in is the state directory.
+    let state = state.or(args.reach.socket.as_ref().and_then(|socket| Some(socket.parent()?.to_path_buf())));
+    let mut client = socket.and_then(|socket| connected(&socket, &mut remarks));
+    let status = client.as_mut().and_then(|client| status(client, &mut remarks));
+    let peer = peer(args, config.as_ref(), status.as_ref())?;
+    let history = client.as_mut().zip(peer.as_ref()).map(|(client, (name, _))| history(client, name));
+    Ok(Around {
+        config,
+        status,
+        history: history.unwrap_or_default(),
+        peer,
+        state: state.filter(|_| !args.skip_disk),
+        remarks,
+        patience: Duration::from_secs_f64(args.timeout.0),
+    })
+}
+
+fn config(args: &DoctorArgs, remarks: &mut Vec<String>) -> Result<Option<(Config, NodeName)>, Failure> {
+    let file = &args.reach.config;
+    if args.reach.socket.is_some() {
+        return Ok(None);
+    }
+    if !file.exists() && file.as_os_str() == DEFAULT_CONFIG {
+        remarks.push(format!("no configuration: {DEFAULT_CONFIG} is not there, and --config names no other"));
+        return Ok(None);
+    }
+    let config = Config::load(file)?;
+    let node = config.local_node(args.reach.node.as_deref())?;
+    Ok(Some((config, node)))
+}
+
+fn connected(socket: &PathBuf, remarks: &mut Vec<String>) -> Option<Client> {
+    Client::connect(socket).map_err(|error| remarks.push(error.to_string())).ok()
+}
+
+fn status(client: &mut Client, remarks: &mut Vec<String>) -> Option<Status> {
+    match client.ask(&Request::Status { group: None }) {
+        Ok(Reply::Status(status)) => return Some(*status),
+        Ok(Reply::Error { message, .. }) => remarks.push(message),
+        Ok(other) => remarks.push(super::unexpected(&other).message),
+        Err(error) => remarks.push(error.to_string()),
+    }
+    None
+}
+
+/// What the daemon keeps of the link; without it the best second is not known, which the checks say.
+fn history(client: &mut Client, peer: &str) -> Vec<LinkRecord> {
+    let since = std::time::SystemTime::now().checked_sub(HISTORY).unwrap_or(std::time::UNIX_EPOCH);
+    let since_unix_ms = since.duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+    match client.ask(&Request::LinkHistory { peer: Some(peer.to_owned()), since_unix_ms }) {
+        Ok(Reply::LinkHistory(history)) => history.records,
+        _ => Vec::new(),
+    }
+}
+
+type NamedPeer = (String, Option<SocketAddr>);
+
+/// The one that was named, else the only one there is.
+fn peer(
+    args: &DoctorArgs,
+    config: Option<&(Config, NodeName)>,
+    status: Option<&Status>,
+) -> Result<Option<NamedPeer>, Failure> {
+    let configured = |(config, node): &(Config, NodeName)| -> Vec<NamedPeer> {
+        config.peers_of(node).map(|peer| (peer.name.to_string(), Some(peer.address))).collect()
+    };
+    let linked = |status: &Status| status.links.iter().map(|link| (link.node.clone(), None)).collect::<Vec<_>>();
+    let known = config.map(configured).or(status.map(linked)).unwrap_or_default();
+    if let Some(name) = &args.peer {
+        let found = known.into_iter().find(|(known, _)| known == name);
+        return Ok(Some(found.unwrap_or_else(|| (with_port(name), None))));
+    }
+    match known.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+            Err(Failure::usage(format!("this node has the peers {}; name one: farshore doctor PEER", names.join(", "))))
+        }
+    }
+}
+
+/// HOST, HOST:PORT, an IPv6 address with or without brackets.
+fn with_port(name: &str) -> String {
+    if name.parse::<SocketAddr>().is_ok() {
+        return name.to_owned();
+    }
+    if let Ok(address) = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
+        return SocketAddr::new(address, LINK_PORT).to_string();
+    }
+    let has_port = name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { name.to_owned() } else { format!("{name}:{LINK_PORT}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_added_where_none_was_given() {
+        for (given, meant) in [
+            ("db2", "db2:7337"),
+            ("db2:99", "db2:99"),
+            ("10.0.0.2", "10.0.0.2:7337"),
+            ("10.0.0.2:99", "10.0.0.2:99"),
+            ("::1", "[::1]:7337"),
+            ("[::1]", "[::1]:7337"),
+            ("[::1]:99", "[::1]:99"),
+        ] {
+            assert_eq!(with_port(given), meant);
+        }
+    }
+}
