@@ -135,6 +135,9 @@ fn way_to_peer(around: &Around, link: Option<&LinkReport>, say: &dyn Fn(&str)) -
                 let patience = crate::config::units::show_seconds(around.patience.as_secs_f64());
                 peer.silence = Some(format!("no answer within {patience}"));
             }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                peer.silence = Some("the connection was refused: nobody listens on that port".to_owned());
+            }
             Err(error) => peer.silence = Some(error.to_string()),
         }
     }

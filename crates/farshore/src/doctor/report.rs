@@ -80,14 +80,12 @@ pub fn text(facts: &Facts, checks: &[Check], ends: Option<(&Facts, &[Row])>, pai
     if let Some((there, rows)) = ends {
         out += &table(facts, there, rows, paint);
     }
-    let count = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
-    out + &format!(
-        "\n{} problems, {} warnings, {} notes, {} ok; nothing was changed\n",
-        count(Verdict::Problem),
-        count(Verdict::Warning),
-        count(Verdict::Info),
-        count(Verdict::Ok)
-    )
+    let counted = |verdict: Verdict, word: &str| {
+        let count = checks.iter().filter(|check| check.verdict == verdict).count();
+        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+    };
+    let (problems, warnings) = (counted(Verdict::Problem, "problem"), counted(Verdict::Warning, "warning"));
+    out + &format!("\n{problems}, {warnings}, {}; nothing was changed\n", counted(Verdict::Info, "note"))
 }
 
 fn colour(verdict: Verdict) -> Colour {
@@ -183,7 +181,7 @@ mod tests {
              line show quite well\n                   \
              $ sysctl -w x=1\n\
              ok       sack      on\n\n\
-             0 problems, 1 warnings, 0 notes, 1 ok; nothing was changed\n"
+             0 problems, 1 warning, 0 notes; nothing was changed\n"
         );
     }
 

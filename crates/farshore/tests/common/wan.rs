@@ -53,20 +53,31 @@ impl Wan {
     pub fn pair(&self, plan: &Plan) -> Pair {
         let pair = Pair::new(&Plan { head: &format!("[tls]\ndirectory = \"tls\"\n{}", plan.head), ..*plan });
         pair.certify();
-        for (node, end) in [(Node::Near, "NEAR"), (Node::Far, "FAR")] {
-            let address = format!("{}:7337", self.value(&format!("FARSHORE_WAN_{end}_ADDR")));
+        for node in Node::BOTH {
+            let address = format!("{}:7337", self.address(node));
             pair.edit_config(&pair.address(node).to_string(), &address);
         }
         pair
     }
 
+    /// A command to be run at an end.
+    pub fn at(&self, node: Node, program: &str) -> Command {
+        let end = if node == Node::Near { "NEAR" } else { "FAR" };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.value(&format!("FARSHORE_WAN_{end}_NS")), program]);
+        command
+    }
+
+    /// The address of an end.
+    pub fn address(&self, node: Node) -> &str {
+        self.value(if node == Node::Near { "FARSHORE_WAN_NEAR_ADDR" } else { "FARSHORE_WAN_FAR_ADDR" })
+    }
+
     /// Serves both nodes, each at its end.
     pub fn serve(&self, pair: &mut Pair) {
-        for (node, end) in [(Node::Near, "NEAR"), (Node::Far, "FAR")] {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", self.value(&format!("FARSHORE_WAN_{end}_NS"))]);
-            command.args([env!("CARGO_BIN_EXE_farshore"), "serve", "--node", node.name(), "--config"]);
-            command.arg(pair.config());
+        for node in Node::BOTH {
+            let mut command = self.at(node, env!("CARGO_BIN_EXE_farshore"));
+            command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
             pair.serve_by(node, command);
         }
     }

@@ -22,8 +22,13 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         list.extend(link_state(link));
     }
     let tcp = facts.link.as_ref().and_then(|link| link.tcp.as_ref());
-    list.extend([round_trip(peer, tcp), path_mtu(peer, tcp, facts), clock_offset(peer)]);
-    list.extend(tcp.map(retransmissions));
+    let congestion = facts.link.as_ref().and_then(|link| link.congestion.as_deref());
+    let shorten = match congestion {
+        Some("bbr") => "farshore link set pacing=RATE        (a few percent below the line's)",
+        _ => "farshore link set congestion=bbr",
+    };
+    list.extend([round_trip(peer, tcp, shorten), path_mtu(peer, tcp, facts), clock_offset(peer)]);
+    list.extend(tcp.map(|tcp| retransmissions(tcp, shorten)));
     list
 }
 
@@ -36,7 +41,7 @@ fn reach(peer: &Peer, link: Option<&Link>) -> Check {
         (None, Some(why)) => Check::new("peer", Verdict::Problem, format!("{}: {why}", peer.name))
             .want("an address")
             .why("nothing about the way to it can be measured")
-            .run(format!("getent hosts {}", peer.name)),
+            .run(format!("getent hosts {}", peer.name.rsplit_once(':').map_or(&*peer.name, |(host, _)| host))),
         (_, Some(why)) => Check::new("peer", Verdict::Problem, format!("{named}: {why}"))
             .want("an answer")
             .why("is the daemon there running, and does every firewall between let its port pass?"),
@@ -58,7 +63,7 @@ fn link_state(link: &Link) -> Vec<Check> {
     std::iter::once(state).chain(link.warnings.iter().map(warning)).collect()
 }
 
-fn round_trip(peer: &Peer, tcp: Option<&Tcp>) -> Check {
+fn round_trip(peer: &Peer, tcp: Option<&Tcp>, shorten: &str) -> Check {
     const ID: &str = "round-trip";
     if let Some(tcp) = tcp {
         let have = format!("{} on the link, at best {}", time(tcp.rtt_s), time(tcp.rtt_min_s));
@@ -67,7 +72,7 @@ fn round_trip(peer: &Peer, tcp: Option<&Tcp>) -> Check {
             return Check::new(ID, Verdict::Warning, have)
                 .want(format!("near {}", time(tcp.rtt_min_s)))
                 .why("packets wait in queues on the way; pacing a few percent below the line's rate, or bbr, keeps them short")
-                .run("farshore link set congestion=bbr");
+                .run(shorten);
         }
         return Check::ok(ID, have);
     }
@@ -81,7 +86,8 @@ fn round_trip(peer: &Peer, tcp: Option<&Tcp>) -> Check {
 fn path_mtu(peer: &Peer, tcp: Option<&Tcp>, facts: &Facts) -> Check {
     const ID: &str = "path-mtu";
     let interface = facts.interface.as_ref();
-    let here = interface.map_or(0, |interface| interface.mtu);
+    // The longest IPv4 packet; loopback would carry one byte more.
+    let here = interface.map_or(0, |interface| interface.mtu.min(65_535));
     let name = interface.map_or("the interface", |interface| interface.name.as_str());
     if let Some(found) = peer.path_mtu.filter(|_| peer.path_swallows) {
         return Check::new(ID, Verdict::Problem, format!("{found}, and larger packets vanish without a word"))
@@ -110,7 +116,7 @@ fn clock_offset(peer: &Peer) -> Check {
                 .why("recovery points and logs of the two nodes are compared by their clocks")
                 .run("timedatectl set-ntp true        (on both nodes)")
         }
-        Some(offset) => Check::ok(ID, format!("{:+.0} ms", offset * 1000.0)),
+        Some(offset) => Check::ok(ID, format!("{:.0} ms", offset.abs() * 1000.0)),
         None => Check::unknown(
             ID,
             "the peer's kernel does not tell its time (ICMP timestamp); both ends' `clock` must be ok",
@@ -118,14 +124,14 @@ fn clock_offset(peer: &Peer) -> Check {
     }
 }
 
-fn retransmissions(tcp: &Tcp) -> Check {
+fn retransmissions(tcp: &Tcp, shorten: &str) -> Check {
     const ID: &str = "retransmissions";
     let have = format!("{:.2} % of what was sent lately", tcp.retransmitted_share * 100.0);
     if tcp.retransmitted_share > LOSS_SHARE_MAX && tcp.sent_bytes >= TELLING_BYTES {
         return Check::new(ID, Verdict::Warning, have)
             .want("below 0.1 %")
             .why("pacing helps where queues overflow, bbr where the line loses packets by itself")
-            .run("farshore link set congestion=bbr");
+            .run(shorten);
     }
     Check::ok(ID, have)
 }

@@ -1,0 +1,227 @@
+//! `doctor` as a whole process: what it finds on a line that it does not know, with daemons and without, and that it
+//! changes nothing.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::wan::Wan;
+use common::{Node, Pair, Plan};
+use serde_json::Value;
+
+const FARSHORE: &str = env!("CARGO_BIN_EXE_farshore");
+
+fn doctor(words: &[&str]) -> Output {
+    Command::new(FARSHORE).arg("doctor").args(words).output().expect("the command runs")
+}
+
+#[track_caller]
+fn expect(output: &Output, code: i32, parts: &[&str]) {
+    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{all}");
+    for part in parts {
+        assert!(all.contains(part), "no {part:?} in: {all}");
+    }
+    assert!(!all.contains("panicked"), "{all}");
+}
+
+/// The report of one end, and that the exit code is the worst line's.
+fn report(output: &Output) -> Value {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(report["schema"], "farshore-doctor/1");
+    let lines = report["checks"].as_array().expect("a list");
+    let rank = |verdict: &Value| match verdict.as_str() {
+        Some("ok" | "info") => 0,
+        Some("warning") => 1,
+        Some("problem") => 2,
+        other => panic!("{other:?}"),
+    };
+    let worst = lines.iter().map(|line| rank(&line["verdict"])).max();
+    assert_eq!(output.status.code(), worst, "{report}");
+    assert_eq!(Some(rank(&report["verdict"])), worst);
+    report
+}
+
+fn line<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let lines = report["checks"].as_array().expect("a list");
+    lines.iter().find(|line| line["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
+}
+
+#[track_caller]
+fn is(report: &Value, id: &str, verdict: &str, have: &str, command: &str) {
+    let line = line(report, id);
+    assert_eq!(line["verdict"], verdict, "{line}");
+    assert!(line["have"].as_str().is_some_and(|text| text.contains(have)), "{line}");
+    assert!(command.is_empty() || line["command"].as_str().is_some_and(|text| text.contains(command)), "{line}");
+}
+
+#[test]
+fn bad_input_is_one_sentence() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let other = file("other.json", r#"{"schema":"farshore-status/1","facts":{}}"#);
+    let broken = file("broken.json", "{");
+    let config = file("farshore.toml", "cluster = 7");
+    let missing = directory.path().join("missing").display().to_string();
+    expect(&doctor(&["--beside", &missing]), 2, &["missing: No such file"]);
+    expect(&doctor(&["--beside", &other]), 2, &["other.json", "\"farshore-doctor/1\" is wanted"]);
+    expect(&doctor(&["--beside", &broken]), 2, &["broken.json", "not what doctor --json prints"]);
+    expect(&doctor(&["--config", &config]), 2, &["farshore.toml"]);
+    expect(&doctor(&["--config", &missing]), 2, &["missing"]);
+    expect(&doctor(&["--rtt", "5"]), 3, &["has no unit"]);
+    expect(&doctor(&["--bw", "100M"]), 3, &["could be bits or bytes"]);
+    expect(&doctor(&["--timeout", "0s"]), 3, &["out of range"]);
+    expect(&doctor(&["db.invalid", "--timeout", "20s"]), 2, &["db.invalid:7337: the name does not resolve", "getent"]);
+    // Nobody listens there.
+    expect(&doctor(&["127.0.0.1:1"]), 2, &["127.0.0.1:1: the connection was refused"]);
+}
+
+/// What must not change, from one end's view.
+fn settings(wan: &Wan, node: Node) -> String {
+    let mut command = wan.at(node, "sh");
+    command.args(["-c", "sysctl net.ipv4 2>/dev/null | grep -v -e random -e route.flush; ip link show; ip route"]);
+    String::from_utf8_lossy(&command.output().expect("sh runs").stdout).into_owned()
+}
+
+fn tell(wan: &Wan, node: Node, words: &[&str]) {
+    let output = wan.at(node, words[0]).args(&words[1..]).output().expect("ip runs");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn examined(wan: &Wan, node: Node, words: &[&str]) -> Output {
+    let mut command = wan.at(node, FARSHORE);
+    command.arg("doctor").args(words);
+    command.output().expect("the command runs")
+}
+
+#[test]
+fn an_unequal_pair_of_machines_is_seen_from_either_end() {
+    let Some(wan) = Wan::start("an_unequal_pair_of_machines_is_seen_from_either_end", &["--rtt", "20ms"]) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for node in Node::BOTH {
+        for setting in ["tcp_mtu_probing=1", "tcp_slow_start_after_idle=0", "tcp_wmem=4096 16384 33554432"] {
+            tell(&wan, node, &["sysctl", "-w", &format!("net.ipv4.{setting}")]);
+        }
+    }
+    tell(&wan, Node::Near, &["sysctl", "-w", "net.ipv4.tcp_rmem=4096 8192 16384"]);
+    tell(&wan, Node::Far, &["ip", "link", "set", "wan0", "mtu", "1400"]);
+    let before = Node::BOTH.map(|node| settings(&wan, node));
+
+    // Nobody listens: the peer is a problem, and everything else is still examined.
+    let way = ["--bw", "100Mbit", "--timeout", "2s", "--json"];
+    let far = examined(&wan, Node::Far, &[&[wan.address(Node::Near)], &way[..]].concat());
+    let told = report(&far);
+    is(&told, "peer", "problem", "the connection was refused", "");
+    is(&told, "tcp-rmem", "ok", "most ", "");
+    let sheet = directory.path().join("far.json");
+    fs::write(&sheet, &far.stdout).expect("written");
+
+    let beside = [wan.address(Node::Far), "--beside", sheet.to_str().expect("UTF-8")];
+    let near = report(&examined(&wan, Node::Near, &[&beside[..], &way[..]].concat()));
+    for id in ["speed", "duplex", "autonegotiation", "modes"] {
+        is(&near, id, "info", "unknown", "");
+        assert!(line(&near, id)["why"].as_str().is_some_and(|why| why.contains("wan0 is a virtual interface")));
+    }
+    is(&near, "bandwidth-delay", "ok", "100 Mbit/s (--bw) x 20", "");
+    // 2 x 12.5 MB/s x about 20 ms / 0.62.
+    is(&near, "tcp-rmem", "warning", "16 KiB", "sysctl -w net.ipv4.tcp_rmem=\"4096 8192 8");
+    is(&near, "both-mtu", "warning", "1500 (wan0) here, 1400 (wan0) there", "ip link set wan0 mtu 1400        (here)");
+    is(&near, "mtu-probing", "ok", "on", "");
+    let rows = near["ends"].as_array().expect("a table");
+    let row = |what: &str| rows.iter().find(|row| row["what"] == what).expect("a row");
+    assert_eq!(row("mtu"), &serde_json::json!({"what": "mtu", "here": "1500", "there": "1400", "alike": false}));
+    assert_eq!(row("tcp_rmem most")["here"], "16384");
+    assert_eq!(row("timestamps")["alike"], true);
+
+    let text = examined(&wan, Node::Near, &[&beside[..], &way[..4]].concat());
+    expect(&text, 2, &["both ends", "differ", "$ sysctl -w net.ipv4.tcp_rmem=", "nothing was changed"]);
+    assert_eq!(Node::BOTH.map(|node| settings(&wan, node)), before, "it changes nothing");
+}
+
+#[test]
+fn a_path_that_swallows_large_packets_is_found() {
+    let test = "a_path_that_swallows_large_packets_is_found";
+    let Some(wan) = Wan::start(test, &["--rtt", "10ms", "--drop-above", "1400"]) else { return };
+    let told = report(&examined(&wan, Node::Near, &[wan.address(Node::Far), "--json"]));
+    is(&told, "path-mtu", "problem", "1400, and larger packets vanish", "ip link set wan0 mtu 1400");
+    assert_eq!(told["facts"]["peer"]["path_mtu"], 1400);
+}
+
+/// With a daemon it knows more, and says what it measured.
+#[test]
+fn with_daemons_the_link_is_examined() {
+    let Some(wan) = Wan::start("with_daemons_the_link_is_examined", &["--rtt", "20ms"]) else { return };
+    let mut pair = wan.pair(&Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT });
+    wan.serve(&mut pair);
+    pair.sync_fully(Node::Near);
+    pair.until("the link was looked at", |pair| {
+        let output = pair.run(Node::Near, &["link", "show", "--json"]);
+        let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        !shown["links"][0]["tcp"].is_null()
+    });
+    let config = pair.config();
+    let words = |node: Node| {
+        let name = node.name();
+        ["--config".to_owned(), config.display().to_string(), "--node".to_owned(), name.to_owned(), "--json".to_owned()]
+    };
+    let examine = |node: Node, more: &[&str]| {
+        let words = words(node);
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        report(&examined(&wan, node, &words))
+    };
+    let near = examine(Node::Near, &["--bw", "100Mbit"]);
+    is(&near, "peer", "ok", "linked", "");
+    is(&near, "link", "ok", "connected", "");
+    // The sync may still have filled the queue before the line.
+    assert!(line(&near, "round-trip")["have"].as_str().is_some_and(|have| have.contains("on the link, at best 20")));
+    is(&near, "bandwidth-delay", "ok", "(the link)", "");
+    is(&near, "path-mtu", "ok", "1500", "");
+    is(&near, "clock-offset", "ok", "ms", "");
+    is(&near, "disk-flush", "ok", "4 KiB durable in", "");
+    is(&near, "versions", "ok", env!("CARGO_PKG_VERSION"), "");
+    // The certificates of the test are made for two days.
+    is(&near, "tls", "warning", "expires", "farshore cert rotate near");
+    let space = line(&near, "space")["have"].as_str().expect("text");
+    assert!(space.contains("may still take"), "the undo store has not taken its space: {space}");
+    assert_eq!(near["facts"]["settings"]["buffers"], "auto");
+    assert!(hidden_files(&pair.path("near/state")).is_empty(), "what was flushed is gone");
+    // With its socket alone it knows its links, and not the volumes' journals.
+    let socket = pair.path("near/state/control.sock");
+    let alone = report(&examined(&wan, Node::Near, &["--socket", socket.to_str().expect("UTF-8"), "--json"]));
+    is(&alone, "peer", "ok", "linked", "");
+
+    assert!(pair.stop(Node::Far).success());
+    pair.until("the link is down", |pair| pair.told(Node::Near, &["link", "show"]).1.contains("disconnected"));
+    let near = examine(Node::Near, &["--timeout", "2s"]);
+    is(&near, "link", "problem", "disconnected", "farshore link show");
+    is(&near, "peer", "problem", "refused", "");
+    let far = examine(Node::Far, &["--timeout", "2s"]);
+    is(&far, "daemon", "info", "unknown", "");
+    assert!(line(&far, "daemon")["why"].as_str().is_some_and(|why| why.contains("no daemon answers")));
+}
+
+fn hidden_files(directory: &Path) -> Vec<String> {
+    let list = fs::read_dir(directory).expect("a directory").flatten();
+    let names = list.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with('.')).collect()
+}
+
+#[test]
+fn several_peers_must_be_told_apart() {
+    let pair = Pair::new(&Plan::DEFAULT);
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let third = "[nodes.third]\naddress = \"127.0.0.9:7001\"\nstate = \"third\"\n[groups.h]\nprimary = \"near\"\nsecondary = \
+                 \"third\"\nmode = \"async\"\n[groups.h.volumes.v]\nnear = \"v\"\nthird = \"v\"\n";
+    fs::write(pair.config(), text + third).expect("written");
+    let config = pair.config();
+    let words = ["--config", config.to_str().expect("UTF-8"), "--node", "near"];
+    expect(&doctor(&words), 3, &["has the peers far, third", "farshore doctor PEER"]);
+}
