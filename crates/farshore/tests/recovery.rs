@@ -21,6 +21,8 @@ const EXTENT_BYTES: u64 = 4 << 20;
 const LOG_EXTENTS: u64 = 1024;
 const HOT_EXTENTS: u64 = 10;
 const BLOCK_BYTES: u64 = 4096;
+/// Writes that may wait to be confirmed.
+const QUEUE_ITEMS: u64 = 64;
 /// What is compared at once, and shipped when it differs.
 const PROBE_BYTES: u64 = 64 << 10;
 
@@ -74,9 +76,14 @@ fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
     if must_skip_stores("after_a_power_loss_what_the_peer_confirmed_is_pulled") {
         return;
     }
-    let mut pair = pair_of_large_volumes(&Plan { forgets: true, ..Plan::DEFAULT });
+    // Of the writes that it loses the peer has confirmed all but what the queue holds.
+    let group = &format!("queue.items = {QUEUE_ITEMS}");
+    let mut pair = pair_of_large_volumes(&Plan { forgets: true, group, ..Plan::DEFAULT });
     let load = Load::start(&pair, hot_blocks(2));
     load.wait_for(&mut pair, 2000);
+    // The volumes are flushed every few seconds: right behind a flush there would be nothing to lose.
+    pair.lose_power_when_unflushed(Node::Near, 4 * QUEUE_ITEMS * BLOCK_BYTES, 3);
+    pair.until("the power fails", |pair| !pair.has_power(Node::Near));
     let loss = pair.lose_power(&[Node::Near], 3);
     let writes = load.join();
     println!("it lost {loss:?}");

@@ -76,6 +76,14 @@ pub(crate) enum Power {
 /// One change of names: of each, what it leads to from then on.
 struct Step(Vec<(u64, OsString, Option<Entry>)>);
 
+/// What a cut waits for.
+enum Due {
+    /// So many more flushes.
+    Flushes(u64),
+    /// A flush that finds so many bytes not flushed.
+    Unflushed(u64),
+}
+
 pub(crate) struct Disk {
     nodes: HashMap<u64, Node>,
     /// Numbers given so far; none is given twice.
@@ -83,8 +91,7 @@ pub(crate) struct Disk {
     /// Not yet on the medium.
     steps: VecDeque<Step>,
     power: Power,
-    /// A cut that is due after so many more flushes.
-    due: Option<(u64, Fate)>,
+    due: Option<(Due, Fate)>,
     loss: Loss,
     /// Counts power losses; what was opened before the last one is dead.
     boot: u64,
@@ -157,7 +164,12 @@ impl Disk {
 
     /// Has the power cut when so many more flushes are done, in the moment of the next.
     pub fn cut_power_after(&mut self, flushes: u64, fate: Fate) {
-        self.due = Some((flushes, fate));
+        self.due = Some((Due::Flushes(flushes), fate));
+    }
+
+    /// Has the power cut in the moment of the first flush that finds so many bytes not flushed.
+    pub fn cut_power_when_unflushed(&mut self, bytes: u64, fate: Fate) {
+        self.due = Some((Due::Unflushed(bytes), fate));
     }
 
     pub fn keep_power(&mut self) {
@@ -166,14 +178,21 @@ impl Disk {
 
     /// A flush or durable write begins, unless the power is lost in this moment.
     pub fn begin_flush(&mut self) -> bool {
-        match &mut self.due {
-            Some((0, fate)) => {
-                let fate = *fate;
-                self.cut_power(fate);
-                return false;
+        let due = match &mut self.due {
+            Some((Due::Flushes(0), fate)) => Some(*fate),
+            Some((Due::Flushes(left), _)) => {
+                *left -= 1;
+                None
             }
-            Some((flushes, _)) => *flushes -= 1,
-            None => {}
+            Some((Due::Unflushed(bytes), fate)) => {
+                let (bytes, fate) = (*bytes, *fate);
+                (self.counts().unflushed_bytes >= bytes).then_some(fate)
+            }
+            None => None,
+        };
+        if let Some(fate) = due {
+            self.cut_power(fate);
+            return false;
         }
         self.counts.flushes += 1;
         true
@@ -633,6 +652,18 @@ mod tests {
         assert_eq!((disk.power(), disk.counts().flushes), (Power::Cut, 2));
         disk.set_power(Power::On);
         assert!(disk.begin_flush(), "it comes once");
+    }
+
+    #[test]
+    fn a_cut_waits_for_enough_to_be_lost() {
+        let mut disk = Disk::new(0, 0);
+        let file = disk.make(ROOT, OsStr::new("f"), 0o600, (0, 0)).expect("a file").ino.0;
+        disk.cut_power_when_unflushed(4096, Fate::AllLost);
+        disk.write(file, 0, &[1; 2048], false).expect("written");
+        assert!(disk.begin_flush(), "too little would be lost");
+        disk.write(file, 2048, &[1; 2048], false).expect("written");
+        assert!(!disk.begin_flush());
+        assert_eq!((disk.power(), disk.counts().unflushed_bytes), (Power::Cut, 0));
     }
 
     #[test]

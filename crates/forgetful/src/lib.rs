@@ -104,6 +104,11 @@ impl Store {
         self.shared.disk().cut_power_after(flushes, fate);
     }
 
+    /// Has the plug pulled in the moment of the first flush that finds at least so many bytes not flushed.
+    pub fn cut_power_when_unflushed(&self, bytes: u64, fate: Fate) {
+        self.shared.disk().cut_power_when_unflushed(bytes, fate);
+    }
+
     /// Calls off a cut that is due and has not come.
     pub fn keep_power(&self) {
         self.shared.disk().keep_power();

@@ -373,6 +373,11 @@ impl Pair {
         self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
     }
 
+    /// The same at the first flush that finds at least so many bytes not flushed: so many may be forgotten.
+    pub fn lose_power_when_unflushed(&self, node: Node, bytes: u64, seed: u64) {
+        self.stores[node as usize].cut_power_when_unflushed(bytes, Fate::Drawn(seed));
+    }
+
     /// Starts a node's daemon, whose power is lost at a flush of that start, if it comes to so many. Then it starts
     /// once more. Whether the power was lost.
     pub fn serve_with_a_loss(&mut self, node: Node, flushes: u64, seed: u64) -> bool {
