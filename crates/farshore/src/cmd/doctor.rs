@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -120,7 +120,7 @@ fn config(args: &DoctorArgs, remarks: &mut Vec<String>) -> Result<Option<(Config
     Ok(Some((config, node)))
 }
 
-fn connected(socket: &PathBuf, remarks: &mut Vec<String>) -> Option<Client> {
+fn connected(socket: &Path, remarks: &mut Vec<String>) -> Option<Client> {
     Client::connect(socket).map_err(|error| remarks.push(error.to_string())).ok()
 }
 

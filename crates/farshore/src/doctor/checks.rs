@@ -23,7 +23,7 @@ pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
 }
 
 /// For eyes.
-fn time(seconds: f64) -> String {
+pub(super) fn time(seconds: f64) -> String {
     plan::units::show_time(plan::units::Seconds(seconds))
 }
 

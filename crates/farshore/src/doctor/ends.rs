@@ -17,6 +17,9 @@ pub struct Row {
     pub alike: bool,
 }
 
+/// Measured times that are so near count as alike.
+const ALIKE_FACTOR: f64 = 2.0;
+
 pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
     let row = |what, of: &dyn Fn(&Facts) -> Option<String>| {
         let text = |facts| of(facts).unwrap_or_else(|| "unknown".to_owned());
@@ -48,13 +51,21 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
         row("congestion control", &word("net.ipv4.tcp_congestion_control")),
         row("buffers", &setting("buffers")),
         row("min_rto", &setting("min_rto")),
-        row("flush of 4 KiB", &|facts| {
-            let disk = facts.disk.as_ref().filter(|disk| disk.failed.is_none())?;
-            Some(plan::units::show_time(plan::units::Seconds(disk.flush_p50_s)))
-        }),
+        flush(here, there),
         row("kernel", &|facts| Some(facts.kernel.clone())),
         row("farshore", &|facts| Some(facts.daemon.clone().unwrap_or_else(|| facts.farshore.clone()))),
     ]
+}
+
+fn flush(here: &Facts, there: &Facts) -> Row {
+    let time = |facts: &Facts| {
+        facts.disk.as_ref().filter(|disk| disk.failed.is_none() && disk.flush_p50_s > 0.0).map(|disk| disk.flush_p50_s)
+    };
+    let (ours, theirs) = (time(here), time(there));
+    let text = |time: Option<f64>| time.map_or("unknown".to_owned(), super::checks::time);
+    let near = |ours: f64, theirs: f64| ours.max(theirs) <= ALIKE_FACTOR * ours.min(theirs);
+    let alike = ours.zip(theirs).map_or(ours == theirs, |(ours, theirs)| near(ours, theirs));
+    Row { what: "flush of 4 KiB", here: text(ours), there: text(theirs), alike }
 }
 
 /// A virtual card's speed is made up.

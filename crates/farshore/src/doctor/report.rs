@@ -130,7 +130,8 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
 }
 
 fn table(here: &Facts, there: &Facts, rows: &[Row], paint: &Paint) -> String {
-    let header = ["", here.host.as_str(), there.host.as_str(), ""].map(clean);
+    let name = |facts: &Facts, place: &str| format!("{} ({place})", facts.node.as_ref().unwrap_or(&facts.host));
+    let header = [String::new(), clean(&name(here, "here")), clean(&name(there, "there")), String::new()];
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {

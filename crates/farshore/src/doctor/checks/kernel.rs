@@ -14,6 +14,9 @@ const WINDOW_BYTES_MIN: u64 = 64 << 10;
 const WINDOW_BYTES_MAX: f64 = (1u64 << 30) as f64;
 /// On shorter ways a cold start costs less than a millisecond or two.
 const SHORT_RTT_S: f64 = 0.002;
+/// The pause of 200 ms is long beside a way below this; where more than this share is lost it is met often.
+const RTO_SHORT_RTT_S: f64 = 0.05;
+const LOSS_SHARE: f64 = 0.001;
 /// From here on bbr is preferred by `congestion = "auto"`.
 const LONG_RTT_S: f64 = 0.01;
 /// The shortest delayed acknowledgement of Linux (`TCP_DELACK_MIN`, HZ / 25), and what no pause may be below.
@@ -215,6 +218,13 @@ fn rto_min(facts: &Facts, way: &Way) -> Check {
             .why("the peer may delay an acknowledgement by 40 ms, unless it has the same pause; `min_rto` of the link sees to both")
             .run(command);
     }
+    let lost = facts.link.as_ref().and_then(|link| link.tcp).map_or(0.0, |tcp| tcp.retransmitted_share);
+    if lost > LOSS_SHARE && rtt > 0.0 && rtt < RTO_SHORT_RTT_S && pause > advised.0 {
+        return Check::new(ID, Verdict::Info, have)
+            .want(time(advised.0))
+            .why("packets are lost on a short way: the last ones of a write wait this long to be sent again")
+            .run("farshore link set min_rto=40ms        (on both nodes)");
+    }
     Check::ok(ID, have)
 }
 
@@ -234,7 +244,7 @@ fn mtu_probing(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::{Handshake, Interface, Link, Peer};
+    use crate::doctor::facts::{Handshake, Interface, Link, Peer, Tcp};
 
     fn tuned() -> Facts {
         let sysctls = [
@@ -342,6 +352,14 @@ mod tests {
         assert_eq!(found(&facts, &way()), [], "both nodes agree upon it");
         facts.interface = Some(Interface { route_rto_min_ms: Some(10), ..Interface::default() });
         assert!(found(&facts, &way())[0].have.contains("the route"));
+        let mut facts = tuned();
+        let tcp = Tcp { retransmitted_share: 0.01, ..Tcp::default() };
+        facts.link = Some(Link { tcp: Some(tcp), ..Link::default() });
+        let near = found(&facts, &Way { rtt_s: Some(0.003), ..way() });
+        assert_eq!(
+            (near.len(), near[0].id, near[0].verdict, near[0].want.as_str()),
+            (1, "rto-min", Verdict::Info, "40 ms")
+        );
         let mut facts = tuned();
         facts.settings.insert("congestion".to_owned(), "westwood".to_owned());
         assert_eq!(found(&facts, &way())[0].command.as_deref(), Some("modprobe tcp_westwood"));
