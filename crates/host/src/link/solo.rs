@@ -172,7 +172,7 @@ async fn prove(
     };
     let certificate = line.certificate();
     let packs = peer.version >= PACKED_SINCE;
-    let sender = LinkSender::new(LinkId(1), line, packs, flow);
+    let sender = LinkSender::new(LinkId(1), line, packs, true, flow);
     sender.take_calls();
     let frames = FrameReader::new(peer.session).unpacking(packs);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
