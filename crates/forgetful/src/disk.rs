@@ -657,7 +657,7 @@ mod tests {
     #[test]
     fn a_cut_waits_for_enough_to_be_lost() {
         let mut disk = Disk::new(0, 0);
-        let file = disk.make(ROOT, OsStr::new("f"), 0o600, (0, 0)).expect("a file").ino.0;
+        let file = make(&mut disk, ROOT, "f", FILE);
         disk.cut_power_when_unflushed(4096, Fate::AllLost);
         disk.write(file, 0, &[1; 2048], false).expect("written");
         assert!(disk.begin_flush(), "too little would be lost");

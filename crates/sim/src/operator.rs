@@ -274,7 +274,7 @@ impl World {
     /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
     /// clear on the way, so that only the secondary's own tell what a rollback undoes.
     pub fn sync_begins(&mut self, group: GroupId, secondary: usize) {
-        if self.watch.syncs_in_stream(group, secondary) && self.rng.percent(30) {
+        if !self.operator.rests && self.watch.syncs_in_stream(group, secondary) && self.rng.percent(30) {
             let primary = self.nodes[self.other(group, secondary)].engine.as_ref();
             let status = primary.map(|engine| engine.status()).unwrap_or_default();
             let dirty: u64 =
