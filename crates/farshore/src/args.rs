@@ -1,7 +1,7 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
 
-pub mod line;
 pub mod checks;
+pub mod line;
 pub mod planner;
 
 use std::path::PathBuf;

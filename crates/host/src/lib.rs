@@ -7,6 +7,6 @@ pub mod driver;
 pub mod frontend;
 pub mod link;
 pub mod nbd;
-pub mod timer;
 pub mod net;
+pub mod timer;
 pub mod tls;

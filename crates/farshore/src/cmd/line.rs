@@ -161,9 +161,9 @@ fn warned(warnings: &[String]) -> std::process::ExitCode {
 /// Runs on one thread, as the data path does; `stop` is notified by Ctrl-C and its kin.
 pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(LocalSet::new().block_on(&runtime, async {
+    let result = LocalSet::new().block_on(&runtime, async {
         let stop = Rc::new(Notify::new());
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             let mut signals = signal(kind)?;
             let stop = stop.clone();
             tokio::task::spawn_local(async move {
@@ -176,7 +176,10 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
         // What was closed says goodbye.
         tokio::task::yield_now().await;
         Ok::<_, std::io::Error>(result)
-    })?)
+    });
+    // A disk or a resolver that hangs is not waited for.
+    runtime.shutdown_background();
+    Ok(result?)
 }
 
 /// Who this is, what it shows, and what it asks of its sockets.

@@ -133,10 +133,42 @@ pub async fn run(
     Ok(outcome)
 }
 
-/// Up to the moment in which both ends may begin.
+/// Up to the moment in which both ends may begin. What was connected in vain is closed: the other end would keep it.
 async fn begin(target: &Target, terms: &Terms, disk: Rc<Disk>) -> Result<(Outcome, Rc<Wire>, Rc<Stage>), Trouble> {
     let (control, peer) = control(target, terms.timeout()).await?;
-    let idle_us = idle_round_trips(&control).await?;
+    let mut wires = Vec::new();
+    match agree(target, terms, disk, &control, &mut wires).await {
+        Ok((idle_us, stage)) => {
+            let outcome = Outcome {
+                terms: terms.clone(),
+                address: target.address.clone(),
+                peer,
+                is_encrypted: target.papers.tls.is_some(),
+                idle_us,
+                loaded_us: Spread::default(),
+                near: Half::default(),
+                far: None,
+                lost: None,
+                interrupted: None,
+            };
+            Ok((outcome, control, stage))
+        }
+        Err(trouble) => {
+            wires.iter().chain([&control]).for_each(|wire| wire.end("it came to nothing"));
+            Err(trouble)
+        }
+    }
+}
+
+/// Asks for the test, and gathers its connections in `wires`.
+async fn agree(
+    target: &Target,
+    terms: &Terms,
+    disk: Rc<Disk>,
+    control: &Wire,
+    wires: &mut Vec<Rc<Wire>>,
+) -> Result<(Spread, Rc<Stage>), Trouble> {
+    let idle_us = idle_round_trips(control).await?;
     control.say(&Word::Ask(Box::new(terms.clone())));
     let token = match control.word_within(terms.timeout()).await? {
         Word::Ready { token } => token,
@@ -144,44 +176,31 @@ async fn begin(target: &Target, terms: &Terms, disk: Rc<Disk>) -> Result<(Outcom
         Word::No { why, .. } => return Err(Trouble::failed(why)),
         _ => return Err(out_of_turn()),
     };
-    let wires = join(target, terms, token).await?;
+    join(target, terms, token, wires).await?;
     wires.iter().for_each(|wire| wire.land_on(disk.clone()));
-    let stage = Stage::new(Rc::new(terms.clone()), false, wires, disk);
+    let stage = Stage::new(Rc::new(terms.clone()), false, wires.clone(), disk);
     control.say(&Word::Go);
     match control.word_within(terms.timeout()).await? {
         Word::Go => {}
         Word::No { why, .. } => return Err(Trouble::failed(why)),
         _ => return Err(out_of_turn()),
     }
-    let outcome = Outcome {
-        terms: terms.clone(),
-        address: target.address.clone(),
-        peer,
-        is_encrypted: target.papers.tls.is_some(),
-        idle_us,
-        loaded_us: Spread::default(),
-        near: Half::default(),
-        far: None,
-        lost: None,
-        interrupted: None,
-    };
-    Ok((outcome, control, stage))
+    Ok((idle_us, stage))
 }
 
 fn out_of_turn() -> Trouble {
     Trouble::failed("the other end spoke out of turn; are both of one version?")
 }
 
-async fn join(target: &Target, terms: &Terms, token: u64) -> Result<Vec<Rc<Wire>>, Trouble> {
+async fn join(target: &Target, terms: &Terms, token: u64, wires: &mut Vec<Rc<Wire>>) -> Result<(), Trouble> {
     let socket = terms.sockets.options(&target.ours);
-    let mut wires = Vec::new();
     for _ in 0..terms.connections {
         let (wire, _) = connect(target, &socket, terms.flow(), terms.timeout()).await?;
+        wires.push(wire.clone());
         check_congestion(&wire, terms).map_err(Trouble::failed)?;
         wire.say(&Word::Join { token });
-        wires.push(wire);
     }
-    Ok(wires)
+    Ok(())
 }
 
 /// A test under another congestion control than was asked for would be another test.

@@ -62,6 +62,7 @@ struct Session {
     token: u64,
     from: SocketAddr,
     control: Rc<Wire>,
+    connections: u32,
     joined: RefCell<Vec<Rc<Wire>>>,
     /// Once all have joined.
     stage: RefCell<Option<Rc<Stage>>>,
@@ -117,6 +118,12 @@ pub(super) fn unix_us() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
+impl Session {
+    fn has_room(&self) -> bool {
+        self.stage.borrow().is_none() && self.joined.borrow().len() < self.connections as usize
+    }
+}
+
 impl Server {
     fn say_stop(&self) {
         if let Some(session) = &*self.session.borrow() {
@@ -143,10 +150,11 @@ impl Server {
             Ok(Word::Join { token }) => {
                 let session = self.session.borrow();
                 match session.as_ref().filter(|session| session.token == token) {
-                    Some(session) => {
+                    Some(session) if session.has_room() => {
                         session.joined.borrow_mut().push(wire);
                         session.control.wake();
                     }
+                    Some(_) => wire.end("it joins a test that has all its connections"),
                     None => wire.end("it joins a test that is not there"),
                 }
             }
@@ -160,7 +168,7 @@ impl Server {
             control.say(&no);
             // Until the asker has read it and left.
             let _ = control.word_within(GOODBYE).await;
-            return;
+            return control.end("it was refused");
         }
         control.expect_life(terms.timeout());
         let mut half = Half::default();
@@ -208,9 +216,14 @@ impl Server {
         }
         let token = control.session.0;
         self.tuner.retune(&terms.sockets.options(&self.serving.ours));
-        let control_of = control.clone();
-        *self.session.borrow_mut() =
-            Some(Session { token, from, control: control_of, joined: RefCell::default(), stage: RefCell::default() });
+        *self.session.borrow_mut() = Some(Session {
+            token,
+            from,
+            control: control.clone(),
+            connections: terms.connections,
+            joined: RefCell::default(),
+            stage: RefCell::default(),
+        });
         control.say(&Word::Ready { token });
         Ok(())
     }

@@ -86,6 +86,10 @@ pub async fn run(
             Err(Trouble::Failed(why)) if !soak.stretches.is_empty() || down.is_some() => (None, Some(why)),
             Err(trouble) => return Err(trouble),
         };
+        soak.interrupted |= outcome.as_ref().is_some_and(|outcome| outcome.interrupted.is_some());
+        if soak.interrupted && lost.is_some() {
+            break;
+        }
         if let Some(why) = lost {
             down.get_or_insert((Instant::now(), unix_us() as f64 / 1e6, why));
             tokio::select! {
@@ -95,7 +99,6 @@ pub async fn run(
         }
         let Some(outcome) = outcome else { continue };
         soak.back(&mut down, Duration::from_secs_f64(part.time_s), keep)?;
-        soak.interrupted |= outcome.interrupted.is_some();
         if let Some(story) = report::stories(&outcome, None).first() {
             let stretch = soak.judged(unix_s, story, terms.target_bytes_per_s);
             keep.keep(&json!({ "stretch": stretch })).map_err(Trouble::failed)?;

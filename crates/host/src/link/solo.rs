@@ -143,7 +143,11 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
             Ok((stream, report)) => {
                 let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
                 let line = Line::new(stream, channel.map_err(|error| Failure::from(ChannelError::from(error)))?);
-                let proven = timeout(wish.timeout, prove(papers, line, address, report, wish.flow, true)).await;
+                let proven = timeout(
+                    wish.timeout,
+                    prove(papers, line, address, report, (wish.flow, wish.socket.unsent_bytes.is_none()), true),
+                )
+                .await;
                 return Ok(proven.map_err(|_| Failure::TooSlow(wish.timeout))??);
             }
             Err(error) => refusal = Refusal::Unreachable(format!("cannot connect to {address}: {error}")),
@@ -157,7 +161,7 @@ async fn prove(
     line: Line,
     address: SocketAddr,
     socket: SocketReport,
-    flow: Flow,
+    (flow, follows_rate): (Flow, bool),
     dials: bool,
 ) -> Result<Solo, Failure> {
     let peer = match authenticate(papers, &line, dials).await {
@@ -172,7 +176,7 @@ async fn prove(
     };
     let certificate = line.certificate();
     let packs = peer.version >= PACKED_SINCE;
-    let sender = LinkSender::new(LinkId(1), line, packs, true, flow);
+    let sender = LinkSender::new(LinkId(1), line, packs, follows_rate, flow);
     sender.take_calls();
     let frames = FrameReader::new(peer.session).unpacking(packs);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
@@ -257,7 +261,7 @@ impl Door {
                 Ok(channel) => Line::new(stream, channel),
                 Err(error) => return (from, Err(Failure::from(ChannelError::from(error)).into())),
             };
-            let proven = timeout(limit, prove(&papers, line, from, report, Flow::default(), false)).await;
+            let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), true), false)).await;
             let proven = proven.map_err(|_| Failure::TooSlow(limit)).and_then(|proven| proven);
             (from, proven.map_err(Refusal::from))
         });

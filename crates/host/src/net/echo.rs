@@ -83,7 +83,7 @@ impl Echo {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.socket.set_read_timeout(Some(left))?;
+            self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
             let length = match (&self.socket).read(&mut bytes) {
                 Ok(length) => length,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
