@@ -146,6 +146,11 @@ impl World {
         if kept {
             return;
         }
+        let undo_rots = self.watch.rotten.contains(&(node, Store::Undo(group)));
+        if undo_rots && self.watch.forked.contains(&group) {
+            // A rollback that a forced promotion began met the damage and was given up; what it had undone is gone.
+            return self.watch.forget(group, node);
+        }
         if self.watch.rotten.contains(&(node, Store::Journal(group))) {
             // It says that it lost something, or the rot is in the journal's last batch, which looks like one that was torn
             // (docs/reliability.md, P9): what the other side was promised of it is void.
