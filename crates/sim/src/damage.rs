@@ -11,8 +11,8 @@ use crate::world::{Event, World};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The superblock counts a batch of the journal or the undo store within this time of its landing. One that rots before
-/// looks torn (docs/reliability.md, P9).
+/// The superblock of a running group counts a batch of the journal or the undo store within this time of its landing. One
+/// that rots before looks torn (docs/reliability.md, P9).
 const COUNTED_NS: u64 = SECOND;
 
 /// Records of a secondary as they were.
@@ -48,7 +48,8 @@ impl World {
         let trouble = self.nodes[node].trouble;
         let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
         let counted = matches!(store, Store::Journal(_) | Store::Undo(_));
-        if !self.nodes[node].up() || counted && slow || !self.watch.rotten.insert((node, store)) {
+        let starts = self.glance(node, group).is_none_or(|glance| !glance.running);
+        if !self.nodes[node].up() || counted && (slow || starts) || !self.watch.rotten.insert((node, store)) {
             return;
         }
         self.loses_power_for_a_while(node);

@@ -213,11 +213,17 @@ impl Disk {
         self.view.clone_from(&self.durable);
     }
 
-    /// Rot: one bit of a sector that was written lately, but before `before`, turns over while nobody looks. False: there
+    /// Rot: one bit of a sector that was written lately, but not since `before`, turns over while nobody looks. False: there
     /// is none.
     pub fn rot(&mut self, before: u64, rng: &mut Rng) -> bool {
-        let old = self.recent.iter().rev().filter(|(when, ..)| *when < before).take(ROTTING);
-        let sectors: Vec<usize> = old.flat_map(|(_, from, to)| *from as usize..*to as usize).collect();
+        let young =
+            |sector: u64| self.recent.iter().any(|(at, from, to)| *at >= before && (*from..*to).contains(&sector));
+        let old = self.recent.iter().rev().filter(|(at, ..)| *at < before).take(ROTTING);
+        let sectors: Vec<usize> = old
+            .flat_map(|(_, from, to)| *from..*to)
+            .filter(|sector| !young(*sector))
+            .map(|sector| sector as usize)
+            .collect();
         if sectors.is_empty() {
             return false;
         }

@@ -375,7 +375,8 @@ impl World {
             return Plan::None;
         }
         let entropy = self.rng.draw();
-        if self.glance(primary, group).is_some_and(|glance| glance.identity.generation.is_blank()) {
+        let blank = self.glance(primary, group).is_some_and(|glance| glance.identity.generation.is_blank());
+        if blank && self.nodes[other].up() {
             // Its records had to be made anew.
             let asked = self.command(other, group, Command::Promote { force: true, entropy });
             return Plan::SwitchPromote { asked: Some(asked) };
