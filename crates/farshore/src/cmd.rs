@@ -9,6 +9,7 @@ mod demote;
 mod disk;
 mod doctor;
 mod feed;
+mod host;
 mod init;
 mod inspect;
 mod line;

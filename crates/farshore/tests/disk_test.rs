@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, is_installed, is_root, must_skip, must_skip_stores};
+use common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores};
 use forgetful::{Fate, Store};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,16 +18,6 @@ fn disk_test(words: &[&str]) -> Command {
     command.args(["disk", "test"]).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-#[track_caller]
-fn expect(output: &Output, code: i32, parts: &[&str]) {
-    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{all}");
-    for part in parts {
-        assert!(all.contains(part), "no {part:?} in: {all}");
-    }
-    assert!(!all.contains("panicked"), "{all}");
 }
 
 fn refused(words: &[&str], code: i32, parts: &[&str]) {

@@ -8,23 +8,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::wan::Wan;
-use common::{Node, Pair, Plan};
+use common::{Node, Pair, Plan, expect};
 use serde_json::Value;
 
 const FARSHORE: &str = env!("CARGO_BIN_EXE_farshore");
 
 fn doctor(words: &[&str]) -> Output {
     Command::new(FARSHORE).arg("doctor").args(words).output().expect("the command runs")
-}
-
-#[track_caller]
-fn expect(output: &Output, code: i32, parts: &[&str]) {
-    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{all}");
-    for part in parts {
-        assert!(all.contains(part), "no {part:?} in: {all}");
-    }
-    assert!(!all.contains("panicked"), "{all}");
 }
 
 /// The report of one end, and that the exit code is the worst line's.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{GROUP, Node, Pair, Plan};
+use common::{GROUP, Node, Pair, Plan, expect};
 
 fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farshore"))
@@ -23,17 +23,6 @@ fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
         let _ = child.stdin.take().expect("piped").write_all(bytes);
     }
     child.wait_with_output().expect("the command ends")
-}
-
-#[track_caller]
-fn expect(output: &Output, code: i32, parts: &[&str]) -> String {
-    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{all}");
-    for part in parts {
-        assert!(all.contains(part), "no {part:?} in: {all}");
-    }
-    assert!(!all.contains("panicked"), "{all}");
-    all
 }
 
 struct Bench {

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
+use super::host::with_port;
 use super::status::colours_wanted;
 use super::{Exit, Failure, Outcome, print};
 use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
 use crate::args::DEFAULT_CONFIG;
 use crate::args::checks::DoctorArgs;
+use crate::config::example::PORT;
 use crate::config::{Config, NodeName};
 use crate::demo::interrupt::Interrupt;
 use crate::doctor::facts::{Facts, Way};
@@ -22,8 +24,6 @@ use crate::doctor::report::{self, DOCTOR_SCHEMA, Report};
 use crate::doctor::{Check, Verdict, checks, ends};
 use crate::show::Paint;
 
-/// Where nodes listen unless they are told otherwise.
-const LINK_PORT: u16 = 7337;
 /// The best second of the link is looked for in a day.
 const HISTORY: Duration = Duration::from_secs(86_400);
 
@@ -159,7 +159,7 @@ fn peer(
     let known = config.map(configured).or(status.map(linked)).unwrap_or_default();
     if let Some(name) = &args.peer {
         let found = known.into_iter().find(|(known, _)| known == name);
-        return Ok(Some(found.unwrap_or_else(|| (with_port(name), None))));
+        return found.map_or_else(|| Ok(Some((with_port(name, PORT)?, None))), |found| Ok(Some(found)));
     }
     match known.as_slice() {
         [] => Ok(None),
@@ -167,38 +167,6 @@ fn peer(
         several => {
             let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
             Err(Failure::usage(format!("this node has the peers {}; name one: farshore doctor PEER", names.join(", "))))
-        }
-    }
-}
-
-/// HOST, HOST:PORT, an IPv6 address with or without brackets.
-fn with_port(name: &str) -> String {
-    if name.parse::<SocketAddr>().is_ok() {
-        return name.to_owned();
-    }
-    if let Ok(address) = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
-        return SocketAddr::new(address, LINK_PORT).to_string();
-    }
-    let has_port = name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    if has_port { name.to_owned() } else { format!("{name}:{LINK_PORT}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_is_added_where_none_was_given() {
-        for (given, meant) in [
-            ("db2", "db2:7337"),
-            ("db2:99", "db2:99"),
-            ("10.0.0.2", "10.0.0.2:7337"),
-            ("10.0.0.2:99", "10.0.0.2:99"),
-            ("::1", "[::1]:7337"),
-            ("[::1]", "[::1]:7337"),
-            ("[::1]:99", "[::1]:99"),
-        ] {
-            assert_eq!(with_port(given), meant);
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
+use super::host::with_port;
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::line::{
     Credentials, LoadArgs, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
@@ -211,23 +212,10 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
         Some(node) => (SocketAddr::new(node.address.ip(), PORT).to_string(), vec![node.name.to_string()]),
         None => {
             let others = config.nodes.iter().filter(|node| node.name != us);
-            (with_port(host)?, others.map(|node| node.name.to_string()).collect())
+            (with_port(host, PORT)?, others.map(|node| node.name.to_string()).collect())
         }
     };
     Ok(Target { address, peers, papers, ours })
-}
-
-fn with_port(host: &str) -> Result<String, Failure> {
-    if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
-        return Ok(SocketAddr::new(ip, PORT).to_string());
-    }
-    match host.rsplit_once(':') {
-        None if !host.is_empty() => Ok(format!("{host}:{PORT}")),
-        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(host.to_owned()),
-        _ => Err(Failure::usage(format!(
-            "{host:?} is no HOST[:PORT]; write one such as \"10.0.0.2:{PORT}\" or a node's name"
-        ))),
-    }
 }
 
 fn timeout(args: &Credentials) -> Result<Duration, Failure> {

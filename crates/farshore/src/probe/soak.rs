@@ -82,7 +82,10 @@ pub async fn run(
         let unix_s = unix_us() as f64 / 1e6;
         let result = client::run(target, &part, Rc::new(Disk::None), stop, watch).await;
         let (outcome, lost) = match result {
-            Ok(outcome) => (Some(outcome.clone()), outcome.lost),
+            Ok(mut outcome) => {
+                let lost = outcome.lost.take();
+                (Some(outcome), lost)
+            }
             Err(Trouble::Failed(why)) if !soak.stretches.is_empty() || down.is_some() => (None, Some(why)),
             Err(trouble) => return Err(trouble),
         };

@@ -170,7 +170,6 @@ pub struct Kernel {
     pub receiver_limited_us: u64,
     pub buffer_limited_us: u64,
     pub rtt_min_us: u64,
-    pub app_limited: bool,
 }
 
 impl Kernel {
@@ -182,7 +181,6 @@ impl Kernel {
         self.buffer_limited_us += info.buffer_limited_us;
         let least = u64::from(info.rtt_min_us);
         self.rtt_min_us = if self.rtt_min_us == 0 { least } else { self.rtt_min_us.min(least) };
-        self.app_limited |= info.app_limited;
     }
 }
 

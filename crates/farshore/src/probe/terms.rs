@@ -57,7 +57,7 @@ impl Mode {
         })
     }
 
-    /// A writer that nothing slows down would write for ever.
+    /// A writer waits for the far end, at the memory or at the disk.
     pub fn confirms(self) -> bool {
         matches!(self, Mode::Sync | Mode::Nearsync)
     }

@@ -225,14 +225,13 @@ impl Wire {
         self.send(Kind::SyncBegin, |_| {}, SendPayload::None);
     }
 
-    /// Hands a flush over in parts as large as a write's: bytes of frames. `content` is looked at from `start` on, round and
-    /// round.
-    pub fn hand_over(&self, number: u64, size: u64, content: &Buf, content_bytes: u64) -> u64 {
+    /// Hands a flush over in parts as large as a write's, each from another place of `content`, round and round.
+    pub fn hand_over(&self, number: u64, size: u64, content: &Buf, content_bytes: u64) {
         let mut leaving = self.leaving.borrow_mut();
         leaving.open.push_back((number, size, Instant::now()));
         leaving.open_bytes += size;
         drop(leaving);
-        let (mut offset, mut frame_bytes) = (0, 0);
+        let mut offset = 0;
         while offset < size {
             let length = (size - offset).min(limits::PART_BYTES_MAX);
             let room = content_bytes - limits::PART_BYTES_MAX;
@@ -244,10 +243,9 @@ impl Wire {
                 header.flags = if is_last { flags::LAST } else { 0 };
             };
             self.send(Kind::Data, fill, SendPayload::Data(slice));
-            (offset, frame_bytes) = (offset + length, frame_bytes + length + engine::wire::HEADER_BYTES as u64);
+            offset += length;
         }
         self.sender.flush();
-        frame_bytes
     }
 
     pub fn end_stream(&self, flushes: u64, bytes: u64) {

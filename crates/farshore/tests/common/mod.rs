@@ -633,6 +633,18 @@ impl Drop for Background {
     }
 }
 
+/// What a command printed, on both ways, once its exit code and these parts of it are as expected.
+#[track_caller]
+pub fn expect(output: &Output, code: i32, parts: &[&str]) -> String {
+    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{all}");
+    for part in parts {
+        assert!(all.contains(part), "no {part:?} in: {all}");
+    }
+    assert!(!all.contains("panicked"), "{all}");
+    all
+}
+
 /// Whether a program is there to be run.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
