@@ -149,18 +149,19 @@ pub fn copies(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
 /// known to be the newest. So it is with one whose copies both begin with what no update of this cell begins with: a torn
 /// write leaves each sector old or new.
 pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
-    let mut slots = [Err(Rejected::Damaged); 2];
-    let mut damaged = 0;
-    let mut in_doubt = false;
-    for (index, twins) in copies(kind, tag, place, bytes).chunks(2).enumerate() {
-        slots[index] = better(twins[0], twins[1]);
-        damaged += twins.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
-        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * index + twin));
-        in_doubt |= slots[index] == Err(Rejected::Astray) || (slots[index] == Err(Rejected::Damaged) && alien());
-    }
-    // Past the first two updates no slot is blank.
-    in_doubt |= [(0, 1), (1, 0)].iter().any(|(slot, other)| {
-        slots[*slot] == Err(Rejected::Blank) && slots[*other].is_ok_and(|(head, _)| head.update > 1)
+    let copies = copies(kind, tag, place, bytes);
+    let slots = [better(copies[0], copies[1]), better(copies[2], copies[3])];
+    let damaged = copies.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
+    let in_doubt = [0, 1].iter().any(|slot| {
+        // Past the first two updates no slot holds zeroes, torn or not.
+        let was_written = slots[1 - slot].is_ok_and(|(head, _)| head.update > 1);
+        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * slot + twin, was_written));
+        match slots[*slot] {
+            Err(Rejected::Astray) => true,
+            Err(Rejected::Blank) => was_written,
+            Err(Rejected::Damaged) => alien(),
+            _ => false,
+        }
     });
     // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
     let refused = |slot: &Result<_, Rejected>| matches!(slot, Err(Rejected::VersionUnknown(_) | Rejected::Foreign));
@@ -173,11 +174,11 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
     Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok() }
 }
 
-/// Whether a copy begins with neither zeroes nor what an update of this cell begins with.
-fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize) -> bool {
+/// Whether a copy begins with what no update of this cell begins with, nor, before its slot was ever written, with zeroes.
+fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize, was_written: bool) -> bool {
     let Some(head) = bytes.get(index * BYTES..index * BYTES + HEAD_BYTES) else { return false };
     let own = head[..8] == kind.magic && head[24..32] == tag.to_le_bytes() && head[32..40] == place.to_le_bytes();
-    !own && head.iter().any(|byte| *byte != 0)
+    !own && (was_written || head.iter().any(|byte| *byte != 0))
 }
 
 /// Without a whole slot: a group whose very first update was torn is new, nothing was ever acknowledged on it.
@@ -282,7 +283,8 @@ mod tests {
     fn another_kind_of_block_or_plain_data_over_a_slot_leaves_the_cell_in_doubt() {
         let index = encode(Kind { magic: *b"FSHOTHER", version: 1 }, &Head { tag: 42, ..Head::default() }, &[7]);
         let [data, zeroes] = [0x5a, 0].map(|byte| vec![byte; SLOT_BYTES as usize]);
-        for astray in [&index, &data, &zeroes] {
+        let begins_with_zeroes = [&zeroes[..BYTES], &data[BYTES..]].concat();
+        for astray in [&index, &data, &zeroes, &begins_with_zeroes] {
             let bytes = cell(&update(4), astray);
             let seen = choose(KIND, 42, PLACE, &bytes);
             assert!(seen.in_doubt && seen.newest.is_ok());
