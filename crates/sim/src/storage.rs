@@ -12,10 +12,18 @@ use crate::world::{Event, World, slice_of};
 pub enum Job {
     Write { store: Store, write: u64, offset: u64, length: u64, durable: bool },
     Flush { store: Store, mark: u64 },
-    Read { store: Store, offset: u64, length: u32, crc: Option<u32> },
+    Read { store: Store, offset: u64, before: Vec<u8>, kind: ReadKind },
     ReadMeta { store: Store, offset: u64, length: u32 },
-    ReadSummed { store: Store, offset: u64, length: u32 },
-    ReadHash { store: Store, offset: u64, length: u32 },
+}
+
+/// What is wanted of what was read.
+pub enum ReadKind {
+    /// The content, if it has this checksum where one is given.
+    Plain {
+        crc: Option<u32>,
+    },
+    Summed,
+    Hash,
 }
 
 impl World {
@@ -23,6 +31,12 @@ impl World {
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
         let write = disk.begin_write(offset, data);
         self.disk_job(node, token, Job::Write { store, write, offset, length: data.len() as u64, durable });
+    }
+
+    /// A write that ends while the read is under way may be in what it returns, or not.
+    pub fn disk_read(&mut self, node: usize, token: Token, store: Store, offset: u64, length: u32, kind: ReadKind) {
+        let before = self.nodes[node].disks[&store].view()[offset as usize..][..length as usize].to_vec();
+        self.disk_job(node, token, Job::Read { store, offset, before, kind });
     }
 
     pub fn disk_job(&mut self, node: usize, token: Token, job: Job) {
@@ -53,8 +67,6 @@ impl World {
         let now = self.now;
         let sim = &mut self.nodes[node];
         let is_volume = |store: &Store| matches!(store, Store::Volume(..));
-        let view =
-            |store: &Store, offset: u64, length: u32| &sim.disks[store].view()[offset as usize..][..length as usize];
         match job {
             Job::Write { store, write, offset, length, durable } => {
                 let error = self.write_error(node, store);
@@ -74,31 +86,20 @@ impl World {
                 disk.end_flush(mark);
                 Ok(IoDone::Done)
             }
-            Job::Read { store, offset, length, crc } => {
-                if is_volume(&store) && sim.trouble.read_errors_until > now && self.rng.percent(10) {
-                    return Err(IoError::Io);
-                }
-                let data = view(&store, offset, length).to_vec();
-                if crc.is_some_and(|crc| crc != crc32c(&data)) {
-                    return Err(IoError::Damaged);
-                }
-                let zero = data.iter().all(|b| *b == 0);
-                Ok(IoDone::Payload { buf: Buf::new(Arc::new(data)), zero })
-            }
             Job::ReadMeta { store, offset, length } => {
                 let all = sim.disks[&store].view();
                 let end = (offset as usize + length as usize).min(all.len());
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
             }
-            Job::ReadSummed { store, offset, length } => {
-                if is_volume(&store) && sim.trouble.read_errors_until > now && self.rng.percent(10) {
+            Job::Read { store, offset, before, kind } => {
+                let may_fail = is_volume(&store) && !matches!(kind, ReadKind::Hash);
+                if may_fail && sim.trouble.read_errors_until > now && self.rng.percent(10) {
                     return Err(IoError::Io);
                 }
-                let data = view(&store, offset, length).to_vec();
-                let (zero, crc) = (data.iter().all(|b| *b == 0), crc32c(&data));
-                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
+                let view = &sim.disks[&store].view()[offset as usize..][..before.len()];
+                let data = if view != before && self.rng.percent(50) { before } else { view.to_vec() };
+                kind.answer(data)
             }
-            Job::ReadHash { store, offset, length } => Ok(IoDone::Hash(hash(view(&store, offset, length)))),
         }
     }
 
@@ -124,6 +125,21 @@ impl World {
             return Some(IoError::NoSpace);
         }
         (sim.trouble.apply_errors_until > now && self.rng.percent(5)).then_some(IoError::Io)
+    }
+}
+
+impl ReadKind {
+    fn answer(self, data: Vec<u8>) -> Result<IoDone, IoError> {
+        let zero = data.iter().all(|b| *b == 0);
+        match self {
+            ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
+            ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Buf::new(Arc::new(data)), zero }),
+            ReadKind::Summed => {
+                let crc = crc32c(&data);
+                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
+            }
+            ReadKind::Hash => Ok(IoDone::Hash(hash(&data))),
+        }
     }
 }
 

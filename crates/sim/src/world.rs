@@ -17,7 +17,7 @@ use crate::node::SimNode;
 use crate::operator::Operator;
 use crate::oracle::{Failure, Oracle};
 use crate::rng::Rng;
-use crate::storage::{Job, bytes_of};
+use crate::storage::{Job, ReadKind, bytes_of};
 use crate::swarm::Options;
 use crate::trip::Trips;
 use crate::watch::Watch;
@@ -367,16 +367,16 @@ impl World {
                 self.disk_job(node, token, Job::Flush { store, mark });
             }
             Output::Read { token, store, offset, length, crc } => {
-                self.disk_job(node, token, Job::Read { store, offset, length, crc });
+                self.disk_read(node, token, store, offset, length, ReadKind::Plain { crc });
             }
             Output::ReadMeta { token, store, offset, length } => {
                 self.disk_job(node, token, Job::ReadMeta { store, offset, length });
             }
             Output::ReadSummed { token, store, offset, length } => {
-                self.disk_job(node, token, Job::ReadSummed { store, offset, length });
+                self.disk_read(node, token, store, offset, length, ReadKind::Summed);
             }
             Output::ReadHash { token, store, offset, length } => {
-                self.disk_job(node, token, Job::ReadHash { store, offset, length });
+                self.disk_read(node, token, store, offset, length, ReadKind::Hash);
             }
             Output::Reply { id, result } => {
                 self.replies.insert(id, result.is_ok());
