@@ -451,8 +451,9 @@ impl World {
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
                 let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
-                if damaged && to == State::Failed(engine::state::Broken::Superblock) {
-                    // One copy was hit while the other was being written.
+                let starts = self.glance(node, group).is_none_or(|glance| !glance.running);
+                if damaged && starts && to == State::Failed(engine::state::Broken::Superblock) {
+                    // One copy was hit while the other was being written. After one that could not be written a start helps.
                     self.watch.spoiled.insert((group, node));
                 }
                 if matches!(to, State::Failed(_)) {
