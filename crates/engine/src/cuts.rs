@@ -473,7 +473,7 @@ impl Group {
             let room = self.cut_room(cx);
             let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships()) else { return };
             let some = cut.memory_bytes() > 0;
-            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES.min(room / 2);
+            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
             if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
                 return;
             }

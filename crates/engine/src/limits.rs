@@ -175,10 +175,14 @@ pub const UNSENT_BYTES_MIN: u64 = 64 * KIB;
 pub const UNSENT_BYTES_MAX: u64 = 8 * MIB;
 pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
 
-/// Resync reads in flight, and the resync bytes that may stand unsent in the queue: enough to keep the link busy, small
-/// enough that a live write does not queue behind a second of resync.
+/// Resync reads in flight.
 pub const RESYNC_READS_MAX: usize = 16;
-pub const RESYNC_BACKLOG_BYTES: u64 = 2 * MIB;
+
+/// Resync bytes that may stand unsent in the queue: a second of the link, no more than keeps the fastest one busy.
+pub const RESYNC_BACKLOG_BYTES_MAX: u64 = 2 * MIB;
+
+/// The same before the link's rate was measured.
+pub const RESYNC_BACKLOG_BYTES_UNMEASURED: u64 = 512 * KIB;
 
 /// A catch-up ends in the stream once what is left is at most what the link carries in this time (and at most a quarter of
 /// the queue, which has to take the writes that come meanwhile): so the copy is without a new consistent point for about

@@ -26,6 +26,13 @@ impl PeerView {
         now.since(self.last_heard)
     }
 
+    /// Nothing more of a resync is read while so much of it stands unsent in the queue: a live write comes behind that,
+    /// and waits for a second of the link and one read.
+    pub fn resync_backlog_bytes(&self) -> u64 {
+        let rate = self.rate.unwrap_or(limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
+        rate.min(limits::RESYNC_BACKLOG_BYTES_MAX)
+    }
+
     /// Silence that makes a pulled cable likelier than a slow peer.
     pub fn suspect_after(&self) -> Duration {
         limits::SILENCE_SUSPECT + 4 * self.round_trip
@@ -242,17 +249,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_size_follows_the_rate_within_its_bounds() {
+    fn part_size_and_resync_backlog_follow_the_rate_within_their_bounds() {
         let mut link = Link::new(NodeId(1));
         link.up(Mono(0), LinkId(1), SessionId(1));
         assert_eq!(link.part_bytes(), limits::PART_BYTES_UNMEASURED);
+        assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
         link.handed(Mono(0), 1 << 30);
         link.sent(Mono(1_000_000_000), 16_000);
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MIN, "128 kbit/s");
+        assert_eq!(link.view().resync_backlog_bytes(), 16_000, "a second");
         for second in 2..40 {
             link.sent(Mono(second * 1_000_000_000), 125_000_000 / 10);
         }
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MAX, "100 Mbit/s");
+        assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_MAX);
     }
 
     #[test]

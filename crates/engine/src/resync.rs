@@ -460,7 +460,7 @@ impl Group {
             let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
             let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
             let busy = resync.reads >= limits::RESYNC_READS_MAX
-                || backlog >= limits::RESYNC_BACKLOG_BYTES
+                || backlog >= cx.peer.resync_backlog_bytes()
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
                 || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
                 || (backlog > 0 && self.held_bytes() + resync.reading_bytes >= cx.allowance / 2)
