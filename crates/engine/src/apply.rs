@@ -308,11 +308,16 @@ impl Group {
             return;
         }
         let Some(link) = cx.peer.link else { return };
+        let window_bytes = replica.window.size_bytes();
+        let granted_bytes = replica.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if replica.window.size_bytes() > window_bytes {
+            cx.marks.hit(Mark::WindowGrew);
+        }
         let ack = Ack {
             received: replica.received,
             durable: replica.durable,
             applied: replica.applied,
-            granted_bytes: replica.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip),
+            granted_bytes,
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,

@@ -77,6 +77,8 @@ marks! {
     ServedAloneInDoubt,
     TailAskedAbout,
     MemoryShort,
+    WindowGrew,
+    WindowTakenBack,
     StalledAgain,
     SyncStalled,
     SyncWaitedForTurn,

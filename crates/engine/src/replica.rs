@@ -678,7 +678,11 @@ impl Group {
         }
         let in_order = replica.streaming && replica.cut.is_none();
         if in_order && header.seq == replica.applied && replica.applied == replica.received {
+            let recalls = replica.window.recalls();
             replica.window.recall();
+            if replica.window.recalls() > recalls {
+                cx.marks.hit(Mark::WindowTakenBack);
+            }
             replica.applied_wall = replica.applied_wall.max(header.wall);
             replica.ack_due = true;
         }

@@ -88,6 +88,10 @@ impl Window {
         self.granted_bytes
     }
 
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
     pub fn recalls(&self) -> u64 {
         self.recalls
     }

@@ -1,7 +1,7 @@
 //! What kind of world a seed draws: a swarm of options, so that each run stresses a different corner.
 
 use engine::ActivityConfig;
-use engine::limits::{KIB, MIB};
+use engine::limits::{self, KIB, MIB};
 use engine::state::{Mode, Policy};
 
 use crate::faults::Fault;
@@ -53,7 +53,7 @@ impl Options {
         if rng.percent(40) {
             modes.push(*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging]));
         }
-        let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB]);
+        let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB, 4 * MIB]);
         let delay_ns = *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]);
         let pairs = draw_pairs(&mut rng);
         let groups = pairs.len() as u64;
@@ -72,7 +72,8 @@ impl Options {
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             // Hardly more than the groups' own shelves, or plenty.
-            memory_bytes: groups * window_bytes + *rng.pick(&[128 * KIB, 2 * MIB, 64 * MIB]),
+            memory_bytes: groups * window_bytes.min(limits::MEMORY_GROUP_BYTES)
+                + *rng.pick(&[128 * KIB, 2 * MIB, 64 * MIB]),
             syncs_at_once: rng.between(1, 2) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
