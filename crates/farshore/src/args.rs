@@ -4,7 +4,7 @@ pub mod checks;
 pub mod line;
 pub mod planner;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -332,10 +332,19 @@ pub enum ConfigCommand {
 pub struct CheckArgs {
     /// The file to check
     #[arg(value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
-    pub file: PathBuf,
+    file: PathBuf,
+    /// The same, in the other commands' way
+    #[arg(long = "config", value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
     /// Check as this node, with what the file says about this machine [default: the host name, if the file has it]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+}
+
+impl CheckArgs {
+    pub fn file(&self) -> &Path {
+        self.config.as_deref().unwrap_or(&self.file)
+    }
 }
 
 #[derive(Debug, ClapArgs)]

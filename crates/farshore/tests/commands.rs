@@ -340,7 +340,10 @@ fn the_example_passes_its_own_check() {
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("farshore.toml");
     std::fs::write(&file, farshore(&["config", "example"]).stdout).expect("write");
-    expect(&farshore(&["config", "check", file.to_str().expect("text")]), 0, "sound");
+    let file = file.to_str().expect("text");
+    expect(&farshore(&["config", "check", file]), 0, "sound");
+    expect(&farshore(&["config", "check", "--config", file]), 0, "sound");
+    expect(&farshore(&["config", "check", file, "--config", file]), 3, "cannot be used with");
 }
 
 #[test]

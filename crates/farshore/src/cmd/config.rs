@@ -5,12 +5,12 @@ use crate::args::CheckArgs;
 use crate::config::{Config, Problems, example, host_name};
 
 pub fn check(args: &CheckArgs) -> Outcome {
-    let config = Config::load(&args.file).map_err(told)?;
+    let config = Config::load(args.file()).map_err(told)?;
     let node = match &args.node {
         Some(name) => Some(config.local_node(Some(name)).map_err(told)?),
         None => config.local_node(None).ok(),
     };
-    let mut text = format!("{}: sound\n", args.file.display());
+    let mut text = format!("{}: sound\n", args.file().display());
     text += &format!("  {} nodes, {} groups\n", config.nodes.len(), config.groups.len());
     let mut warnings = config.warnings();
     match &node {
