@@ -495,7 +495,9 @@ impl Group {
             let mut next = first + 1;
             let size = volume.config.size_bytes;
             let compare = volume.in_doubt(first);
-            let longest = if compare { limits::PROBE_BYTES } else { cx.peer.part_bytes.max(REGION_BYTES) };
+            // Of a small queue no read takes more than a quarter beyond the half that a sync may fill.
+            let part_bytes = cx.peer.part_bytes.min(self.settings.queue_bytes / 4);
+            let longest = if compare { limits::PROBE_BYTES } else { part_bytes.max(REGION_BYTES) };
             let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
             while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
