@@ -436,6 +436,8 @@ impl World {
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
+                // Old records or not: from here on they are what counts.
+                self.watch.spoiled.remove(&(group, node));
                 self.operator.was_promoted(group, node);
                 self.primary_up(node, group);
             }
