@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use common::{Node, Pair, Plan};
 use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use host::buffers::Pool;
-use host::link::solo::{self, Papers, Wish};
+use host::link::solo::{self, Papers, Solo, Wish};
 use host::link::{Flow, LinkEvents, LinkSender, PeerInfo, Secret, SocketOptions};
 use serde_json::Value;
 
@@ -32,17 +33,22 @@ struct Server {
     child: Child,
     address: SocketAddr,
     said: BufReader<std::process::ChildStdout>,
+    /// What it complains of.
+    log: PathBuf,
 }
 
 impl Server {
     fn start(pair: &Pair, words: &[&str]) -> Server {
         let words = [&["link", "serve", "--listen", "127.0.0.1:0"], words].concat();
-        let mut child = farshore(pair, &words, Node::Far).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let log = pair.path("serve.log");
+        let mut command = farshore(pair, &words, Node::Far);
+        command.stdout(Stdio::piped()).stderr(fs::File::create(&log).expect("created"));
+        let mut child = command.spawn().expect("the binary runs");
         let mut said = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         said.read_line(&mut line).expect("it says where it listens");
         let address = line.trim_start_matches("serving line tests on ").split(';').next().unwrap_or_default();
-        Server { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said }
+        Server { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said, log }
     }
 
     /// What it said, once it has ended by itself.
@@ -57,6 +63,11 @@ impl Server {
         let mut line = String::new();
         self.said.read_line(&mut line).expect("text");
         line
+    }
+
+    /// How many of its complaints say this.
+    fn complaints(&self, of: &str) -> usize {
+        fs::read_to_string(&self.log).expect("a log").lines().filter(|line| line.contains(of)).count()
     }
 
     fn interrupt(&self) {
@@ -380,34 +391,98 @@ impl LinkEvents for Deaf {
     fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
-#[test]
-fn an_authenticated_peer_that_sends_rubbish_is_cut_off() {
-    let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &["--timeout", "2s"]);
-    let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let rubbish = |kind, fill: fn(&mut Header), payload: &[u8]| {
-        let socket = SocketOptions::default();
-        let address = server.address.to_string();
+/// One who has the nodes' own secret, and may be hostile all the same.
+struct Insider {
+    papers: Papers,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Insider {
+    fn new() -> Insider {
+        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Insider { papers, runtime }
+    }
+
+    async fn dial(&self, address: SocketAddr) -> Solo {
+        let (address, socket) = (address.to_string(), SocketOptions::default());
         let wish =
             Wish { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout: common::DEADLINE };
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let solo = solo::dial(&papers, &wish).await.expect("let in");
-            let mut header = Header::new(kind, solo.session, GroupId(0));
-            fill(&mut header);
-            let payload = if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload.to_vec()) };
-            solo.sender.push(header, payload);
-            solo.sender.flush();
-            let ended = tokio::time::timeout(common::DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
-            assert!(ended.is_ok(), "{kind:?}: it is still connected");
+        solo::dial(&self.papers, &wish).await.expect("let in")
+    }
+
+    fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::task::LocalSet::new().block_on(&self.runtime, work)
+    }
+}
+
+fn send(solo: &Solo, kind: Kind, fill: impl FnOnce(&mut Header), payload: &[u8]) {
+    let mut header = Header::new(kind, solo.session, GroupId(0));
+    fill(&mut header);
+    let payload = if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload.to_vec()) };
+    solo.sender.push(header, payload);
+    solo.sender.flush();
+}
+
+/// The other end closes it.
+async fn ends(solo: Solo) {
+    let ended = tokio::time::timeout(common::DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
+    assert!(ended.is_ok(), "it is still connected");
+}
+
+#[test]
+fn an_authenticated_peer_that_sends_rubbish_is_cut_off() {
+    let mut pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &["--timeout", "2s"]);
+    let insider = Insider::new();
+    let mut rubbish = |kind, fill: fn(&mut Header), payload: &[u8], why: &str| {
+        insider.run(async {
+            let solo = insider.dial(server.address).await;
+            send(&solo, kind, fill, payload);
+            ends(solo).await;
         });
+        // Silence would have ended it as well.
+        pair.until(why, |_| server.complaints(why) == 1);
     };
-    rubbish(Kind::Pull, |_| {}, &[]);
-    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"no JSON");
-    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"\"Go\"");
-    rubbish(Kind::GroupState, |header| header.flags = flags::LAST, b"{\"join\":{\"token\":7}}");
-    rubbish(Kind::Ack, |_| {}, &[7; 49]);
-    rubbish(Kind::SyncEnd, |header| header.offset = 1, &[]);
-    rubbish(Kind::Zero, |_| {}, &[]);
+    let last: fn(&mut Header) = |header| header.flags = flags::LAST;
+    rubbish(Kind::Pull, |_| {}, &[], "(Pull) that has no place in a test");
+    rubbish(Kind::GroupState, last, b"no JSON", "does not understand (expected value");
+    rubbish(Kind::GroupState, last, b"\"\x1b[2J\"", "does not understand (control character");
+    rubbish(Kind::GroupState, last, b"\"go\"", "it spoke out of turn");
+    rubbish(Kind::GroupState, last, b"{\"join\":{\"token\":7}}", "it joins a test that is not there");
+    rubbish(Kind::Ack, |_| {}, &[7; 49], "the other end confirmed what was never sent");
+    rubbish(Kind::SyncBegin, |_| {}, &[], "data before there was a test");
+    rubbish(Kind::SyncEnd, |header| header.offset = 1, &[], "ended before it was complete");
+    rubbish(Kind::Zero, |_| {}, &[], "(Zero) that has no place in a test");
+    assert_eq!(measured(&pair, &server, &["--count", "3"])["end"]["received"]["flushes"], 3, "the next one is served");
+}
+
+#[test]
+fn an_authenticated_peer_that_asks_for_nothing_is_let_go() {
+    let mut pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &["--timeout", "1s"]);
+    let insider = Insider::new();
+    insider.run(async {
+        let solo = insider.dial(server.address).await;
+        let (sender, session) = (solo.sender.clone(), solo.session);
+        let alive = async move {
+            loop {
+                sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![7; 8]));
+                sender.flush();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::select! { () = ends(solo) => {}, () = alive => {} }
+    });
+    pair.until("it says so", |_| server.complaints("it asked for no test within 6s") == 1);
+    // Nor are there many of them.
+    insider.run(async {
+        let mut held = Vec::new();
+        for _ in 0..64 {
+            held.push(insider.dial(server.address).await);
+        }
+        ends(insider.dial(server.address).await).await;
+    });
+    pair.until("it says so", |_| server.complaints("64 connections have asked for nothing yet") == 1);
     assert_eq!(measured(&pair, &server, &["--count", "3"])["end"]["received"]["flushes"], 3, "the next one is served");
 }

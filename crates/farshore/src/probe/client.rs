@@ -13,7 +13,7 @@ use super::stage::Stage;
 use super::tally::{Half, Spread};
 use super::terms::Terms;
 use super::wire::Wire;
-use super::words::Word;
+use super::words::{TOLD_BYTES_MAX, Word};
 
 /// Round trips on the idle line, and how long they may take together.
 const PINGS: u64 = 20;
@@ -80,7 +80,7 @@ async fn connect(
         Trouble::failed(format!("no test with {}: {refusal}{hint}", target.address))
     })?;
     let peer = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
-    let wire = Wire::start(solo);
+    let wire = Wire::start(solo, TOLD_BYTES_MAX);
     wire.expect_life(timeout);
     Ok((wire, peer))
 }
@@ -177,7 +177,6 @@ async fn agree(
         _ => return Err(out_of_turn()),
     };
     join(target, terms, token, wires).await?;
-    wires.iter().for_each(|wire| wire.land_on(disk.clone()));
     let stage = Stage::new(Rc::new(terms.clone()), false, wires.clone(), disk);
     control.say(&Word::Go);
     match control.word_within(terms.timeout()).await? {

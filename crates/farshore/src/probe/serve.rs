@@ -17,13 +17,17 @@ use super::disk::Disk;
 use super::stage::Stage;
 use super::tally::Half;
 use super::terms::{FarDisk, Terms};
-use super::wire::Wire;
-use super::words::Word;
+use super::wire::{DEAF, Wire};
+use super::words::{ASKED_BYTES_MAX, Word};
 
 /// Beyond a test's own time, for what is still in queues: then a test that does not end is ended.
 const GRACE: Duration = Duration::from_secs(600);
 /// How long the client may take to close after the report.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// Times the timeout: whoever has not asked for a test by then, or joined one, is let go.
+const GREETING_TIMEOUTS: u32 = 6;
+/// Connections that are neither of a test nor let go, at once.
+const GREETINGS_MAX: usize = 64;
 
 pub struct Serving {
     pub papers: Papers,
@@ -51,11 +55,16 @@ struct Server {
     serving: Serving,
     events: Rc<dyn Events>,
     tuner: Tuner,
+    /// No further test begins.
     stopping: Cell<bool>,
     /// The test that runs.
     session: RefCell<Option<Session>>,
-    /// A test ended.
+    /// Tests whose client is there: that runs, or that ended and has its report under way.
+    unfinished: Cell<usize>,
+    /// One less of them.
     served: Notify,
+    /// Held by each connection that is neither of a test nor let go.
+    greeting: Rc<()>,
 }
 
 struct Session {
@@ -86,7 +95,9 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
         tuner: door.tuner(),
         stopping: false.into(),
         session: RefCell::default(),
+        unfinished: Cell::new(0),
         served: Notify::new(),
+        greeting: Rc::new(()),
     });
     loop {
         tokio::select! {
@@ -98,13 +109,13 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
             },
             () = stop.notified() => {
                 // The second time nobody waits.
-                if server.stopping.replace(true) || server.session.borrow().is_none() {
+                if server.stopping.replace(true) || server.unfinished.get() == 0 {
                     return Ok(());
                 }
                 server.say_stop();
             }
             () = server.served.notified() => {
-                if server.serving.once || server.stopping.get() {
+                if server.stopping.get() && server.unfinished.get() == 0 {
                     return Ok(());
                 }
             }
@@ -136,17 +147,22 @@ impl Server {
 
     /// A connection that has proven who it is says what it wants.
     async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
-        let wire = Wire::start(solo);
+        let greeting = self.greeting.clone();
+        let wire = Wire::start(solo, ASKED_BYTES_MAX);
         wire.expect_life(self.serving.timeout);
-        // Those who only measure round trips ask nothing, or the time.
-        let word = loop {
-            match wire.word().await {
-                Ok(Word::Clock { .. }) => wire.say(&Word::Clock { unix_us: unix_us() }),
-                other => break other,
-            }
+        let no = |why: &str| {
+            wire.end(why);
+            self.events.refused(from, why);
         };
-        match word {
-            Ok(Word::Ask(terms)) => self.session(from, &wire, *terms).await,
+        if Rc::strong_count(&greeting) > 1 + GREETINGS_MAX {
+            return no(&format!("{GREETINGS_MAX} connections have asked for nothing yet"));
+        }
+        let limit = GREETING_TIMEOUTS * self.serving.timeout;
+        let Ok(wish) = tokio::time::timeout(limit, Server::wish(&wire)).await else {
+            return no(&format!("it asked for no test within {limit:?}"));
+        };
+        match wish {
+            Ok(Word::Ask(terms)) => self.session(from, &wire, *terms, greeting).await,
             Ok(Word::Join { token }) => {
                 let session = self.session.borrow();
                 match session.as_ref().filter(|session| session.token == token) {
@@ -154,38 +170,65 @@ impl Server {
                         session.joined.borrow_mut().push(wire);
                         session.control.wake();
                     }
-                    Some(_) => wire.end("it joins a test that has all its connections"),
-                    None => wire.end("it joins a test that is not there"),
+                    Some(_) => no("it joins a test that has all its connections"),
+                    None => no("it joins a test that is not there"),
                 }
             }
-            Ok(_) => wire.end("it spoke out of turn"),
+            Ok(_) => no("it spoke out of turn"),
+            Err(trouble) if wire.is_cut() => no(&trouble.sentence()),
+            // It needed no more.
             Err(_) => {}
         }
     }
 
-    async fn session(&self, from: SocketAddr, control: &Rc<Wire>, terms: Terms) {
+    /// What it is here for. Those who only measure round trips ask nothing, or the time.
+    async fn wish(wire: &Wire) -> Result<Word, Trouble> {
+        loop {
+            match wire.word().await? {
+                Word::Clock { .. } if wire.is_deaf() => wire.end(DEAF),
+                Word::Clock { .. } => wire.say(&Word::Clock { unix_us: unix_us() }),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    async fn session(&self, from: SocketAddr, control: &Rc<Wire>, terms: Terms, greeting: Rc<()>) {
         if let Err(no) = self.admit(from, control, &terms) {
             control.say(&no);
             // Until the asker has read it and left.
             let _ = control.word_within(GOODBYE).await;
             return control.end("it was refused");
         }
+        drop(greeting);
+        self.unfinished.set(self.unfinished.get() + 1);
         control.expect_life(terms.timeout());
-        let mut half = Half::default();
-        let result = match tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms, &mut half)).await
-        {
-            Ok(result) => result,
-            Err(_) => Err(Trouble::failed("it did not come to its end in time")),
-        };
-        let lost = result.err().map(Trouble::sentence);
-        let session = self.session.borrow_mut().take();
-        for wire in session.iter().flat_map(|session| session.joined.take()) {
-            wire.end("the test is over");
+        let played = tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms)).await;
+        let result = played.unwrap_or_else(|_| Err(Trouble::failed("it did not come to its end in time")));
+        let half = self.end_session(*result.as_ref().unwrap_or(&false));
+        if result.is_ok() {
+            control.say(&Word::Report(Box::new(half.clone())));
         }
-        self.events.ended(from, &terms, &half, lost.as_deref());
+        let is_told = result.is_ok();
+        self.events.ended(from, &terms, &half, result.err().map(Trouble::sentence).as_deref());
+        if is_told {
+            // It closes when it has read that; others may ask for their test meanwhile.
+            let gone = control.until(|wire| wire.is_down().then_some(()));
+            let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
+        }
         control.end("the test is over");
-        self.tuner.retune(&SocketOptions::default());
+        self.unfinished.set(self.unfinished.get() - 1);
         self.served.notify_one();
+    }
+
+    /// Makes room for the next test; this end's half of the story, as far as it came. `interrupted`: over there.
+    fn end_session(&self, interrupted: bool) -> Half {
+        self.stopping.set(self.stopping.get() || self.serving.once);
+        self.tuner.retune(&SocketOptions::default());
+        let Some(session) = self.session.take() else { return Half::default() };
+        session.joined.take().iter().for_each(|wire| wire.end("the test is over"));
+        let mut half = session.stage.take().map(|stage| stage.half()).unwrap_or_default();
+        half.interrupted |= interrupted;
+        half
     }
 
     fn longest(&self, terms: &Terms) -> Duration {
@@ -237,7 +280,8 @@ impl Server {
         }
     }
 
-    async fn play(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms, half: &mut Half) -> Result<(), Trouble> {
+    /// Whether it was interrupted over there.
+    async fn play(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms) -> Result<bool, Trouble> {
         let stage = match self.set_stage(control, terms).await {
             Ok(stage) => stage,
             Err(trouble) => {
@@ -267,21 +311,17 @@ impl Server {
                 },
             }
         };
-        *half = stage.half();
         played?;
-        while finished.is_none() {
+        loop {
+            if let Some(interrupted) = finished {
+                return Ok(interrupted);
+            }
             match control.word_within(terms.timeout()).await? {
                 Word::Finish { interrupted } => finished = Some(interrupted),
                 Word::Stop => {}
                 _ => return Err(Trouble::failed("its control connection spoke out of turn")),
             }
         }
-        half.interrupted |= finished == Some(true);
-        control.say(&Word::Report(Box::new(half.clone())));
-        // It closes when it has read that.
-        let gone = control.until(|wire| wire.is_down().then_some(()));
-        let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
-        Ok(())
     }
 
     /// Waits until all connections have joined and the client says go.
@@ -300,7 +340,6 @@ impl Server {
             wire.expect_life(terms.timeout());
         }
         let disk = Rc::new(self.disk(terms).map_err(Trouble::failed)?);
-        wires.iter().for_each(|wire| wire.land_on(disk.clone()));
         let stage = Stage::new(Rc::new(terms.clone()), true, wires, disk);
         if let Some(session) = &*self.session.borrow() {
             *session.stage.borrow_mut() = Some(stage.clone());

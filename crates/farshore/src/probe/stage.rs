@@ -1,6 +1,7 @@
 //! All of one end: its connections, their writers and readers, and who looks at them meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,14 @@ impl Stage {
         let written = RefCell::new(wires.iter().map(|_| Written::default()).collect());
         let stop = Rc::new(Cell::new(false));
         let stage = Stage { terms, is_far, wires, stop, disk, written, watched: RefCell::default() };
-        stage.wires.iter().for_each(|wire| wire.sender.set_flow(stage.terms.flow()));
+        for wire in &stage.wires {
+            wire.sender.set_flow(stage.terms.flow());
+            // Calls are counted from here on.
+            wire.sender.take_calls();
+            if stage.receives() {
+                wire.land_on(stage.disk.clone(), &stage.terms);
+            }
+        }
         Rc::new(stage)
     }
 
@@ -66,8 +74,16 @@ impl Stage {
     /// # Errors
     /// The first that went wrong; what was counted until then stays.
     pub async fn play(self: &Rc<Stage>) -> Result<(), Trouble> {
-        let stage = self.clone();
-        let watcher = tokio::task::spawn_local(async move { stage.watch().await });
+        // Nothing of it goes on when the call is given up.
+        let result = tokio::select! {
+            result = self.parts() => result,
+            never = self.watch() => match never {},
+        };
+        self.look(&mut Vec::new());
+        result
+    }
+
+    async fn parts(self: &Rc<Stage>) -> Result<(), Trouble> {
         let mut parts = tokio::task::JoinSet::new();
         let content = content(self.terms.compressible_share);
         for (number, wire) in self.wires.iter().enumerate() {
@@ -103,8 +119,6 @@ impl Stage {
                 self.wires.iter().for_each(|wire| wire.end("another connection of the test ended"));
             }
         }
-        watcher.abort();
-        self.look(&mut Vec::new());
         result
     }
 
@@ -115,7 +129,7 @@ impl Stage {
         leaving + arriving
     }
 
-    async fn watch(&self) {
+    async fn watch(&self) -> Infallible {
         let began = Instant::now();
         let every = Duration::from_secs_f64((self.terms.time_s / INTERVALS_MAX).max(1.0));
         let (mut next, mut last, mut infos) = (began + every, (0, Kernel::default()), Vec::new());
@@ -227,5 +241,32 @@ impl Stage {
         let all_s = received.seconds * self.wires.len() as f64;
         received.disk_share = if all_s > 0.0 { (received.disk_share / all_s).min(1.0) } else { 0.0 };
         received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::wire::tests::beside_a_silent_peer;
+
+    #[test]
+    fn nothing_goes_on_when_a_test_is_given_up() {
+        beside_a_silent_peer(async |wire| {
+            let disk = Rc::new(Disk::None);
+            let held = Rc::downgrade(&disk);
+            let stage = Stage::new(Rc::new(Terms::default()), true, vec![wire.clone()], disk);
+            let playing = tokio::time::timeout(Duration::from_millis(1), stage.play());
+            assert!(playing.await.is_err(), "nobody sends");
+            let watched = Rc::downgrade(&stage);
+            drop(stage);
+            assert!(watched.upgrade().is_none(), "somebody still looks at it");
+            wire.end("it was given up");
+            wire.until(|wire| wire.is_down().then_some(())).await.expect("it is");
+            drop(wire);
+            // The connection's own task lets go of what it had, a disk's file among it.
+            while held.upgrade().is_some() {
+                tokio::task::yield_now().await;
+            }
+        });
     }
 }

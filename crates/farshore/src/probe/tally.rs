@@ -8,6 +8,8 @@ use host::link::{BufferReport, SocketReport};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use crate::show::clean;
+
 /// Values above count as this: 51 days in microseconds, or 4 TiB.
 const VALUE_MAX: u64 = 1 << 42;
 
@@ -110,7 +112,9 @@ impl Spread {
         for step in self.histogram.iter_recorded() {
             let upper = self.histogram.lowest_equivalent(step.value_iterated_to()).max(1).next_power_of_two();
             match buckets.last_mut() {
-                Some((last, count)) if *last == upper => *count += step.count_since_last_iteration(),
+                Some((last, count)) if *last == upper => {
+                    *count = count.saturating_add(step.count_since_last_iteration());
+                }
                 _ => buckets.push((upper, step.count_since_last_iteration())),
             }
         }
@@ -288,6 +292,9 @@ impl Socket {
     }
 }
 
+/// Numbers of a report are no larger: what a week at a terabit per second comes to, and still exact as a fraction.
+const TOLD_MAX: f64 = (1u64 << 53) as f64;
+
 /// What one end has to tell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Half {
@@ -299,9 +306,55 @@ pub struct Half {
     pub interrupted: bool,
 }
 
+impl Half {
+    /// Of the other end: everything here adds, divides and prints them. Its texts become harmless.
+    ///
+    /// # Errors
+    /// A sentence: a number that no test comes to.
+    pub fn check(&mut self) -> Result<(), String> {
+        let Socket { congestion, warnings, .. } = &mut self.socket;
+        for text in warnings.iter_mut().chain([congestion]) {
+            *text = clean(text);
+        }
+        let odd = serde_json::to_value(&*self).ok().and_then(|told| odd_number(&told));
+        odd.map_or(Ok(()), |odd| Err(format!("the other end reports {odd}, which no test comes to")))
+    }
+}
+
+/// One below zero, or beyond [`TOLD_MAX`].
+fn odd_number(told: &Json) -> Option<f64> {
+    match told {
+        Json::Number(number) => number.as_f64().filter(|number| !(0.0..=TOLD_MAX).contains(number)),
+        Json::Array(list) => list.iter().find_map(odd_number),
+        Json::Object(object) => object.values().find_map(odd_number),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_that_no_test_comes_to_is_refused() {
+        let half = |seconds| Half { sent: Some(Sent { seconds, ..Sent::default() }), ..Half::default() };
+        assert_eq!(half(1.5).check(), Ok(()));
+        for seconds in [-1.0, 1e300] {
+            assert!(half(seconds).check().is_err_and(|why| why.contains("no test comes to")), "{seconds}");
+        }
+        let mut half = half(1.5);
+        half.socket.congestion = "\u{1b}[31mbbr".to_owned();
+        half.sent.as_mut().expect("it sent").kernel.busy_us = u64::MAX;
+        assert!(half.check().is_err());
+        assert_eq!(half.socket.congestion, "?[31mbbr");
+    }
+
+    #[test]
+    fn counts_that_do_not_add_up_are_as_many_as_can_be() {
+        let text = format!(r#"{{"sum":1,"max":1,"counts":[[1,{0}],[1,{0}],[3,{0}],[4,{0}]]}}"#, u64::MAX);
+        let spread: Spread = serde_json::from_str(&text).expect("it reads");
+        assert_eq!(spread.doubling().last(), Some(&(4, u64::MAX)));
+    }
 
     #[test]
     fn a_distribution_travels_and_adds_up() {

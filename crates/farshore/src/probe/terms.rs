@@ -21,6 +21,10 @@ pub const TIMEOUT: Bound<Duration> =
 pub const TIME_S: Bound<f64> = Bound { min: 0.1, max: 7.0 * 86_400.0, default: 10.0 };
 /// Different sizes in one distribution.
 const SIZES_MAX: usize = 4096;
+/// As a daemon's, and no larger than what one could have: each part of a flush takes a few hundred bytes to keep.
+const QUEUE: Bound<u64> = Bound { max: 16 << 30, ..QUEUE_MEMORY };
+/// Flushes on their way, all connections together: twice what fills the queue in sectors.
+const OPEN_FLUSHES: usize = 2 * (QUEUE.default / FLUSH_BYTES.min) as usize;
 
 /// What a flush waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,6 +214,11 @@ impl Terms {
         Duration::from_secs_f64(self.timeout_s)
     }
 
+    /// Flushes of one connection that are not durable, at most.
+    pub fn open_flushes_max(&self) -> usize {
+        OPEN_FLUSHES / self.connections as usize
+    }
+
     pub fn largest_flush(&self) -> u64 {
         self.sizes.iter().map(|(size, _)| *size).max().unwrap_or(0)
     }
@@ -255,7 +264,7 @@ impl Terms {
         if let FarDisk::Modelled(disk) = self.far_disk {
             disk.check().map_err(|why| format!("--remote-disk: {why}"))?;
         }
-        self.check_bytes("--queue", self.queue_bytes, QUEUE_MEMORY)?;
+        self.check_bytes("--queue", self.queue_bytes, QUEUE)?;
         let timeout = self.timeout_s;
         if !(TIMEOUT.min.as_secs_f64()..=TIMEOUT.max.as_secs_f64()).contains(&timeout) {
             return Err(format!("--timeout: {} is out of bounds; use 1s to 10m", show_time(Seconds(timeout))));
@@ -400,6 +409,7 @@ mod tests {
             (|terms| terms.compression = "zip".into(), "--compress: \"zip\""),
             (|terms| terms.compressible_share = 1.5, "--compressible"),
             (|terms| terms.queue_bytes = 0, "--queue: 0 B"),
+            (|terms| terms.queue_bytes = 17 << 30, "use 1 MiB to 16 GiB"),
             (|terms| terms.timeout_s = 0.0, "--timeout"),
             (|terms| terms.sockets.send_bytes = Some(0), "--sndbuf: 0 B"),
             (|terms| terms.sockets.receive_bytes = Some(2 << 30), "--rcvbuf: 2 GiB"),

@@ -15,16 +15,21 @@ use host::link::solo::Solo;
 use host::link::{LinkEvents, LinkSender, PeerInfo};
 use host::timer::Pauser;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use super::Trouble;
 use super::disk::Disk;
 use super::tally::{Socket, Spread};
+use super::terms::{FLUSH_BYTES, Terms};
 use super::words::{self, Ear, Word};
 
 /// Received and not on the receiving disk: beyond it nothing is confirmed as received either.
 const BACKLOG_BYTES: u64 = limits::WINDOW_BYTES_DEFAULT;
-/// Words and echoes that nobody has taken yet.
-const KEPT_MAX: usize = 64;
+/// Words and echoes that nobody has taken yet: a test knows no more than a few of each.
+const KEPT_MAX: usize = 8;
+/// Echoes, times and confirmations that the other end has not read, beside what was handed over.
+const ANSWERS_BYTES_MAX: u64 = 1 << 20;
+pub const DEAF: &str = "the other end asks and does not read the answers";
 /// Received bytes in memory at a time; each is given back as soon as it is counted.
 const POOL_BYTES: usize = 64 << 20;
 
@@ -69,9 +74,13 @@ pub struct Wire {
     pub arriving: RefCell<Arriving>,
     /// Bytes of frames that the kernel took.
     pub taken_bytes: Cell<u64>,
-    /// Where arriving flushes go.
-    disk: OnceCell<Rc<Disk>>,
+    /// Where arriving flushes go, and how many of them may wait for it.
+    landing: OnceCell<(Rc<Disk>, usize)>,
     heard: Cell<Instant>,
+    /// Ends the connection when nothing is heard.
+    watchdog: RefCell<Option<AbortHandle>>,
+    /// This end ended it.
+    is_cut: Cell<bool>,
     down: RefCell<Option<String>>,
     ear: RefCell<Ear>,
     words: RefCell<VecDeque<Word>>,
@@ -80,8 +89,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Runs the connection from now on, as a task of its own.
-    pub fn start(solo: Solo) -> Rc<Wire> {
+    /// Runs the connection from now on, as a task of its own. No word of the other end is longer than `word_bytes_max`.
+    pub fn start(solo: Solo, word_bytes_max: usize) -> Rc<Wire> {
         let wire = Rc::new(Wire {
             sender: solo.sender.clone(),
             session: solo.session,
@@ -89,10 +98,12 @@ impl Wire {
             leaving: RefCell::default(),
             arriving: RefCell::default(),
             taken_bytes: Cell::new(0),
-            disk: OnceCell::new(),
+            landing: OnceCell::new(),
             heard: Cell::new(Instant::now()),
+            watchdog: RefCell::default(),
+            is_cut: Cell::new(false),
             down: RefCell::default(),
-            ear: RefCell::default(),
+            ear: RefCell::new(Ear::new(word_bytes_max)),
             words: RefCell::default(),
             echoes: RefCell::default(),
             news: Notify::new(),
@@ -103,16 +114,19 @@ impl Wire {
         wire
     }
 
-    /// Ends the connection, if it has not ended, when the peer is silent for so long.
+    /// Ends the connection, if it has not ended, when the peer is silent for so long; what was said before no longer holds.
     pub fn expect_life(self: &Rc<Self>, timeout: Duration) {
         self.heard.set(Instant::now());
         // Whoever sleeps holds on to nothing.
         let wire = Rc::downgrade(self);
-        tokio::task::spawn_local(async move {
+        let watchdog = tokio::task::spawn_local(async move {
             while let Some(left) = wire.upgrade().and_then(|wire| wire.life_left(timeout)) {
                 tokio::time::sleep(left).await;
             }
         });
+        if let Some(before) = self.watchdog.replace(Some(watchdog.abort_handle())) {
+            before.abort();
+        }
     }
 
     /// How long the peer may go on being silent; `None`: it is over.
@@ -138,9 +152,17 @@ impl Wire {
     }
 
     pub fn end(&self, reason: &str) {
-        self.down.borrow_mut().get_or_insert(reason.to_owned());
+        if !self.is_down() {
+            self.down.replace(Some(reason.to_owned()));
+            self.is_cut.set(true);
+        }
         self.sender.close(reason);
         self.news.notify_waiters();
+    }
+
+    /// It ended, and not by the other end's wish.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.get()
     }
 
     pub fn is_down(&self) -> bool {
@@ -274,8 +296,8 @@ impl Wire {
     // --- Receiving ---
 
     /// Where arriving flushes go; to be said before any can come.
-    pub fn land_on(&self, disk: Rc<Disk>) {
-        self.disk.get_or_init(|| disk);
+    pub fn land_on(&self, disk: Rc<Disk>, terms: &Terms) {
+        self.landing.get_or_init(|| (disk, terms.open_flushes_max()));
     }
 
     /// Returns when the stream has ended and all of it is on the disk.
@@ -284,7 +306,7 @@ impl Wire {
     /// The connection ended, or the disk failed.
     pub async fn receive(&self) -> Result<(), Trouble> {
         let pauser = Pauser::new().map_err(Trouble::no_timer)?;
-        let disk = self.disk.get().expect("said when the connection was taken in").clone();
+        let (disk, _) = self.landing.get().expect("said when the stage was set").clone();
         loop {
             let next = self
                 .until(|wire| {
@@ -311,9 +333,14 @@ impl Wire {
 
     /// Confirms what is new.
     fn tell(&self) {
+        if self.is_deaf() {
+            // One confirmation says as much as all before it, once there is room for it.
+            return;
+        }
         let mut arriving = self.arriving.borrow_mut();
         // A full memory holds back what a writer in nearsync waits for.
-        let is_full = arriving.backlog_bytes > BACKLOG_BYTES;
+        let backlog_max = self.landing.get().map_or(0, |landing| landing.1);
+        let is_full = arriving.backlog_bytes > BACKLOG_BYTES || arriving.backlog.len() >= backlog_max;
         let received = if is_full { arriving.told.0.max(arriving.durable) } else { arriving.flushes };
         let now = (received, arriving.durable);
         if now == arriving.told {
@@ -332,69 +359,93 @@ impl Wire {
         if kept.len() <= KEPT_MAX { Ok(()) } else { Err("the other end talks without being asked".to_owned()) }
     }
 
-    fn data(&self, header: &Header) -> Result<(), String> {
+    /// The other end asks, or sends, and does not read.
+    pub fn is_deaf(&self) -> bool {
+        // Twice, as each part has a header, which is shorter.
+        self.sender.queued_bytes() > 2 * self.leaving.borrow().open_bytes + ANSWERS_BYTES_MAX
+    }
+
+    /// To a question that the other end may ask as often as it likes, as long as it reads the answers.
+    fn answer(&self, kind: Kind, bytes: Vec<u8>) -> Result<(), String> {
+        if self.is_deaf() {
+            return Err(DEAF.to_owned());
+        }
+        self.send(kind, |_| {}, SendPayload::Control(bytes));
+        Ok(())
+    }
+
+    fn data(&self, header: &Header, (disk, backlog_max): &(Rc<Disk>, usize)) -> Result<(), String> {
         let mut arriving = self.arriving.borrow_mut();
         let is_next = header.seq.0 == arriving.flushes + 1 && header.offset == arriving.part;
         if arriving.began.is_none() || arriving.ended || !is_next {
             return Err("the other end sent flushes out of order".to_owned());
         }
+        let (part, is_last) = (arriving.part + header.length, header.flags & flags::LAST != 0);
+        if part > FLUSH_BYTES.max || (is_last && part < FLUSH_BYTES.min) {
+            let told = if is_last { "" } else { "at least " };
+            return Err(format!("the other end sent a flush of {told}{part} bytes, where 512 B to 64 MiB are allowed"));
+        }
         arriving.last = Some(Instant::now());
         arriving.bytes += header.length;
-        arriving.part += header.length;
-        if header.flags & flags::LAST == 0 {
+        arriving.part = part;
+        if !is_last {
             return Ok(());
         }
         let (number, size) = (header.seq.0, std::mem::take(&mut arriving.part));
         arriving.flushes = number;
-        match self.disk.get().map(|disk| &**disk) {
-            None | Some(Disk::None) => arriving.durable = number,
-            Some(disk) => {
-                arriving.backlog.push_back((number, size, disk.due(size)));
-                arriving.backlog_bytes += size;
-            }
+        if let Disk::None = **disk {
+            arriving.durable = number;
+            return Ok(());
         }
+        // One more, as its writer learns of the full memory by its confirmation only.
+        if arriving.backlog.len() > *backlog_max {
+            return Err(format!("the other end has more than {backlog_max} flushes on their way to the disk"));
+        }
+        arriving.backlog.push_back((number, size, disk.due(size)));
+        arriving.backlog_bytes += size;
         Ok(())
     }
 
     /// # Errors
     /// A sentence about the peer, which then is no good.
     fn take(&self, header: &Header, payload: &FramePayload) -> Result<(), String> {
-        match (header.kind, payload) {
+        match (header.kind, payload, self.landing.get()) {
             // Nothing is taken in but for a test whose terms both ends know.
-            (Kind::Data | Kind::SyncBegin, _) if self.disk.get().is_none() => {
-                Err("the other end sent data before there was a test".to_owned())
+            (Kind::Data | Kind::SyncBegin, _, None) => {
+                Err("the other end sent data before there was a test that takes any".to_owned())
             }
-            (Kind::Data, FramePayload::Data(_)) => self.data(header),
-            (Kind::Ack, FramePayload::Control(bytes)) => match Ack::decode(bytes) {
+            (Kind::Data, FramePayload::Data(_), Some(landing)) => self.data(header, landing),
+            (Kind::Ack, FramePayload::Control(bytes), _) => match Ack::decode(bytes) {
                 Some(ack) => self.confirmed(&ack),
                 None => Err("the other end sent a confirmation that cannot be read".to_owned()),
             },
-            (Kind::Heartbeat, FramePayload::Control(bytes)) if bytes.len() == 8 => {
-                if *bytes != [0; 8] {
-                    self.send(Kind::HeartbeatEcho, |_| {}, SendPayload::Control(bytes.clone()));
+            (Kind::Heartbeat, FramePayload::Control(bytes), _) if bytes.len() == 8 => {
+                if *bytes == [0; 8] {
+                    Ok(())
+                } else {
+                    self.answer(Kind::HeartbeatEcho, bytes.clone())
                 }
-                Ok(())
             }
-            (Kind::HeartbeatEcho, FramePayload::Control(bytes)) => {
+            (Kind::HeartbeatEcho, FramePayload::Control(bytes), _) => {
                 let number = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 Wire::keep(&self.echoes, number)
             }
-            (Kind::SyncBegin, _) => {
+            (Kind::SyncBegin, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
                 (arriving.began, arriving.last) = (Some(Instant::now()), Some(Instant::now()));
                 Ok(())
             }
-            (Kind::SyncEnd, _) => {
+            (Kind::SyncEnd, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
                 arriving.ended = true;
                 let is_whole = (arriving.flushes, arriving.bytes) == (header.seq.0, header.offset);
                 if is_whole { Ok(()) } else { Err("the other end's stream ended before it was complete".to_owned()) }
             }
-            (Kind::GroupState, FramePayload::Control(bytes)) => match self.ear.borrow_mut().hear(header, bytes)? {
+            (Kind::GroupState, FramePayload::Control(bytes), _) => match self.ear.borrow_mut().hear(header, bytes)? {
                 Some(word) => Wire::keep(&self.words, word),
                 None => Ok(()),
             },
-            (kind, _) => Err(format!("the other end sent a frame ({kind:?}) that has no place in a test")),
+            (kind, ..) => Err(format!("the other end sent a frame ({kind:?}) that has no place in a test")),
         }
     }
 }
@@ -434,4 +485,100 @@ impl LinkEvents for Wire {
     fn refused(&self, _: String, _: String) {}
 
     fn definitions_differ(&self, _: NodeId, _: String) {}
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use host::link::solo::{self, Door, Papers, Wish};
+    use host::link::{Flow, Secret, SocketOptions};
+    use tokio::task::LocalSet;
+
+    /// Both ends of a connection on loopback, which do not run yet.
+    async fn pair() -> (Solo, Solo) {
+        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let (loopback, timeout) = (([127, 0, 0, 1], 0).into(), Duration::from_secs(60));
+        let mut door = Door::bind(papers.clone(), loopback, timeout).expect("a port");
+        let (address, socket) = (door.address().expect("bound").to_string(), SocketOptions::default());
+        let wish = Wish { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout };
+        let (dialed, (_, arrived)) = tokio::join!(solo::dial(&papers, &wish), door.next());
+        (dialed.expect("let in"), arrived.expect("it came"))
+    }
+
+    /// With a connection whose other end neither reads nor writes.
+    pub fn beside_a_silent_peer(work: impl AsyncFnOnce(Rc<Wire>)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let (_silent, ours) = pair().await;
+            work(Wire::start(ours, words::ASKED_BYTES_MAX)).await;
+        });
+    }
+
+    fn header(kind: Kind, fill: impl FnOnce(&mut Header)) -> Header {
+        let mut header = Header::new(kind, SessionId(1), GroupId(0));
+        fill(&mut header);
+        header
+    }
+
+    /// A part of a flush arrives, the last one or not.
+    fn arrives(wire: &Wire, number: u64, offset: u64, length: u64, is_last: bool) -> Result<(), String> {
+        let flags = if is_last { flags::LAST } else { 0 };
+        let fill = |header: &mut Header| {
+            (header.seq, header.offset, header.length, header.flags) = (Seq(number), offset, length, flags);
+        };
+        let payload = Buf::new(std::sync::Arc::new(host::buffers::Buffer::detached(1)));
+        wire.take(&header(Kind::Data, fill), &FramePayload::Data(payload))
+    }
+
+    #[test]
+    fn whoever_asks_and_does_not_read_is_cut_off() {
+        beside_a_silent_peer(async |wire| {
+            let question = FramePayload::Control(vec![7; 8]);
+            let ask = || wire.take(&header(Kind::Heartbeat, |_| {}), &question);
+            // Beyond what the kernels of both ends keep: then it is ours to keep.
+            let refused = (0..1_000_000).find_map(|_| ask().err());
+            assert_eq!(refused.as_deref(), Some(DEAF));
+            assert!(wire.sender.queued_bytes() < 2 * ANSWERS_BYTES_MAX);
+            // A confirmation waits then, and says as much later.
+            wire.arriving.borrow_mut().flushes = 1;
+            wire.tell();
+            assert_eq!(wire.arriving.borrow().told, (0, 0));
+        });
+    }
+
+    #[test]
+    fn flushes_have_a_size_and_a_place_to_wait() {
+        beside_a_silent_peer(async |wire| {
+            let refused = arrives(&wire, 1, 0, 512, true).expect_err("no test");
+            assert!(refused.contains("before there was a test"), "{refused}");
+            let disk = plan::model::Disk { rate: None, overhead: plan::units::Seconds(3600.0) };
+            let terms = Terms { connections: 64, ..Terms::default() };
+            wire.land_on(Rc::new(Disk::modelled(disk)), &terms);
+            wire.take(&header(Kind::SyncBegin, |_| {}), &FramePayload::None).expect("it begins");
+            for (length, is_last) in [(0, true), (511, true), (FLUSH_BYTES.max + 1, false), (FLUSH_BYTES.max + 1, true)]
+            {
+                let refused = arrives(&wire, 1, 0, length, is_last).expect_err("out of bounds");
+                assert!(refused.contains("where 512 B to 64 MiB are allowed"), "{length}: {refused}");
+            }
+            let most = terms.open_flushes_max() as u64;
+            for number in 1..=most {
+                arrives(&wire, number, 0, 512, true).expect("there is room");
+            }
+            wire.tell();
+            assert_eq!(wire.arriving.borrow().told, (0, 0), "a full memory holds back what a writer waits for");
+            arrives(&wire, most + 1, 0, 512, true).expect("it may not know yet");
+            let refused = arrives(&wire, most + 2, 0, 512, true).expect_err("too many");
+            assert!(refused.contains("more than 4096 flushes"), "{refused}");
+        });
+    }
+
+    #[test]
+    fn words_that_nobody_waits_for_are_few() {
+        beside_a_silent_peer(async |wire| {
+            let word = FramePayload::Control(br#""Go""#.to_ascii_lowercase());
+            let say = || wire.take(&header(Kind::GroupState, |header| header.flags = flags::LAST), &word);
+            assert_eq!((0..KEPT_MAX).find_map(|_| say().err()), None);
+            assert!(say().is_err_and(|why| why.contains("without being asked")));
+        });
+    }
 }

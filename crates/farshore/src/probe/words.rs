@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::Half;
 use super::terms::Terms;
+use crate::show::clean;
 
-/// A report of a long test with all its distributions is a few hundred KiB.
-const WORD_BYTES_MAX: usize = 64 << 20;
+/// Longest word of one who asks: the most sizes that a distribution may have take half of it.
+pub const ASKED_BYTES_MAX: usize = 256 << 10;
+/// Of one who serves: a report with eight distributions, each of every value that three digits tell apart, is half of it.
+pub const TOLD_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,27 +45,48 @@ pub enum Word {
     },
 }
 
+impl Word {
+    /// Its texts as a terminal may have them, its numbers as a test may have them.
+    fn checked(mut self) -> Result<Word, String> {
+        match &mut self {
+            Word::No { why, .. } => *why = clean(why),
+            Word::Report(half) => half.check()?,
+            _ => {}
+        }
+        Ok(self)
+    }
+}
+
 /// Gathers a word out of its frames.
-#[derive(Default)]
-pub struct Ear(Vec<u8>);
+pub struct Ear {
+    gathered: Vec<u8>,
+    bytes_max: usize,
+}
 
 impl Ear {
+    pub fn new(bytes_max: usize) -> Ear {
+        Ear { gathered: Vec::new(), bytes_max }
+    }
+
     /// # Errors
     /// A sentence about the peer.
     pub fn hear(&mut self, header: &Header, payload: &[u8]) -> Result<Option<Word>, String> {
-        self.0.extend_from_slice(payload);
-        if self.0.len() > WORD_BYTES_MAX {
-            return Err("the other end sends a message without an end".to_owned());
+        if self.gathered.len() + payload.len() > self.bytes_max {
+            return Err(format!("the other end sends a message of more than {} KiB", self.bytes_max >> 10));
         }
+        self.gathered.extend_from_slice(payload);
         if header.flags & flags::LAST == 0 {
             return Ok(None);
         }
-        let word = serde_json::from_slice(&std::mem::take(&mut self.0));
-        word.map(Some).map_err(|error| {
+        let word: Result<Word, _> = serde_json::from_slice(&std::mem::take(&mut self.gathered));
+        let word = word.map_err(|error| {
+            // Which may be in its own words.
+            let error = clean(&error.to_string());
             format!(
                 "the other end sent a message that this program does not understand ({error}); are both of one version?"
             )
-        })
+        })?;
+        word.checked().map(Some)
     }
 }
 
@@ -75,4 +99,34 @@ pub fn say(sender: &LinkSender, session: SessionId, word: &Word) {
         sender.push(header, SendPayload::Control(piece.to_vec()));
     }
     sender.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(ear: &mut Ear, text: &str, flags: u16) -> Result<Option<Word>, String> {
+        let mut header = Header::new(Kind::GroupState, SessionId(1), GroupId(0));
+        header.flags = flags;
+        ear.hear(&header, text.as_bytes())
+    }
+
+    #[test]
+    fn a_word_without_an_end_is_not_gathered_for_ever() {
+        let mut ear = Ear::new(100);
+        assert!(heard(&mut ear, &"x".repeat(60), 0).is_ok_and(|word| word.is_none()));
+        assert!(heard(&mut ear, &"x".repeat(60), 0).is_err_and(|why| why.contains("of more than")));
+        let most = Terms { sizes: vec![(64 << 20, u64::MAX); 4096], ..Terms::default() };
+        let asked = serde_json::to_vec(&Word::Ask(Box::new(most))).expect("JSON");
+        assert!(asked.len() < ASKED_BYTES_MAX, "{}", asked.len());
+    }
+
+    #[test]
+    fn what_a_peer_says_does_not_reach_the_terminal_as_it_is() {
+        let mut ear = Ear::new(1000);
+        let no = heard(&mut ear, r#"{"no":{"why":"\u001b]0;mine\u0007 no","is_usage":false}}"#, flags::LAST);
+        assert!(matches!(no, Ok(Some(Word::No { why, .. })) if why == "?]0;mine? no"));
+        let unknown = heard(&mut ear, r#""\u001b[2J""#, flags::LAST).expect_err("no word of ours");
+        assert!(unknown.contains("unknown variant `?[2J`"), "{unknown:?}");
+    }
 }

@@ -174,14 +174,15 @@ impl Writer {
 
     /// Waits for room in the queue; superasync does not, and marks the flush instead (`false`).
     async fn room(&self, size: u64, written: &mut Written) -> Result<bool, Trouble> {
-        if self.terms.mode.confirms() {
-            return Ok(true);
-        }
         let is_paced = self.terms.is_paced(self.is_far);
         let has_room = |wire: &Wire| {
-            let open_bytes = wire.leaving.borrow().open_bytes;
+            let leaving = wire.leaving.borrow();
+            if leaving.open.len() >= self.terms.open_flushes_max() {
+                return false;
+            }
             let is_ahead = !is_paced && wire.sender.queued_bytes() >= AHEAD_BYTES.max(size);
-            (open_bytes == 0 || open_bytes + size <= self.terms.queue_bytes) && !is_ahead
+            let fits = leaving.open_bytes == 0 || leaving.open_bytes + size <= self.terms.queue_bytes;
+            self.terms.mode.confirms() || (fits && !is_ahead)
         };
         if has_room(&self.wire) {
             return Ok(true);

@@ -177,7 +177,6 @@ async fn prove(
     let certificate = line.certificate();
     let packs = peer.version >= PACKED_SINCE;
     let sender = LinkSender::new(LinkId(1), line, packs, follows_rate, flow);
-    sender.take_calls();
     let frames = FrameReader::new(peer.session).unpacking(packs);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }
