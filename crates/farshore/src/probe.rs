@@ -49,6 +49,10 @@ pub enum Trouble {
     Usage(String),
     /// It was tried: a sentence.
     Failed(String),
+    /// Somebody is there, or was, and nothing came any more: a sentence.
+    Silent(String),
+    /// Somebody here asked to stop.
+    Interrupted,
 }
 
 impl Trouble {
@@ -57,8 +61,20 @@ impl Trouble {
     }
 
     pub fn sentence(self) -> String {
-        let (Trouble::Usage(why) | Trouble::Failed(why)) = self;
-        why
+        match self {
+            Trouble::Usage(why) | Trouble::Failed(why) | Trouble::Silent(why) => why,
+            Trouble::Interrupted => "interrupted before the test began; nothing was measured".to_owned(),
+        }
+    }
+
+    /// With the address of the test that it was to be.
+    fn of_test_with(self, address: &str) -> Trouble {
+        let named = |why: String| if why.contains(address) { why } else { format!("no test with {address}: {why}") };
+        match self {
+            Trouble::Failed(why) => Trouble::Failed(named(why)),
+            Trouble::Silent(why) => Trouble::Silent(named(why)),
+            told => told,
+        }
     }
 
     fn failed(sentence: impl Into<String>) -> Trouble {
@@ -70,7 +86,7 @@ impl From<Trouble> for crate::cmd::Failure {
     fn from(trouble: Trouble) -> Self {
         match trouble {
             Trouble::Usage(message) => Self::usage(message),
-            Trouble::Failed(message) => Self { exit: crate::cmd::Exit::Failed, message },
+            other => Self { exit: crate::cmd::Exit::Failed, message: other.sentence() },
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
@@ -160,6 +160,16 @@ fn directions_connections_sizes_and_packing_are_as_asked() {
     );
     let [plain, wire] = ["plain_bytes", "wire_bytes"].map(|key| json["end"]["sent"][key].as_u64().expect("a number"));
     assert!(wire * 3 < plain, "{wire} of {plain}");
+    // What is not said is the configuration's.
+    let packing = Pair::new(&Plan { head: "[link]\ncompression = \"lz4\"\n", ..PLAN });
+    let server = Server::start(&packing, &[]);
+    let words = ["--count", "8", "--flush-size", "1MiB", "--compressible", "75%"];
+    let json = measured(&packing, &server, &words);
+    assert_eq!(json["start"]["terms"]["compression"], "lz4");
+    assert_eq!(
+        measured(&packing, &server, &["--count", "1", "--compress", "off"])["start"]["terms"]["compression"],
+        "off"
+    );
 }
 
 #[test]
@@ -375,6 +385,71 @@ fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
     let again = farshore(&pair, &[&["link", "soak", &address][..], &soak[1..]].concat(), Node::Near).output();
     let again = again.expect("the binary runs");
     assert_eq!(again.status.code(), Some(2), "records are never overwritten");
+}
+
+/// A way to the server whose connection of this number (from 0) is cut after 64 KiB.
+fn cutting(server: SocketAddr, number: usize) -> SocketAddr {
+    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = door.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for (at, near) in door.incoming().enumerate() {
+            let near = near.expect("accepted");
+            let far = TcpStream::connect(server).expect("it listens");
+            let bytes_max = if at == number { 64 << 10 } else { u64::MAX };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let [from, mut to] = [from, to].map(|stream| stream.try_clone().expect("a descriptor"));
+                std::thread::spawn(move || {
+                    // Whatever ends it, it is over.
+                    let _ = std::io::copy(&mut (&from).take(bytes_max), &mut to);
+                    let _ = [from, to].map(|stream| stream.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
+    let pair = Pair::new(&PLAN);
+    let mut server = Server::start(&pair, &[]);
+    let probe = |address: SocketAddr| {
+        let words = ["link", "probe", &address.to_string(), "--json", "--time", "200ms"];
+        farshore(&pair, &words, Node::Near).output().expect("the binary runs")
+    };
+    // The first connection that carries data; the one before asks for the test.
+    let output = probe(cutting(server.address, 1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(json["large_packets"], "pass", "{said}");
+    while !server.line().starts_with("test from") {}
+    // Nor is one that is busy.
+    let address = server.address.to_string();
+    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--connections", "2"];
+    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
+    while !server.line().contains("2 connections") {}
+    let output = probe(server.address);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("it is at a test with"), "{said}");
+    interrupt(&client);
+    assert!(client.wait().expect("it ended").success());
+}
+
+#[test]
+fn an_interrupt_is_heard_before_there_is_a_test() {
+    let pair = Pair::new(&PLAN);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound").to_string();
+    for command in ["test", "sweep", "probe", "soak"] {
+        let rate: &[&str] = if command == "soak" { &["--rate", "1MB/s"] } else { &[] };
+        let words = [&["link", command, &address, "--timeout", "10m"], rate].concat();
+        let client = farshore(&pair, &words, Node::Near).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let _held = silent.accept().expect("dialed");
+        interrupt(&client);
+        let output = client.wait_with_output().expect("it ended");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("interrupted before the test began"), "{said}");
+    }
 }
 
 /// Hears nothing: what it sent is what matters.

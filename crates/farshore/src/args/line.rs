@@ -104,9 +104,9 @@ pub struct LoadArgs {
     /// Written and not confirmed, of each connection, at most
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     pub queue: Bytes,
-    /// Pack frames: off, lz4, zstd, zstd:LEVEL or auto
-    #[arg(long, value_name = "HOW", default_value = "off")]
-    pub compress: String,
+    /// Pack frames: off, lz4, zstd, zstd:LEVEL or auto [default: what the configuration says]
+    #[arg(long, value_name = "HOW")]
+    pub compress: Option<String>,
     /// Share of the content that repeats itself, for --compress
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0%")]
     pub compressible: Share,

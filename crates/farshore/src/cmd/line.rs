@@ -7,8 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use host::link::Secret;
 use host::link::solo::Papers;
-use host::link::{Secret, SocketOptions};
 use host::tls::Store;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +20,7 @@ use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::line::{
     Credentials, LoadArgs, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
-use crate::config::{Config, NodeName, Proof};
+use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
 use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
@@ -33,7 +33,7 @@ use crate::probe::{PORT, path, report, soak, sweep};
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
 
 pub fn serve(args: &ServeArgs) -> Outcome {
-    let (config, node, papers, ours) = credentials(&args.credentials)?;
+    let (config, node, papers, settings) = credentials(&args.credentials)?;
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let listen = args.listen.unwrap_or(SocketAddr::new(here.address.ip(), PORT));
     if papers.tls.is_none() && !config.insecure && !listen.ip().is_loopback() {
@@ -45,7 +45,7 @@ pub fn serve(args: &ServeArgs) -> Outcome {
     let serving = Serving {
         papers,
         listen,
-        ours,
+        ours: settings.socket_options(config.link.timeout),
         max_time: Duration::from_secs_f64(args.max_time.0),
         once: args.once,
         disk_file: args.disk_file.clone(),
@@ -183,8 +183,8 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
     Ok(result?)
 }
 
-/// Who this is, what it shows, and what it asks of its sockets.
-fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, SocketOptions), Failure> {
+/// Who this is, what it shows, and what it asks of its connections.
+fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, LinkSettings), Failure> {
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {
@@ -197,13 +197,13 @@ fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, SocketOp
     };
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let overrides = LinkOverrides::load(&here.link_overrides_file())?;
-    let ours = overrides.effective(&config.link.settings).socket_options(config.link.timeout);
-    Ok((config, node, papers, ours))
+    let settings = overrides.effective(&config.link.settings);
+    Ok((config, node, papers, settings))
 }
 
 /// A node's name stands for its address and this test's port.
 pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> {
-    let (config, us, papers, ours) = credentials(args)?;
+    let (config, us, papers, settings) = credentials(args)?;
     let named = config.nodes.iter().find(|node| node.name.as_str() == host);
     let (address, peers) = match named {
         Some(node) if node.name == us => {
@@ -215,7 +215,8 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
             (with_port(host, PORT)?, others.map(|node| node.name.to_string()).collect())
         }
     };
-    Ok(Target { address, peers, papers, ours })
+    let ours = settings.socket_options(config.link.timeout);
+    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::Compression) })
 }
 
 fn timeout(args: &Credentials) -> Result<Duration, Failure> {

@@ -31,6 +31,8 @@ pub struct Target {
     pub papers: Papers,
     /// What this node asks of its sockets when the terms leave it open.
     pub ours: SocketOptions,
+    /// Likewise what it does with frames: the configuration's `compression`.
+    pub compression: String,
 }
 
 /// Told while a test runs.
@@ -73,11 +75,14 @@ async fn connect(
 ) -> Result<(Rc<Wire>, Option<String>), Trouble> {
     let wish = Wish { address: &target.address, peers: &target.peers, socket, flow, timeout };
     let solo = solo::dial(&target.papers, &wish).await.map_err(|refusal| {
-        let hint = match refusal {
-            solo::Refusal::Unreachable(_) => "; is 'farshore link serve' running there, and the way to its port open?",
-            solo::Refusal::NotOurs(_) => "",
+        let trouble = match refusal {
+            solo::Refusal::Unreachable(why) => {
+                Trouble::failed(format!("{why}; is 'farshore link serve' running there, and the way to its port open?"))
+            }
+            solo::Refusal::Silent(why) => Trouble::Silent(why),
+            solo::Refusal::NotOurs(why) => Trouble::Failed(why),
         };
-        Trouble::failed(format!("no test with {}: {refusal}{hint}", target.address))
+        trouble.of_test_with(&target.address)
     })?;
     let peer = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
     let wire = Wire::start(solo, TOLD_BYTES_MAX);
@@ -88,11 +93,11 @@ async fn connect(
 /// Round trips on a line that carries nothing else.
 ///
 /// # Errors
-/// The connection was lost.
-pub async fn idle_round_trips(control: &Wire) -> Result<Spread, Trouble> {
+/// The connection was lost, or one took longer than `timeout`.
+pub async fn idle_round_trips(control: &Wire, timeout: Duration) -> Result<Spread, Trouble> {
     let (mut idle_us, began) = (Spread::default(), Instant::now());
     for number in 1..=PINGS {
-        idle_us.add_time(control.ping(number).await?);
+        idle_us.add_time(control.ping_within(number, timeout).await?);
         if began.elapsed() > PINGS_TIME {
             break;
         }
@@ -112,12 +117,14 @@ pub async fn run(
     watch: &dyn Watch,
 ) -> Result<Outcome, Trouble> {
     terms.check().map_err(Trouble::Usage)?;
-    let begun = begin(target, terms, disk).await;
-    let (mut outcome, control, stage) = begun.map_err(|trouble| match trouble {
-        Trouble::Failed(why) if !why.contains(&target.address) => {
-            Trouble::failed(format!("no test with {}: {why}", target.address))
-        }
-        told => told,
+    let compression = terms.compression.as_ref().unwrap_or(&target.compression);
+    let terms = &Terms { compression: Some(compression.clone()), ..terms.clone() };
+    let mut wires = Vec::new();
+    let begun = unless_stopped(stop, begin(target, terms, disk, &mut wires)).await;
+    let (mut outcome, control, stage) = begun.map_err(|trouble| {
+        // The other end would keep them.
+        wires.iter().for_each(|wire| wire.end("it came to nothing"));
+        trouble.of_test_with(&target.address)
     })?;
     let played = play(&control, &stage, &mut outcome, stop, watch).await;
     outcome.near = stage.half();
@@ -133,31 +140,35 @@ pub async fn run(
     Ok(outcome)
 }
 
-/// Up to the moment in which both ends may begin. What was connected in vain is closed: the other end would keep it.
-async fn begin(target: &Target, terms: &Terms, disk: Rc<Disk>) -> Result<(Outcome, Rc<Wire>, Rc<Stage>), Trouble> {
+/// What comes of it, unless somebody here asks to stop.
+pub async fn unless_stopped<T>(stop: &Notify, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    tokio::select! { result = work => result, () = stop.notified() => Err(Trouble::Interrupted) }
+}
+
+/// Up to the moment in which both ends may begin. What is connected is put into `wires`, the control connection first.
+async fn begin(
+    target: &Target,
+    terms: &Terms,
+    disk: Rc<Disk>,
+    wires: &mut Vec<Rc<Wire>>,
+) -> Result<(Outcome, Rc<Wire>, Rc<Stage>), Trouble> {
     let (control, peer) = control(target, terms.timeout()).await?;
-    let mut wires = Vec::new();
-    match agree(target, terms, disk, &control, &mut wires).await {
-        Ok((idle_us, stage)) => {
-            let outcome = Outcome {
-                terms: terms.clone(),
-                address: target.address.clone(),
-                peer,
-                is_encrypted: target.papers.tls.is_some(),
-                idle_us,
-                loaded_us: Spread::default(),
-                near: Half::default(),
-                far: None,
-                lost: None,
-                interrupted: None,
-            };
-            Ok((outcome, control, stage))
-        }
-        Err(trouble) => {
-            wires.iter().chain([&control]).for_each(|wire| wire.end("it came to nothing"));
-            Err(trouble)
-        }
-    }
+    wires.push(control.clone());
+    let idle_us = idle_round_trips(&control, terms.timeout()).await?;
+    let stage = agree(target, terms, disk, &control, wires).await?;
+    let outcome = Outcome {
+        terms: terms.clone(),
+        address: target.address.clone(),
+        peer,
+        is_encrypted: target.papers.tls.is_some(),
+        idle_us,
+        loaded_us: Spread::default(),
+        near: Half::default(),
+        far: None,
+        lost: None,
+        interrupted: None,
+    };
+    Ok((outcome, control, stage))
 }
 
 /// Asks for the test, and gathers its connections in `wires`.
@@ -167,8 +178,7 @@ async fn agree(
     disk: Rc<Disk>,
     control: &Wire,
     wires: &mut Vec<Rc<Wire>>,
-) -> Result<(Spread, Rc<Stage>), Trouble> {
-    let idle_us = idle_round_trips(control).await?;
+) -> Result<Rc<Stage>, Trouble> {
     control.say(&Word::Ask(Box::new(terms.clone())));
     let token = match control.word_within(terms.timeout()).await? {
         Word::Ready { token } => token,
@@ -176,15 +186,15 @@ async fn agree(
         Word::No { why, .. } => return Err(Trouble::failed(why)),
         _ => return Err(out_of_turn()),
     };
+    let before = wires.len();
     join(target, terms, token, wires).await?;
-    let stage = Stage::new(Rc::new(terms.clone()), false, wires.clone(), disk);
+    let stage = Stage::new(Rc::new(terms.clone()), false, wires[before..].to_vec(), disk);
     control.say(&Word::Go);
     match control.word_within(terms.timeout()).await? {
-        Word::Go => {}
-        Word::No { why, .. } => return Err(Trouble::failed(why)),
-        _ => return Err(out_of_turn()),
+        Word::Go => Ok(stage),
+        Word::No { why, .. } => Err(Trouble::failed(why)),
+        _ => Err(out_of_turn()),
     }
-    Ok((idle_us, stage))
 }
 
 fn out_of_turn() -> Trouble {

@@ -27,7 +27,7 @@ const LARGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fits the smallest packet every IPv6 path must carry, as a link that lost large packets uses.
 const SMALL_SEGMENT_BYTES: u16 = host::link::SMALL_SEGMENT_BYTES;
 /// Clocks further apart than this mislead whoever compares logs.
-pub const CLOCK_WARN_US: i64 = 1_000_000;
+pub const CLOCK_WARN_US: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Probe {
@@ -53,21 +53,19 @@ pub async fn run(
     stop: &Notify,
     watch: &dyn Watch,
 ) -> Result<Probe, Trouble> {
-    let (large_pass, target) = match passes(target, timeout, stop).await {
-        Ok(()) => (true, target.clone()),
-        Err(Trouble::Usage(why)) => return Err(Trouble::Usage(why)),
-        Err(why) => {
-            // What the dialer announces holds for both directions.
-            let ours = SocketOptions { segment_bytes: Some(SMALL_SEGMENT_BYTES), ..target.ours.clone() };
-            let small = Target { ours, ..target.clone() };
-            passes(&small, timeout, stop).await.map_err(|_| why)?;
-            (false, small)
-        }
+    // What the dialer announces holds for both directions.
+    let ours = SocketOptions { segment_bytes: Some(SMALL_SEGMENT_BYTES), ..target.ours.clone() };
+    let small = Target { ours, ..target.clone() };
+    let large_pass = large_pass(target, &small, timeout, stop).await?;
+    let target = if large_pass { target.clone() } else { small };
+    let idle = async {
+        let (control, _) = client::control(&target, timeout).await?;
+        let idle_us = client::idle_round_trips(&control, timeout).await?;
+        let clock = far_clock(&control, timeout).await?;
+        control.end("the probe is over");
+        Ok((idle_us, clock))
     };
-    let (control, _) = client::control(&target, timeout).await?;
-    let idle_us = client::idle_round_trips(&control).await?;
-    let (clock_us, clock_error_us) = far_clock(&control, timeout).await?;
-    control.end("the probe is over");
+    let (idle_us, (clock_us, clock_error_us)) = client::unless_stopped(stop, idle).await?;
     let terms = Terms {
         mode: Mode::Catchup,
         direction: Direction::Both,
@@ -94,28 +92,41 @@ async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trou
         let answered = unix_us();
         let took = answered.saturating_sub(asked);
         if took < quickest {
-            (clock_us, quickest) = (theirs as i64 - (asked / 2 + answered / 2) as i64, took);
+            let difference = i128::from(theirs) - i128::from(asked / 2 + answered / 2);
+            let difference = difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+            (clock_us, quickest) = (difference, took);
         }
     }
     Ok((clock_us, quickest / 2))
 }
 
-/// Sends a few segments as large as may be, both ways.
-async fn passes(target: &Target, timeout: Duration, stop: &Notify) -> Result<(), Trouble> {
+/// Whether full segments pass both ways; if not, small ones do.
+///
+/// # Errors
+/// Nothing passes, or nobody tests with us: that says nothing about the path.
+async fn large_pass(target: &Target, small: &Target, timeout: Duration, stop: &Notify) -> Result<bool, Trouble> {
+    let Some(why) = vanishes(target, timeout, stop).await? else { return Ok(true) };
+    if vanishes(small, timeout, stop).await?.is_some() {
+        return Err(Trouble::failed(format!("nothing passes to {}: {why}", target.address)));
+    }
+    // What is lost once may be lost for any reason; a path that swallows large packets does it again.
+    Ok(vanishes(target, timeout, stop).await?.is_none())
+}
+
+/// Sends a few segments as large as may be, both ways; why they did not pass.
+async fn vanishes(target: &Target, timeout: Duration, stop: &Notify) -> Result<Option<String>, Trouble> {
     struct Unseen;
     impl Watch for Unseen {
         fn progress(&self, _: Duration, _: u64) {}
     }
     let timeout_s = LARGE_TIMEOUT.min(timeout).as_secs_f64();
     let terms = Terms { direction: Direction::Both, count: Some(2), timeout_s, ..Terms::default() };
-    let outcome = client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await?;
-    if outcome.interrupted.is_some() {
-        // The next part hears of it too, and reports what there is.
-        stop.notify_one();
-    }
-    match outcome.lost {
-        None => Ok(()),
-        Some(why) => Err(Trouble::failed(format!("nothing passes to {}: {why}", target.address))),
+    match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await {
+        Ok(outcome) if outcome.interrupted == Some("here") => Err(Trouble::Interrupted),
+        Ok(outcome) => Ok(outcome.lost),
+        // Where credentials are shown there are full segments as well.
+        Err(Trouble::Silent(why)) => Ok(Some(why)),
+        Err(trouble) => Err(trouble),
     }
 }
 
@@ -129,12 +140,11 @@ impl Probe {
                  net.ipv4.tcp_mtu_probing = 1 on both nodes, or mend the MTU of the path"
             ));
         }
-        if self.clock_us.abs() > CLOCK_WARN_US {
-            let (ahead, by) = if self.clock_us > 0 { ("ahead of", self.clock_us) } else { ("behind", -self.clock_us) };
-            warnings.push(format!(
-                "the far clock is {} {ahead} this one: logs of both nodes cannot be compared",
-                us(by as u64)
-            ));
+        let by = self.clock_us.unsigned_abs();
+        if by > CLOCK_WARN_US {
+            let ahead = if self.clock_us > 0 { "ahead of" } else { "behind" };
+            warnings
+                .push(format!("the far clock is {} {ahead} this one: logs of both nodes cannot be compared", us(by)));
         }
         if let Some(why) = &self.load.lost {
             warnings.push(format!("the load did not come to its end: {why}"));

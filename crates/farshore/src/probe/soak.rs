@@ -86,8 +86,13 @@ pub async fn run(
                 let lost = outcome.lost.take();
                 (Some(outcome), lost)
             }
-            Err(Trouble::Failed(why)) if !soak.stretches.is_empty() || down.is_some() => (None, Some(why)),
-            Err(trouble) => return Err(trouble),
+            Err(trouble) if soak.stretches.is_empty() && down.is_none() => return Err(trouble),
+            Err(Trouble::Usage(why)) => return Err(Trouble::Usage(why)),
+            Err(Trouble::Interrupted) => {
+                soak.interrupted = true;
+                break;
+            }
+            Err(trouble) => (None, Some(trouble.sentence())),
         };
         soak.interrupted |= outcome.as_ref().is_some_and(|outcome| outcome.interrupted.is_some());
         if soak.interrupted && lost.is_some() {

@@ -117,7 +117,8 @@ pub async fn run(
     };
     match points(target, plan, stop, watch, &mut sweep).await {
         // What was measured before stands.
-        Err(Trouble::Failed(why)) if !sweep.points.is_empty() => sweep.lost = Some(why),
+        Err(Trouble::Interrupted) if !sweep.points.is_empty() => sweep.interrupted = true,
+        Err(Trouble::Failed(why) | Trouble::Silent(why)) if !sweep.points.is_empty() => sweep.lost = Some(why),
         result => result?,
     }
     Ok(sweep)

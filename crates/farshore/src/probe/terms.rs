@@ -174,8 +174,8 @@ pub struct Terms {
     pub connections: u32,
     pub direction: Direction,
     pub sockets: Sockets,
-    /// As the configuration's `compression`.
-    pub compression: String,
+    /// As the configuration's `compression`, and what that says when it is left open.
+    pub compression: Option<String>,
     /// Share of the content that repeats itself.
     pub compressible_share: f64,
     pub far_disk: FarDisk,
@@ -199,7 +199,7 @@ impl Default for Terms {
             connections: 1,
             direction: Direction::Forward,
             sockets: Sockets::default(),
-            compression: "off".to_owned(),
+            compression: None,
             compressible_share: 0.0,
             far_disk: FarDisk::None,
             near_disk_takes_time: false,
@@ -225,7 +225,8 @@ impl Terms {
 
     /// What is done with frames.
     pub fn flow(&self) -> Flow {
-        Flow { compression: parse_compression(&self.compression).unwrap_or(Compression::Off), rate: None }
+        let asked = self.compression.as_deref().and_then(|text| parse_compression(text).ok());
+        Flow { compression: asked.unwrap_or(Compression::Off), rate: None }
     }
 
     /// Whether something other than the link paces the writers of that end.
@@ -257,7 +258,9 @@ impl Terms {
             let (min, max) = (CONNECTIONS.min, CONNECTIONS.max);
             return Err(format!("--connections: {} is out of bounds; use {min} to {max}", self.connections));
         }
-        parse_compression(&self.compression).map_err(|why| format!("--compress: {why}"))?;
+        if let Some(text) = &self.compression {
+            parse_compression(text).map_err(|why| format!("--compress: {why}"))?;
+        }
         if !(0.0..=1.0).contains(&self.compressible_share) {
             return Err("--compressible: use a share from 0% to 100%".to_owned());
         }
@@ -406,7 +409,7 @@ mod tests {
             (|terms| terms.target_bytes_per_s = Some(0.0), "--target-rate"),
             (|terms| terms.connections = 0, "use 1 to 64"),
             (|terms| terms.connections = 65, "use 1 to 64"),
-            (|terms| terms.compression = "zip".into(), "--compress: \"zip\""),
+            (|terms| terms.compression = Some("zip".into()), "--compress: \"zip\""),
             (|terms| terms.compressible_share = 1.5, "--compressible"),
             (|terms| terms.queue_bytes = 0, "--queue: 0 B"),
             (|terms| terms.queue_bytes = 17 << 30, "use 1 MiB to 16 GiB"),

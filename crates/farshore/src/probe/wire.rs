@@ -79,8 +79,9 @@ pub struct Wire {
     heard: Cell<Instant>,
     /// Ends the connection when nothing is heard.
     watchdog: RefCell<Option<AbortHandle>>,
-    /// This end ended it.
+    /// This end ended it; because nothing was heard.
     is_cut: Cell<bool>,
+    is_silent: Cell<bool>,
     down: RefCell<Option<String>>,
     ear: RefCell<Ear>,
     words: RefCell<VecDeque<Word>>,
@@ -102,6 +103,7 @@ impl Wire {
             heard: Cell::new(Instant::now()),
             watchdog: RefCell::default(),
             is_cut: Cell::new(false),
+            is_silent: Cell::new(false),
             down: RefCell::default(),
             ear: RefCell::new(Ear::new(word_bytes_max)),
             words: RefCell::default(),
@@ -136,6 +138,7 @@ impl Wire {
         }
         let left = timeout.checked_sub(self.heard.get().elapsed());
         if left.is_none() {
+            self.is_silent.set(true);
             self.end(&format!("nothing was heard for {timeout:?}"));
         }
         left.map(|left| left.max(Duration::from_millis(1)))
@@ -181,7 +184,8 @@ impl Wire {
                 return Ok(found);
             }
             if let Some(reason) = &*self.down.borrow() {
-                return Err(Trouble::failed(format!("the connection was lost: {reason}")));
+                let why = format!("the connection was lost: {reason}");
+                return Err(if self.is_silent.get() { Trouble::Silent(why) } else { Trouble::Failed(why) });
             }
             news.await;
         }
@@ -209,8 +213,15 @@ impl Wire {
     /// # Errors
     /// It did not, or the connection ended.
     pub async fn word_within(&self, timeout: Duration) -> Result<Word, Trouble> {
-        let late = |_| Trouble::failed(format!("the other end did not answer within {timeout:?}"));
-        tokio::time::timeout(timeout, self.word()).await.map_err(late)?
+        answered_within(timeout, self.word()).await
+    }
+
+    /// [`Wire::ping`] that must come back in this time.
+    ///
+    /// # Errors
+    /// It did not, or the connection ended.
+    pub async fn ping_within(&self, number: u64, timeout: Duration) -> Result<Duration, Trouble> {
+        answered_within(timeout, self.ping(number)).await
     }
 
     /// One round trip through both programs.
@@ -448,6 +459,11 @@ impl Wire {
             (kind, ..) => Err(format!("the other end sent a frame ({kind:?}) that has no place in a test")),
         }
     }
+}
+
+async fn answered_within<T>(timeout: Duration, answer: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let late = |_| Trouble::Silent(format!("the other end did not answer within {timeout:?}"));
+    tokio::time::timeout(timeout, answer).await.map_err(late)?
 }
 
 impl LinkEvents for Wire {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -66,19 +67,24 @@ impl Papers {
 pub enum Refusal {
     /// Nobody answers there, or the name leads nowhere.
     Unreachable(String),
+    /// Somebody is there, and does not answer in time.
+    Silent(String),
     /// Somebody answers, and is not to be spoken with.
     NotOurs(String),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Refusal::Unreachable(why) | Refusal::NotOurs(why)) = self;
+        let (Refusal::Unreachable(why) | Refusal::Silent(why) | Refusal::NotOurs(why)) = self;
         f.write_str(why)
     }
 }
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Refusal {
+        if let Failure::TooSlow(_) = failure {
+            return Refusal::Silent(failure.to_string());
+        }
         Refusal::NotOurs(match failure {
             Failure::Auth(AuthError::NotTheExpected { answered, .. }) if answered != ACCEPTOR => {
                 format!("node {answered:?} answers there with its daemon: run 'farshore link serve' and name its port")
@@ -143,11 +149,8 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
             Ok((stream, report)) => {
                 let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
                 let line = Line::new(stream, channel.map_err(|error| Failure::from(ChannelError::from(error)))?);
-                let proven = timeout(
-                    wish.timeout,
-                    prove(papers, line, address, report, (wish.flow, wish.socket.unsent_bytes.is_none()), true),
-                )
-                .await;
+                let proving = prove(papers, line, address, report, (wish.flow, wish.socket), true);
+                let proven = timeout(wish.timeout, proving).await;
                 return Ok(proven.map_err(|_| Failure::TooSlow(wish.timeout))??);
             }
             Err(error) => refusal = Refusal::Unreachable(format!("cannot connect to {address}: {error}")),
@@ -160,11 +163,12 @@ async fn prove(
     papers: &Papers,
     line: Line,
     address: SocketAddr,
-    socket: SocketReport,
-    (flow, follows_rate): (Flow, bool),
+    mut socket: SocketReport,
+    (flow, options): (Flow, &SocketOptions),
     dials: bool,
 ) -> Result<Solo, Failure> {
-    let peer = match authenticate(papers, &line, dials).await {
+    let announced = options.announced_rto_min_us();
+    let peer = match authenticate(papers, &line, announced, dials).await {
         Ok(peer) => peer,
         Err(failure) => {
             // So that the last words are read before the connection is reset.
@@ -175,20 +179,21 @@ async fn prove(
         }
     };
     let certificate = line.certificate();
+    socket.agree(line.stream().as_fd(), announced, peer.rto_min_us);
     let packs = peer.version >= PACKED_SINCE;
-    let sender = LinkSender::new(LinkId(1), line, packs, follows_rate, flow);
+    let sender = LinkSender::new(LinkId(1), line, packs, options.unsent_bytes.is_none(), flow);
     let frames = FrameReader::new(peer.session).unpacking(packs);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }
 
-async fn authenticate(papers: &Papers, line: &Line, dials: bool) -> Result<Authenticated, Failure> {
+async fn authenticate(papers: &Papers, line: &Line, announced: u32, dials: bool) -> Result<Authenticated, Failure> {
     let (us, them) = if dials { (DIALER, ACCEPTOR) } else { (ACCEPTOR, DIALER) };
     let ours = ours_on(&papers.ours(us, them)?, line).await?;
     let (mut handshake, hello) = if dials {
         let attempt = Attempt { run: u64::from_le_bytes(random()?), number: 1 };
-        Handshake::dial(ours, them, random()?, attempt)
+        Handshake::dial_announcing(ours, them, random()?, attempt, announced)
     } else {
-        (Handshake::accept(ours, random()?), Vec::new())
+        (Handshake::accept(ours, random()?).announcing(announced), Vec::new())
     };
     match shake(line, &mut handshake, hello).await? {
         Shaken::Done(result) => result.map_err(Failure::Auth),
@@ -253,16 +258,45 @@ impl Door {
     }
 
     fn shake(&mut self, stream: tokio::net::TcpStream, from: SocketAddr, report: SocketReport) {
-        let (papers, limit) = (self.papers.clone(), self.timeout);
+        let (papers, limit, options) = (self.papers.clone(), self.timeout, self.listener.options());
         self.shaking.spawn_local(async move {
             let channel = papers.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
             let line = match channel {
                 Ok(channel) => Line::new(stream, channel),
                 Err(error) => return (from, Err(Failure::from(ChannelError::from(error)).into())),
             };
-            let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), true), false)).await;
+            let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), &options), false)).await;
             let proven = proven.map_err(|_| Failure::TooSlow(limit)).and_then(|proven| proven);
             (from, proven.map_err(Refusal::from))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_agree_on_the_shortest_pause_as_a_link_does() {
+        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let limit = Duration::from_secs(60);
+        let shortest = SocketOptions { rto_min: Some(Duration::from_millis(40)), ..SocketOptions::default() };
+        let longer = SocketOptions::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let mut door = Door::bind(papers.clone(), ([127, 0, 0, 1], 0).into(), limit).expect("a port");
+            let address = door.address().expect("bound").to_string();
+            let wish = Wish { address: &address, peers: &[], socket: &shortest, flow: Flow::default(), timeout: limit };
+            for is_there_too in [false, true] {
+                door.tuner().retune(if is_there_too { &shortest } else { &longer });
+                let (dialed, (_, arrived)) = tokio::join!(dial(&papers, &wish), door.next());
+                let (dialed, arrived) = (dialed.expect("let in").socket, arrived.expect("it came").socket);
+                // Kernels before 6.15 have no such option, and are told of with a warning.
+                let asked = |report: &SocketReport| report.to_string().contains("TCP_RTO_MIN_US");
+                assert_eq!([asked(&dialed), asked(&arrived)], [is_there_too; 2], "{dialed}\n{arrived}");
+                let is_told = dialed.warnings.iter().any(|warning| warning.contains("does not announce it"));
+                assert_eq!(is_told, !is_there_too, "{dialed}");
+            }
         });
     }
 }

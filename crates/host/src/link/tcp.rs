@@ -70,6 +70,11 @@ impl Listener {
         *self.tuning.borrow_mut() = (options.clone(), report);
     }
 
+    /// What the next accepted socket is asked.
+    pub fn options(&self) -> SocketOptions {
+        self.tuning.borrow().0.clone()
+    }
+
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, SocketReport)> {
         let (stream, address) = self.listener.accept().await?;
         let (options, mut report) = self.tuning.borrow().clone();
