@@ -20,6 +20,7 @@ use host::disk::{Completion, DiskError, DiskOp, EngineKind, File, FileEngine, In
 
 use crate::config::units::show_seconds;
 use crate::demo::interrupt::Interrupt;
+use crate::within::broke_down;
 
 /// Lengths and offsets are multiples of it: what every disk takes directly.
 pub const UNIT_BYTES: u64 = 4096;
@@ -95,15 +96,16 @@ pub fn measure(
     let (tell, told) = mpsc::channel();
     let (bench_file, bench_plan, bench_interrupt, bench_pulse) =
         (file.clone(), plan.clone(), interrupt.clone(), pulse.clone());
-    std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         // Nobody listens any more when it took too long.
         let _ = tell.send(bench(&bench_file, &bench_plan, &bench_interrupt, &bench_pulse));
     });
     loop {
         match told.recv_timeout(LOOK_EVERY.min(plan.patience)) {
             Ok(result) => return result,
+            Err(RecvTimeoutError::Disconnected) => broke_down(thread),
             Err(RecvTimeoutError::Timeout) if pulse.silence() < plan.patience => progress(pulse.gone()),
-            Err(_) => {
+            Err(RecvTimeoutError::Timeout) => {
                 let (path, patience) = (file.path().display(), show_seconds(plan.patience.as_secs_f64()));
                 return Err(format!(
                     "{path} has not answered for {patience}: see the kernel log, or allow it more with --timeout"

@@ -215,3 +215,14 @@ fn several_peers_must_be_told_apart() {
     let words = ["--config", config.to_str().expect("UTF-8"), "--node", "near"];
     expect(&doctor(&words), 3, &["has the peers far, third", "farshore doctor PEER"]);
 }
+
+#[test]
+fn without_the_disk_the_space_is_still_told() {
+    let pair = Pair::new(&Plan::DEFAULT);
+    let (config, state) = (pair.config(), pair.path("near").join("state"));
+    fs::create_dir_all(&state).expect("a directory");
+    let words = ["--config", config.to_str().expect("UTF-8"), "--node", "near", "--skip-disk", "--json"];
+    let told = report(&doctor(&words));
+    is(&told, "space", "ok", &format!("in {}", state.display()), "");
+    is(&told, "disk-flush", "info", "unknown", "");
+}

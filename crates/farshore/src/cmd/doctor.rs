@@ -100,7 +100,8 @@ fn around(args: &DoctorArgs) -> Result<Around, Failure> {
         status,
         history: history.unwrap_or_default(),
         peer,
-        state: state.filter(|_| !args.skip_disk),
+        state,
+        skips_disk: args.skip_disk,
         remarks,
         patience: Duration::from_secs_f64(args.timeout.0),
     })

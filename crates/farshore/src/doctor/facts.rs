@@ -112,6 +112,9 @@ pub struct Link {
     /// `None`: it is not up.
     pub tcp: Option<Tcp>,
     pub congestion: Option<String>,
+    /// As granted; `None`: left to the kernel's tuning.
+    pub send_buffer_bytes: Option<u64>,
+    pub receive_buffer_bytes: Option<u64>,
     /// The best second of the last day.
     pub best_bytes_per_s: Option<f64>,
 }

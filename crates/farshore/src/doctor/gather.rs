@@ -12,7 +12,7 @@ use host::net;
 use host::tls::facts::now;
 
 use super::facts::{Clock, Disk, Facts, Handshake, Interface, Link, Peer, Space, Tcp};
-use crate::api::{LinkRecord, LinkReport, Status, time_text};
+use crate::api::{BufferStatus, LinkRecord, LinkReport, Status, time_text};
 use crate::config::{Config, LinkKey, NodeName, host_name};
 use crate::demo::interrupt::Interrupt;
 use crate::disk_test::scratch::{Scratch, ScratchOptions};
@@ -50,6 +50,8 @@ pub struct Around {
     /// A node's name, or HOST:PORT, and where it is if that needs no look-up.
     pub peer: Option<(String, Option<SocketAddr>)>,
     pub state: Option<PathBuf>,
+    /// The disk below the state directory is not written.
+    pub skips_disk: bool,
     pub remarks: Vec<String>,
     pub patience: Duration,
 }
@@ -63,7 +65,8 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
     let (warnings, until) = certificates(around);
     let mut remarks = around.remarks.clone();
     say("measuring the disk");
-    let disk = around.state.as_ref().and_then(|state| match writable(state) {
+    let state = around.state.as_ref().filter(|_| !around.skips_disk);
+    let disk = state.and_then(|state| match writable(state) {
         Ok(()) => Some(disk(state, around.patience, interrupt)),
         Err(remark) => {
             remarks.push(remark);
@@ -190,10 +193,11 @@ fn ping(peer: &mut Peer, address: IpAddr, mtu: u32, patience: Duration, say: &dy
     peer.ping_rtt_s = Some(round_trip.as_secs_f64());
     say(&format!("trying large packets to {address}"));
     // What fails here after a ping worked is as silent as no answer.
-    if let Ok(Some(found)) = net::path_mtu(address, mtu, round_trip) {
+    if let Ok(Some(found)) = net::path_mtu(address, mtu, round_trip, patience) {
         (peer.path_mtu, peer.path_swallows) = (Some(found.bytes), found.is_silent);
     }
-    peer.clock_offset_s = net::clock_offset_s(address, 4 * round_trip + Duration::from_millis(200)).unwrap_or(None);
+    let answer = (4 * round_trip + Duration::from_millis(200)).min(patience);
+    peer.clock_offset_s = net::clock_offset_s(address, answer).unwrap_or(None);
 }
 
 /// The interface by which packets to an address leave.
@@ -259,9 +263,16 @@ fn link_facts(link: &LinkReport, history: &[LinkRecord]) -> Link {
             retransmitted_share: tcp.retransmitted_share,
             sent_bytes: tcp.sent_bytes,
         }),
+        send_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.send_buffer)),
+        receive_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.receive_buffer)),
         congestion: link.socket.as_ref().map(|socket| socket.congestion.clone()).filter(|name| !name.is_empty()),
         best_bytes_per_s: best.map(|bytes| bytes as f64),
     }
+}
+
+/// What was granted of a size that was asked for: the kernel counts twice that.
+fn fixed(buffer: &BufferStatus) -> Option<u64> {
+    buffer.requested_bytes.map(|_| buffer.granted_when_connected_bytes / 2)
 }
 
 /// What is wrong with them, and until when this node's is valid.

@@ -105,11 +105,24 @@ fn fixed_buffer(id: &'static str, name: &'static str, facts: &Facts) -> Check {
         return Check::unknown(id, format!("{name} cannot be read (a container may hide it)"));
     };
     let have = format!("{} ({most})", size(most));
+    let link = facts.link.as_ref();
+    let granted =
+        link.and_then(|link| if id == "wmem-max" { link.send_buffer_bytes } else { link.receive_buffer_bytes });
     match facts.settings.get("buffers").and_then(|text| parse_size(text).ok()) {
-        Some(asked) if asked > most => Check::new(id, Verdict::Warning, have)
-            .want(format!("{} ({asked})", size(asked)))
-            .why("the link's setting `buffers` asks for more than this, and the kernel cuts it in silence")
-            .run(format!("sysctl -w {name}={asked}")),
+        Some(asked) if asked > most && granted.is_some_and(|granted| granted >= asked) => {
+            Check::ok(id, format!("{have}; the daemon passed it, its link has {}", size(asked)))
+        }
+        Some(asked) if asked > most => {
+            // Without a link nobody knows what the daemon may.
+            let verdict = if granted.is_some() { Verdict::Warning } else { Verdict::Info };
+            Check::new(id, verdict, have)
+                .want(format!("{} ({asked})", size(asked)))
+                .why(
+                    "the link's setting `buffers` asks for more than this: a daemon that runs as root (CAP_NET_ADMIN) \
+                     passes it, any other is cut to it",
+                )
+                .run(format!("sysctl -w {name}={asked}"))
+        }
         Some(_) => Check::ok(id, have),
         None => Check::ok(id, format!("{have}; not used, buffers are left to the kernel's tuning")),
     }
@@ -345,8 +358,16 @@ mod tests {
         let mut facts = tuned();
         facts.settings.insert("buffers".to_owned(), "8MiB".to_owned());
         let list = found(&facts, &way());
-        assert_eq!(list.iter().map(|check| check.id).collect::<Vec<_>>(), ["wmem-max", "rmem-max"]);
+        let told =
+            |facts: &Facts| found(facts, &way()).iter().map(|check| (check.id, check.verdict)).collect::<Vec<_>>();
+        assert_eq!(told(&facts), [("wmem-max", Verdict::Info), ("rmem-max", Verdict::Info)]);
         assert_eq!(list[1].command.as_deref(), Some("sysctl -w net.core.rmem_max=8388608"));
+        let granted =
+            |bytes| Some(Link { send_buffer_bytes: bytes, receive_buffer_bytes: Some(8 << 20), ..Link::default() });
+        facts.link = granted(Some(4 << 20));
+        assert_eq!(told(&facts), [("wmem-max", Verdict::Warning)], "the daemon was cut");
+        facts.link = granted(Some(8 << 20));
+        assert_eq!(told(&facts), [], "the daemon passed it");
         let mut facts = tuned();
         facts.settings.insert("min_rto".to_owned(), "20ms".to_owned());
         assert_eq!(found(&facts, &way()), [], "both nodes agree upon it");
