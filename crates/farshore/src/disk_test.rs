@@ -145,20 +145,16 @@ fn bench(file: &Arc<File>, plan: &Plan, interrupt: &Interrupt, pulse: &Pulse) ->
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("this process gets no timers from the kernel: {error}"))?;
     runtime.block_on(async {
-        let engine = FileEngine::new(EngineKind::Auto).map_err(|error| error.to_string())?;
-        let name = if engine.kind() == EngineKind::Uring { "io_uring" } else { "workers" };
-        let mut bench = Bench { engine, file, noise: Noise::new(plan), done: Vec::new(), pulse };
+        let largest = plan.sizes.iter().copied().max().unwrap_or(0);
+        let mut bench = Bench { pen: Pen::new(file.clone(), largest)?, pulse };
+        let engine = bench.pen.engine();
         let (samples, interrupted) = bench.all(plan, interrupt).await.map_err(|error| error.to_string())?;
-        Ok(Measured { samples, engine: name, interrupted })
+        Ok(Measured { samples, engine, interrupted })
     })
 }
 
 struct Bench<'a> {
-    engine: FileEngine,
-    file: &'a Arc<File>,
-    noise: Noise,
-    /// Emptied in every use; kept for its capacity.
-    done: Vec<Completion>,
+    pen: Pen,
     pulse: &'a Pulse,
 }
 
@@ -166,21 +162,22 @@ impl Bench<'_> {
     /// The samples, and whether someone asked to stop before the end.
     async fn all(&mut self, plan: &Plan, interrupt: &Interrupt) -> Result<(Vec<Sample>, bool), DiskError> {
         // Blocks are allocated and initialised before the first one counts, as in the daemon's own files.
-        for offset in (0..plan.span_bytes).step_by(PIECE_BYTES as usize) {
-            if interrupt.check().is_err() {
-                return Ok((Vec::new(), true));
-            }
-            let length = PIECE_BYTES.min(plan.span_bytes - offset);
-            self.write(offset, length, false).await?;
+        let goes_on = || {
+            self.pulse.beat();
+            interrupt.check().is_ok()
+        };
+        if !self.pen.fill(plan.span_bytes, goes_on).await? {
+            return Ok((Vec::new(), true));
         }
-        self.run(DiskOp::Flush).await?;
+        self.pulse.beat();
         let share = plan.time / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
         let (mut samples, mut interrupted) = (Vec::new(), false);
         for (&bytes, before) in plan.sizes.iter().zip(0..) {
             let start = Instant::now();
             let (mut times, mut offset) = (Vec::new(), 0);
             while !interrupted && (start.elapsed() < share || times.len() < FLUSHES_MIN) {
-                times.push(self.write(offset, bytes, true).await?);
+                times.push(self.pen.write(offset, bytes, true).await?);
+                self.pulse.beat();
                 offset = if offset + 2 * bytes > plan.span_bytes { 0 } else { offset + bytes };
                 interrupted = interrupt.check().is_err();
                 let gone = share * before + start.elapsed().min(share);
@@ -192,20 +189,62 @@ impl Bench<'_> {
         }
         Ok((samples, interrupted))
     }
+}
 
-    async fn write(&mut self, offset: u64, length: u64, dsync: bool) -> Result<Duration, DiskError> {
+/// Writes one thing after the other, as the daemon's journal does: by its file engine, and never the same bytes twice.
+pub struct Pen {
+    engine: FileEngine,
+    file: Arc<File>,
+    noise: Noise,
+    /// Emptied in every use; kept for its capacity.
+    done: Vec<Completion>,
+}
+
+impl Pen {
+    /// For writes of `largest` bytes at most. To be called inside a runtime.
+    ///
+    /// # Errors
+    /// A sentence: the kernel gives no engine.
+    pub fn new(file: Arc<File>, largest: u64) -> Result<Pen, String> {
+        let engine = FileEngine::new(EngineKind::Auto).map_err(|error| error.to_string())?;
+        Ok(Pen { engine, file, noise: Noise::new(largest), done: Vec::new() })
+    }
+
+    pub fn engine(&self) -> &'static str {
+        if self.engine.kind() == EngineKind::Uring { "io_uring" } else { "workers" }
+    }
+
+    /// Writes the first `span_bytes` once, so that they are allocated, as long as it `goes_on`; whether it did to the end.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn fill(&mut self, span_bytes: u64, goes_on: impl Fn() -> bool) -> Result<bool, DiskError> {
+        for offset in (0..span_bytes).step_by(PIECE_BYTES as usize) {
+            if !goes_on() {
+                return Ok(false);
+            }
+            self.write(offset, PIECE_BYTES.min(span_bytes - offset), false).await?;
+        }
+        self.run(DiskOp::Flush).await?;
+        Ok(true)
+    }
+
+    /// How long it took, durable or not.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn write(&mut self, offset: u64, length: u64, dsync: bool) -> Result<Duration, DiskError> {
         let part = self.noise.part(length as usize);
         self.run(DiskOp::Write { offset, parts: part.into(), dsync }).await
     }
 
     /// One request, from the hand-over to its completion.
     async fn run(&mut self, op: DiskOp) -> Result<Duration, DiskError> {
-        self.engine.submit(0, self.file, op, Inline::Forbidden);
+        self.engine.submit(0, &self.file, op, Inline::Forbidden);
         self.engine.kick();
         loop {
             self.engine.completions(&mut self.done);
             if let Some(Completion { result, elapsed, .. }) = self.done.pop() {
-                self.pulse.beat();
                 return result.map(|_| elapsed);
             }
             self.engine.ready().await;
@@ -220,9 +259,8 @@ struct Noise {
 }
 
 impl Noise {
-    fn new(plan: &Plan) -> Noise {
-        let length = plan.sizes.iter().copied().max().unwrap_or(0).max(PIECE_BYTES);
-        let mut buffer = Buffer::detached(length as usize);
+    fn new(largest: u64) -> Noise {
+        let mut buffer = Buffer::detached(largest.max(PIECE_BYTES) as usize);
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for word in buffer.chunks_exact_mut(8) {
             // Marsaglia's xorshift, 64 bits.
@@ -261,8 +299,7 @@ mod tests {
 
     #[test]
     fn no_unit_is_written_twice() {
-        let plan = Plan { sizes: vec![4096], span_bytes: 8192, time: Duration::ZERO, patience: Duration::ZERO };
-        let mut noise = Noise::new(&plan);
+        let mut noise = Noise::new(4096);
         let mut units: Vec<Vec<u8>> = Vec::new();
         for _ in 0..2 {
             units.extend(noise.part(8192).bytes().chunks(4096).map(<[u8]>::to_vec));

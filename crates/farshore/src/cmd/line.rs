@@ -26,8 +26,8 @@ use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
 use crate::probe::tally::Half;
-use crate::probe::terms::{Direction, DiskModel, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
-use crate::probe::{PORT, path, report, soak, sweep};
+use crate::probe::terms::{Direction, DiskModel, FLUSH_BYTES, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
+use crate::probe::{PORT, Trouble, path, report, soak, sweep};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
@@ -60,7 +60,8 @@ pub fn test(args: &TestArgs) -> Outcome {
     let terms = terms(&args.load, &args.socket, args.time.0, timeout(&args.credentials)?)?;
     let load = args.load.clone();
     let outcome = run_to_end(async |stop| {
-        let disk = Rc::new(near_disk(&load)?);
+        let disk = async { near_disk(&load, &terms).await.map_err(Trouble::Failed) };
+        let disk = Rc::new(client::unless_stopped(stop, disk).await?);
         let bar = Bar::new(terms.mode.word(), terms.time_s);
         client::run(&target, &terms, disk, stop, &bar).await.map_err(Failure::from)
     })??;
@@ -285,10 +286,10 @@ fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, Failure> {
     parse_sizes(&text).map_err(|why| Failure::usage(format!("--flush-dist: {name}: {why}")))
 }
 
-fn near_disk(load: &LoadArgs) -> Result<Disk, Failure> {
+async fn near_disk(load: &LoadArgs, terms: &Terms) -> Result<Disk, String> {
     match (&load.disk, &load.disk_file) {
         (Some((rate, overhead)), _) => Ok(Disk::modelled(plan::model::Disk { rate: Some(*rate), overhead: *overhead })),
-        (None, Some(path)) => Ok(Disk::file(path)?),
+        (None, Some(path)) => Disk::file(path, FLUSH_BYTES.max, terms.timeout()).await,
         (None, None) => Ok(Disk::None),
     }
 }

@@ -31,6 +31,11 @@ impl Refused {
     fn failed(error: impl std::fmt::Display) -> Refused {
         Refused::Failed(error.to_string())
     }
+
+    fn hung(path: &Path, patience: Duration) -> Refused {
+        let waited = show_seconds(patience.as_secs_f64());
+        Refused::Failed(format!("{} has not answered for {waited}: see the kernel log", path.display()))
+    }
 }
 
 /// An open scratch, held against others; its file goes when this does.
@@ -58,11 +63,22 @@ impl Scratch {
     /// # Errors
     /// A sentence; nothing was written to what is refused.
     pub fn open(path: &Path, options: ScratchOptions, patience: Duration) -> Result<Scratch, Refused> {
-        let (place, named) = (path.to_path_buf(), path.display());
-        within(patience, move || Scratch::open_now(&place, options)).unwrap_or_else(|| {
-            let waited = show_seconds(patience.as_secs_f64());
-            Err(Refused::Failed(format!("{named} has not answered for {waited}: see the kernel log")))
-        })
+        let place = path.to_path_buf();
+        let opened = within(patience, move || Scratch::open_now(&place, options));
+        opened.unwrap_or_else(|| Err(Refused::hung(path, patience)))
+    }
+
+    /// A new file of that name, `bytes` long, past the page cache. A disk that hangs is waited for no longer than `patience`.
+    ///
+    /// # Errors
+    /// A sentence; whatever file was there is never written.
+    pub fn new_file(path: &Path, bytes: u64, patience: Duration) -> Result<Scratch, Refused> {
+        let options = ScratchOptions { bytes, buffered: false, overwrite_device: false };
+        let place = path.to_path_buf();
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = directory.to_path_buf();
+        let made = within(patience, move || Scratch::file_at(&directory, place, options));
+        made.unwrap_or_else(|| Err(Refused::hung(path, patience)))
     }
 
     fn open_now(path: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
@@ -99,6 +115,11 @@ impl Scratch {
     }
 
     fn file_in(directory: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
+        let name = format!(".farshore-disk-test-{}", std::process::id());
+        Scratch::file_at(directory, directory.join(name), options)
+    }
+
+    fn file_at(directory: &Path, path: PathBuf, options: ScratchOptions) -> Result<Scratch, Refused> {
         let file_system = file_system_of(directory).map_err(Refused::failed)?;
         // Names and a journal of the file system want some of it too.
         if file_system.free_bytes < options.bytes + (1 << 20) {
@@ -109,9 +130,14 @@ impl Scratch {
                 show_size(options.bytes)
             )));
         }
-        let path = directory.join(format!(".farshore-disk-test-{}", std::process::id()));
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let new = new.map_err(|error| Refused::Failed(unusable(directory, &error)))?;
+        let new = new.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Refused::Failed(format!(
+                "{} exists already, and a disk is only ever tried with a file of the test's own: name another",
+                path.display()
+            )),
+            _ => Refused::Failed(unusable(directory, &error)),
+        })?;
         let guard = Remover(Some(path.clone()));
         new.set_len(options.bytes).map_err(|error| Refused::Failed(unusable(directory, &error)))?;
         let file = open_volume(&path, VolumeOptions { buffered: options.buffered }).map_err(Refused::failed)?;

@@ -8,10 +8,10 @@ use host::link::{Flow, SocketOptions};
 use tokio::sync::Notify;
 
 use super::Trouble;
-use super::disk::Disk;
+use super::disk::{Disk, FILE_TIME};
 use super::stage::Stage;
 use super::tally::{Half, Spread};
-use super::terms::Terms;
+use super::terms::{FarDisk, Terms};
 use super::wire::Wire;
 use super::words::{TOLD_BYTES_MAX, Word};
 
@@ -190,7 +190,9 @@ async fn agree(
     join(target, terms, token, wires).await?;
     let stage = Stage::new(Rc::new(terms.clone()), false, wires[before..].to_vec(), disk);
     control.say(&Word::Go);
-    match control.word_within(terms.timeout()).await? {
+    // A file is written once before it counts.
+    let file_time = if terms.far_disk == FarDisk::File { FILE_TIME } else { Duration::ZERO };
+    match control.word_within(terms.timeout() + file_time).await? {
         Word::Go => Ok(stage),
         Word::No { why, .. } => Err(Trouble::failed(why)),
         _ => Err(out_of_turn()),

@@ -1,22 +1,24 @@
 //! The disk of one end: none, a model of one, or a real one's file. One write at a time, whoever writes.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::buffers::{ALIGNMENT, Buffer};
 use host::timer::Pauser;
 use plan::model::{self, DiskAtWork};
-use rustix::fs::OFlags;
 use tokio::sync::Mutex;
 
 use super::terms::FLUSH_BYTES;
+use crate::disk_test::scratch::Scratch;
+use crate::disk_test::{Pen, UNIT_BYTES};
 
-/// Written round and round: larger than what a controller keeps to itself, most likely.
-const FILE_BYTES: u64 = 256 << 20;
+/// As `disk test` has it, and room for the largest flush.
+const FILE_BYTES: u64 = 64 << 20;
+const _: () = assert!(FILE_BYTES >= FLUSH_BYTES.max);
+/// For the file to be written once: at 1 MiB/s and less a disk is of no use to a mirror.
+pub const FILE_TIME: Duration = Duration::from_secs(60);
+/// For it to go from a disk that hangs.
+const REMOVE_TIME: Duration = Duration::from_secs(1);
 
 pub enum Disk {
     /// Takes no time.
@@ -26,7 +28,11 @@ pub enum Disk {
         at_work: Cell<DiskAtWork>,
         since: Instant,
     },
-    Real(Mutex<Scratch>),
+    Real {
+        /// `None`: it did not answer.
+        trial: Mutex<Option<Box<Trial>>>,
+        patience: Duration,
+    },
 }
 
 impl Disk {
@@ -34,12 +40,14 @@ impl Disk {
         Disk::Modelled { disk, at_work: Cell::default(), since: Instant::now() }
     }
 
-    /// Makes the file, which must not be there, and removes it in the end.
+    /// Makes the file, which must not be there, writes it once, and removes it in the end. For flushes of `largest` bytes at
+    /// most; a disk that hangs is waited for no longer than `patience`.
     ///
     /// # Errors
     /// A sentence: it is there, or the file system refuses something.
-    pub fn file(path: &Path) -> Result<Disk, String> {
-        Ok(Disk::Real(Mutex::new(Scratch::new(path)?)))
+    pub async fn file(path: &Path, largest: u64, patience: Duration) -> Result<Disk, String> {
+        let trial = Mutex::new(Some(Box::new(Trial::new(path, largest, patience).await?)));
+        Ok(Disk::Real { trial, patience })
     }
 
     /// When `bytes` that are handed over now are durable, if that is known now.
@@ -63,63 +71,91 @@ impl Disk {
                 pauser.until(due).await;
                 Ok(())
             }
-            Disk::Real(scratch) => scratch.lock().await.write(bytes).await,
+            Disk::Real { trial, patience } => {
+                let mut held = trial.lock().await;
+                let trial = held.as_mut().ok_or("the disk does not answer")?;
+                match tokio::time::timeout(*patience, trial.write(bytes)).await {
+                    Ok(written) => written,
+                    Err(_) => Err(held.take().map_or_else(String::new, |trial| trial.give_up(*patience))),
+                }
+            }
         }
     }
 }
 
-/// A file that is written directly and synchronously, and removed when it is dropped.
-pub struct Scratch {
-    file: Arc<File>,
-    path: PathBuf,
-    content: Arc<Buffer>,
+/// A file of the test's own that is written round and round; it goes when this does.
+pub struct Trial {
+    // Before the file: what it has under way ends first.
+    pen: Pen,
+    scratch: Scratch,
     at: u64,
 }
 
-impl Scratch {
-    fn new(path: &Path) -> Result<Scratch, String> {
-        let name = path.display();
-        let flags = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(flags).open(path);
-        let file = opened.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                format!(
-                    "{name} exists already, and a disk is only ever tried with a file of the test's own: name another"
-                )
-            }
-            std::io::ErrorKind::InvalidInput => {
-                format!(
-                    "the file system of {name} does not write past its cache (O_DIRECT): name a file on the disk itself"
-                )
-            }
-            _ => format!("{name} cannot be made: {error}"),
-        })?;
-        let scratch = Scratch {
-            file: Arc::new(file),
-            path: path.to_owned(),
-            content: Arc::new(Buffer::detached(FLUSH_BYTES.max as usize)),
-            at: 0,
-        };
-        scratch.file.set_len(FILE_BYTES).map_err(|error| format!("{name} cannot be made large: {error}"))?;
-        Ok(scratch)
+impl Trial {
+    async fn new(path: &Path, largest: u64, patience: Duration) -> Result<Trial, String> {
+        let scratch = Scratch::new_file(path, FILE_BYTES, patience).map_err(|refused| refused.to_string())?;
+        if scratch.is_in_memory() {
+            return Err(format!("{} lies in memory: name a file on the disk itself", path.display()));
+        }
+        let pen = Pen::new(scratch.file.clone(), largest)?;
+        let mut trial = Trial { pen, scratch, at: 0 };
+        let limit = FILE_TIME.max(patience);
+        match tokio::time::timeout(limit, trial.pen.fill(FILE_BYTES, || true)).await {
+            Ok(filled) => filled.map(|_| trial).map_err(|error| error.to_string()),
+            Err(_) => Err(trial.give_up(limit)),
+        }
     }
 
     async fn write(&mut self, bytes: u64) -> Result<(), String> {
-        let length = bytes.next_multiple_of(ALIGNMENT as u64);
-        if self.at + length > FILE_BYTES {
+        let length = bytes.next_multiple_of(UNIT_BYTES);
+        if self.at + length > self.scratch.fitting(FILE_BYTES) {
             self.at = 0;
         }
-        let (file, content, at) = (self.file.clone(), self.content.clone(), self.at);
+        let written = self.pen.write(self.at, length, true).await;
         self.at += length;
-        let written = tokio::task::spawn_blocking(move || file.write_all_at(&content[..length as usize], at)).await;
-        let name = self.path.display();
-        written.map_err(|_| format!("writing {name} ended early"))?.map_err(|error| format!("{name}: {error}"))
+        written.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The disk hangs: nothing of this is waited for, and its file is most likely still there. A sentence.
+    fn give_up(self, waited: Duration) -> String {
+        let path = self.scratch.file.path().display().to_string();
+        // Who lets go of the engine waits for what it has under way.
+        std::mem::forget(self.pen);
+        let left = self.scratch.remove(REMOVE_TIME).err().map_or(String::new(), |left| format!("; {left}"));
+        format!("{path} has not answered for {waited:?}: see the kernel log{left}")
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // It was ours alone; if somebody removed it before, so much the better.
-        let _ = std::fs::remove_file(&self.path);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_has_its_blocks_and_bytes_that_nothing_saves() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trial");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut trial = match Trial::new(&path, 1 << 20, Duration::from_secs(60)).await {
+                // There is no disk below it.
+                Err(why) if why.contains("in memory") => return,
+                made => made.expect("room for it"),
+            };
+            let facts = fs::metadata(&path).expect("it is there");
+            assert!(facts.blocks() * 512 >= FILE_BYTES, "{} blocks", facts.blocks());
+            trial.write(512).await.expect("written");
+            trial.write(1 << 20).await.expect("written");
+            let bytes = fs::read(&path).expect("readable");
+            let mut units: Vec<&[u8]> = bytes.chunks(UNIT_BYTES as usize).collect();
+            units.sort_unstable();
+            units.dedup();
+            assert_eq!(units.len() as u64, FILE_BYTES / UNIT_BYTES, "two units are alike");
+            let again = Trial::new(&path, 1 << 20, Duration::from_secs(60)).await;
+            assert!(again.is_err_and(|why| why.contains("exists already")));
+            drop(trial);
+            assert!(!path.exists(), "it was removed");
+        });
     }
 }

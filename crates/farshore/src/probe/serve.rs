@@ -16,7 +16,7 @@ use super::client::check_congestion;
 use super::disk::Disk;
 use super::stage::Stage;
 use super::tally::Half;
-use super::terms::{FarDisk, Terms};
+use super::terms::{FLUSH_BYTES, FarDisk, Terms};
 use super::wire::{DEAF, Wire};
 use super::words::{ASKED_BYTES_MAX, Word};
 
@@ -271,11 +271,11 @@ impl Server {
         Ok(())
     }
 
-    fn disk(&self, terms: &Terms) -> Result<Disk, String> {
+    async fn disk(&self, terms: &Terms) -> Result<Disk, String> {
         match (terms.far_disk, &self.serving.disk_file) {
             (FarDisk::None, _) => Ok(Disk::None),
             (FarDisk::Modelled(disk), _) => Ok(Disk::modelled(disk.model())),
-            (FarDisk::File, Some(path)) => Disk::file(path),
+            (FarDisk::File, Some(path)) => Disk::file(path, FLUSH_BYTES.max, terms.timeout()).await,
             (FarDisk::File, None) => unreachable!("refused before"),
         }
     }
@@ -339,7 +339,7 @@ impl Server {
             check_congestion(wire, terms).map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
             wire.expect_life(terms.timeout());
         }
-        let disk = Rc::new(self.disk(terms).map_err(Trouble::failed)?);
+        let disk = Rc::new(self.disk(terms).await.map_err(Trouble::failed)?);
         let stage = Stage::new(Rc::new(terms.clone()), true, wires, disk);
         if let Some(session) = &*self.session.borrow() {
             *session.stage.borrow_mut() = Some(stage.clone());
