@@ -332,7 +332,7 @@ fn a_peer_that_dies_is_told_with_what_there_was() {
 #[test]
 fn certificates_tell_who_may_test() {
     let plan = Plan { head: "[tls]\ndirectory = \"tls\"\n", ..PLAN };
-    let pair = Pair::new(&plan);
+    let mut pair = Pair::new(&plan);
     pair.certify();
     let server = Server::start(&pair, &[]);
     let json = measured(&pair, &server, &["--mode", "sync", "--count", "5"]);
@@ -346,6 +346,12 @@ fn certificates_tell_who_may_test() {
     let unencrypted = Server::start(&plain, &[]);
     refused(&pair, &unencrypted.address.to_string(), &[], 2, "TLS");
     assert_eq!(measured(&pair, &server, &["--count", "1"])["lost"], Value::Null, "the next one is served");
+    // Another authority in the same place is taken up as it comes.
+    fs::rename(pair.path("tls"), pair.path("old")).expect("moved");
+    fs::rename(stranger.path("tls"), pair.path("tls")).expect("moved");
+    pair.until("the new certificates are taken up", |pair| {
+        test(pair, &server.address.to_string(), &["--count", "1"]).status.success()
+    });
 }
 
 #[test]

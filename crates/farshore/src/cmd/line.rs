@@ -1,5 +1,6 @@
 //! `link serve`, `link test`, `link sweep`, `link probe`, `link soak`: from typed words to a test, and its outcome to the terminal.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use host::link::Secret;
 use host::link::solo::Papers;
-use host::tls::Store;
+use host::tls::{Paths, Store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -21,6 +22,7 @@ use crate::args::line::{
     Credentials, LoadArgs, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
 use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
+use crate::daemon::renewal::{LOOK_EVERY, Renewal};
 use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
@@ -42,6 +44,11 @@ pub fn serve(args: &ServeArgs) -> Outcome {
             config.file.display()
         )));
     }
+    let renewal = papers
+        .tls
+        .as_ref()
+        .zip(config.tls.as_ref())
+        .map(|(store, tls)| Renewal::new(store.clone(), Paths::of_node(&tls.directory, node.as_str())));
     let serving = Serving {
         papers,
         listen,
@@ -51,8 +58,31 @@ pub fn serve(args: &ServeArgs) -> Outcome {
         disk_file: args.disk_file.clone(),
         timeout: timeout(&args.credentials)?,
     };
-    run_to_end(async move |stop| serve::serve(serving, Rc::new(Told), stop).await)??;
+    run_to_end(async move |stop| {
+        tokio::select! {
+            served = serve::serve(serving, Rc::new(Told), stop) => served,
+            never = renew_for_ever(renewal.as_ref(), &config, &node) => match never {},
+        }
+    })??;
     Ok(Exit::Done.into())
+}
+
+/// Takes up new certificates as they come, as the daemon does.
+async fn renew_for_ever(renewal: Option<&Renewal>, config: &Config, node: &NodeName) -> Infallible {
+    let Some(renewal) = renewal else { return std::future::pending().await };
+    let mut told = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if renewal.look(config, node) {
+            renewal.links_are_done();
+            let _ = print("the certificates were replaced; new connections show them\n");
+        }
+        let problem = renewal.problem();
+        if problem != told {
+            problem.iter().for_each(warn);
+            told = problem;
+        }
+    }
 }
 
 pub fn test(args: &TestArgs) -> Outcome {

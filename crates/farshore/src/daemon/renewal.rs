@@ -1,4 +1,4 @@
-//! New certificates are taken up while the daemon runs: somebody puts new files in place, and this notices.
+//! New certificates are taken up while the daemon or `link serve` runs: somebody puts new files in place, and this notices.
 //!
 //! The files of a node are three and are replaced one after the other, so what is read meanwhile may not belong together:
 //! the credentials in use stay until the files make sense again, and a complaint waits for a second look.
@@ -14,12 +14,12 @@ use crate::api::{self, TlsStatus};
 use crate::config::{Config, NodeName};
 
 /// Between two looks at the files: soon enough for whoever waits for it, and three calls to the kernel are cheap.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Device and inode, size, and time of the last change of each file; `None`: it is not there.
 type Stamps = [Option<(u64, u64, u64, i64, i64)>; 3];
 
-pub(super) struct Renewal {
+pub(crate) struct Renewal {
     store: Store,
     paths: Paths,
     taken: Cell<Stamps>,
@@ -99,9 +99,14 @@ impl Renewal {
         self.links_are_due.set(false);
     }
 
+    /// Why new files are not used.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.borrow().clone()
+    }
+
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.store.current().warnings(facts::now());
-        warnings.extend(self.problem.borrow().clone());
+        warnings.extend(self.problem());
         warnings
     }
 
