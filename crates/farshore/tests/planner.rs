@@ -281,6 +281,7 @@ fn the_model_knows_the_product() {
     assert_eq!(plan::model::FRAME_HEADER_BYTES, engine::wire::HEADER_BYTES as u64);
     assert_eq!(plan::model::PART_BYTES, engine::limits::PART_BYTES_MAX);
     assert_eq!(plan::model::ITEM_OVERHEAD_BYTES, engine::limits::ITEM_OVERHEAD_BYTES);
+    assert_eq!(plan::formulas::BBR_FROM.0, host::link::tuning::AUTO_ROUND_TRIP.as_secs_f64());
     assert_eq!(plan::model::ITEM_BLOCK_BYTES, engine::limits::META_BLOCK_BYTES);
     assert_eq!(plan::model::REGION_BYTES, engine::limits::REGION_BYTES);
     assert_eq!(plan::model::QUEUE_BYTES_DEFAULT, engine::limits::QUEUE_BYTES_DEFAULT);

@@ -69,12 +69,30 @@ pub fn catch_up_time(backlog: Bytes, fill: Rate, drain: Rate) -> Seconds {
     Seconds(if net > 0.0 { backlog.as_f64() / net } else { f64::INFINITY })
 }
 
-/// How a congestion control answers loss.
+/// From this round trip on the daemons ask for bbr unless told otherwise; a test in `farshore` compares it with theirs.
+pub const BBR_FROM: Seconds = Seconds(0.01);
+
+/// What decides how fast a connection sends: how it answers loss, and what it gives up to look at the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     Reno,
     Cubic,
     Bbr,
+}
+
+impl Congestion {
+    /// What the daemons' `congestion = "auto"` comes to where the kernel has bbr and its own choice is CUBIC.
+    pub fn auto(rtt: Seconds) -> Self {
+        if rtt.0 >= BBR_FROM.0 { Self::Bbr } else { Self::Cubic }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
 }
 
 /// Most a connection carries under random loss. Reno: Mathis et al. 1997, `segment/rtt x 1.2247/sqrt(p)`; CUBIC: RFC 9438,

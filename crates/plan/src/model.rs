@@ -11,8 +11,11 @@
 pub mod cuts;
 pub mod fold;
 pub mod lean;
+mod line;
 pub mod stream;
 pub mod tally;
+
+use line::Line;
 
 use crate::formulas::{Congestion, SEGMENT_BYTES, SEGMENT_WIRE_BYTES, loss_chance, loss_delay, loss_limit};
 use crate::trace::Record;
@@ -187,12 +190,11 @@ pub fn cost_bytes(payload: u64) -> u64 {
 /// The link at work: one frame behind the other, nothing during an outage, a lost segment holding up all behind it.
 #[derive(Clone, Debug)]
 pub struct LinkAtWork {
-    goodput: f64,
+    line: Line,
     half_rtt_s: f64,
     loss: Share,
     loss_delay_s: f64,
     outage: Option<(f64, f64)>,
-    free_s: f64,
     arrived_s: f64,
     seed: u64,
     pub busy_s: f64,
@@ -203,12 +205,11 @@ impl LinkAtWork {
     pub fn new(setup: &Setup) -> Self {
         let link = &setup.link;
         Self {
-            goodput: link.goodput().bytes_per_s(),
+            line: Line::new(link, link.goodput().bytes_per_s()),
             half_rtt_s: link.rtt.0 / 2.0,
             loss: link.loss,
             loss_delay_s: loss_delay(link.rtt, crate::formulas::RTO_MIN_DEFAULT).0,
             outage: setup.outage,
-            free_s: 0.0,
             arrived_s: 0.0,
             seed: 0x2545_f491_4f6c_dd1d,
             busy_s: 0.0,
@@ -218,13 +219,13 @@ impl LinkAtWork {
 
     /// When the last of what was given to the link has left.
     pub fn free_s(&self) -> f64 {
-        self.free_s
+        self.line.free_s
     }
 
     /// Sends; says when the last byte has left and when it arrives.
     pub fn send(&mut self, at_s: f64, wire_bytes: f64) -> (f64, f64) {
-        let takes_s = wire_bytes / self.goodput;
-        let mut start_s = self.free_s.max(at_s);
+        let takes_s = wire_bytes / self.line.goodput;
+        let mut start_s = self.line.free_s.max(at_s);
         if let Some((down_s, up_s)) = self.outage {
             if (down_s..up_s).contains(&start_s) {
                 start_s = up_s;
@@ -233,12 +234,12 @@ impl LinkAtWork {
                 start_s += up_s - down_s;
             }
         }
-        self.free_s = start_s + takes_s;
+        let left_s = self.line.send(start_s, wire_bytes);
         self.busy_s += takes_s;
         self.sent_bytes += wire_bytes;
         let held_s = if self.loses(wire_bytes) { self.loss_delay_s } else { 0.0 };
-        self.arrived_s = self.arrived_s.max(self.free_s + self.half_rtt_s + held_s);
-        (self.free_s, self.arrived_s)
+        self.arrived_s = self.arrived_s.max(left_s + self.half_rtt_s + held_s);
+        (left_s, self.arrived_s)
     }
 
     /// A lot drawn with a fixed seed: the same trace has the same luck every time.

@@ -41,9 +41,10 @@ pub fn inputs(plan: &Plan) -> Vec<(&'static str, String)> {
         (
             "link",
             format!(
-                "{}, {}{loss}: carries {}",
+                "{}, {}, {}{loss}: carries {}",
                 show_bit_rate(link.rate),
                 show_time(link.rtt),
+                link.congestion.name(),
                 show_rate(link.goodput())
             ),
         ),
@@ -164,6 +165,7 @@ pub fn json(plan: &Plan, advice: &Advice) -> Json {
                 "rate_bytes_per_s": setup.link.rate,
                 "rtt_s": setup.link.rtt,
                 "loss_share": setup.link.loss,
+                "congestion": setup.link.congestion.name(),
                 "goodput_bytes_per_s": setup.link.goodput(),
             },
             "local_disk": disk(&setup.local),

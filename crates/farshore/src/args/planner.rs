@@ -101,8 +101,9 @@ pub struct PlanArgs {
     /// How far the data compress, such as 2.5; shown as a possibility when not given
     #[arg(long, value_name = "RATIO", value_parser = number)]
     pub compression: Option<f64>,
-    /// Congestion control in force, for links that lose packets
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    /// Congestion control in force: how it answers loss, and what bbr gives up to look at the line. 'auto' as the daemons:
+    /// bbr from 10 ms on
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub congestion: CongestionName,
     /// Oldest the far copy may be; also says which bandwidth that needs
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
@@ -145,6 +146,7 @@ fn parse_modes(text: &str) -> Result<Modes, String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CongestionName {
+    Auto,
     Reno,
     Cubic,
     Bbr,

@@ -83,6 +83,7 @@ fn setup(args: &PlanArgs) -> Result<Setup, Failure> {
         LinkSource::Measured(file) => measured(file, inputs::link)?,
     };
     link.congestion = match args.congestion {
+        CongestionName::Auto => Congestion::auto(link.rtt),
         CongestionName::Reno => Congestion::Reno,
         CongestionName::Cubic => Congestion::Cubic,
         CongestionName::Bbr => Congestion::Bbr,

@@ -23,7 +23,7 @@ const SO_BUF_LOCK: libc::c_int = 72;
 /// The kernel rounds the shortest retransmission pause up to its tick; the coarsest tick in use is 10 ms.
 const TICK_US: u64 = 10_000;
 /// From this round trip on, `auto` prefers [`AUTO_CONGESTION`]: nearer by, loss is repaired too fast to matter.
-const AUTO_ROUND_TRIP: Duration = Duration::from_millis(10);
+pub const AUTO_ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Keeps the rate of a long line under stray loss, and its queue short.
 const AUTO_CONGESTION: &str = "bbr";
 

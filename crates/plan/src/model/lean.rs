@@ -1,6 +1,7 @@
-//! Inverse questions: which bandwidth keeps a promise? Many links at once are tried in one pass, each with three numbers of
-//! memory; a second pass between the last that failed and the first that held gives the answer to a quarter of a percent.
+//! Inverse questions: which bandwidth keeps a promise? Many links at once are tried in one pass, each with a few numbers
+//! of memory; a second pass between the last that failed and the first that held gives the answer to a quarter of a percent.
 
+use super::line::Line;
 use super::{DiskAtWork, Setup, moment_s};
 use crate::trace::{Kind, Record};
 use crate::units::Rate;
@@ -15,8 +16,7 @@ pub struct Bandwidths {
 }
 
 struct Try {
-    goodput: f64,
-    free_s: f64,
+    line: Line,
     remote: DiskAtWork,
     lag_max_s: f64,
 }
@@ -27,8 +27,7 @@ impl Bandwidths {
         let (low, high) = (low.bytes_per_s().max(1.0), high.bytes_per_s().max(2.0));
         let ratio = (high / low).powf(1.0 / (TRIES - 1) as f64);
         let tries = (0..TRIES).map(|step| Try {
-            goodput: low * ratio.powi(step as i32),
-            free_s: 0.0,
+            line: Line::new(&setup.link, low * ratio.powi(step as i32)),
             remote: DiskAtWork::default(),
             lag_max_s: 0.0,
         });
@@ -44,8 +43,8 @@ impl Bandwidths {
             let (at_s, payload) = (moment_s(record), u64::from(record.length));
             let wire = self.setup.wire_bytes(payload);
             for each in &mut self.tries {
-                each.free_s = each.free_s.max(at_s) + wire / each.goodput;
-                let durable_s = each.remote.write(&self.setup.remote, each.free_s + one_way_s, payload);
+                let arrived_s = each.line.send(at_s, wire) + one_way_s;
+                let durable_s = each.remote.write(&self.setup.remote, arrived_s, payload);
                 each.lag_max_s = each.lag_max_s.max(durable_s - at_s);
             }
         }
@@ -54,7 +53,7 @@ impl Bandwidths {
     /// The last goodput that breaks a limit on lag and the first that keeps it; `None` where there is no such.
     pub fn bracket(&self, lag_max_s: f64) -> (Option<Rate>, Option<Rate>) {
         let first = self.tries.iter().position(|each| each.lag_max_s <= lag_max_s);
-        let rate = |index: usize| Rate::from_bytes_per_s(self.tries[index].goodput);
+        let rate = |index: usize| Rate::from_bytes_per_s(self.tries[index].line.goodput);
         let last = first.map_or(self.tries.len().checked_sub(1), |index| index.checked_sub(1));
         (last.map(rate), first.map(rate))
     }
