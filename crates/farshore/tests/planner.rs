@@ -175,7 +175,9 @@ fn units_are_asked_back() {
     for (link, hint) in [
         ("100Mb,50ms", "could be bits or bytes"),
         ("100MB,50ms", "did you mean"),
-        ("100Mbit", "wants a rate and a round trip"),
+        ("100Mbit", "wants a time behind the rate, such as \"100Mbit,1ms\""),
+        ("50ms,100Mbit", "the rate comes first; write \"100Mbit,50ms\""),
+        ("fast", "is not a rate"),
         ("100Mbit,50", "has no unit"),
         ("100Mbit,50ms,loos=1%", "loss=0.1%"),
         ("100Mbit,-50ms", "negative"),
@@ -187,17 +189,20 @@ fn units_are_asked_back() {
         3,
         &["is no mode"],
     );
+    let also = |words: &[&str]| bench.run(&[&["plan", "db", "--link", "10Mbit,1ms"], words].concat());
+    expect(&also(&["--disk", "1ms,200MB/s"]), 3, &["the rate comes first; write \"200MB/s,1ms\""]);
+    expect(&also(&["--compression", "0.5"]), 3, &["would make data larger"]);
+    expect(&also(&["--outage-at", "3h"]), 3, &["--outage-at 3 h lies behind the trace, which ends after 2 s"]);
     expect(&bench.run(&["plan", "db", "--link", "missing.json"]), 2, &["missing.json cannot be read"]);
     bench.file("other.json", "{\"schema\":\"farshore-disk-test/1\"}");
     expect(&bench.run(&["plan", "db", "--link", "other.json"]), 2, &["farshore-link-test/1"]);
-    let measured =
-        r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05},"end":{"received":{"bytes_per_s":11700000}}}"#;
+    let measured = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"congestion":"cubic"},"end":{"received":{"bytes_per_s":11700000}}}"#;
     bench.file("link.json", measured);
     bench.file("disk.json", r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#);
     expect(
         &bench.run(&["plan", "db", "--link", "link.json", "--disk", "disk.json"]),
         0,
-        &["11.7 MB/s", "200 MB/s after 1 ms"],
+        &["11.7 MB/s", "50 ms, cubic", "200 MB/s after 1 ms"],
     );
 }
 

@@ -186,15 +186,22 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
     let outage = &plan.outage;
     let spill = outage.queue_bytes.max(peak.unwrap_or(0)).saturating_sub(plan.setup.queue_bytes);
     let length = show_time(Seconds(outage.length_s));
+    let after = if outage.catch_up_s.is_finite() {
+        format!(
+            "in order {} after its end the far copy is up to date. Without the disk queue {} of regions are resynced, in {}",
+            show_time(Seconds(outage.catch_up_s)),
+            show_bytes(Bytes(outage.region_bytes)),
+            show_time(Seconds(outage.resync_s))
+        )
+    } else {
+        "the far copy is never up to date again, as more is written than the link carries".to_owned()
+    };
     items.push(Item {
         key: "queue.disk",
         value: if spill == 0 { "none".to_owned() } else { binary(round_up((spill as f64 * QUEUE_MARGIN) as u64)) },
         reason: format!(
-            "an outage of {length} at the worst moment leaves {} to send: in order {} after its end the far copy is up to date. Without the disk queue {} of regions are resynced, in {}",
-            show_bytes(Bytes(outage.queue_bytes)),
-            show_time(Seconds(outage.catch_up_s)),
-            show_bytes(Bytes(outage.region_bytes)),
-            show_time(Seconds(outage.resync_s))
+            "an outage of {length} at the worst moment leaves {} to send: {after}",
+            show_bytes(Bytes(outage.queue_bytes))
         ),
     });
     items

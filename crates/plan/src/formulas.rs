@@ -86,6 +86,15 @@ impl Congestion {
         if rtt.0 >= BBR_FROM.0 { Self::Bbr } else { Self::Cubic }
     }
 
+    /// The one whose sending is nearest to that of this name: the kernel's others go by loss, as CUBIC does.
+    pub fn like(name: &str) -> Self {
+        match name {
+            "bbr" => Self::Bbr,
+            "reno" => Self::Reno,
+            _ => Self::Cubic,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",

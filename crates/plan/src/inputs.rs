@@ -1,15 +1,17 @@
 //! What the toolkit measured, as the planner reads it: `link test --json` and `disk test --json`.
 //!
 //! ```text
-//! {"schema":"farshore-link-test/1","start":{"rtt_s":0.0503},"end":{"received":{"bytes_per_s":11700000},"loss_share":0.0}}
+//! {"schema":"farshore-link-test/1","start":{"rtt_s":0.0503,"congestion":"bbr"},"end":{"received":{"bytes_per_s":11700000},"loss_share":0.0}}
 //! {"schema":"farshore-disk-test/1","end":{"bytes_per_s":180000000,"overhead_s":0.0004}}
 //! ```
 //!
 //! Other keys are passed over: the toolkit reports far more than a plan needs. `end.received.bytes_per_s` is what the far end
-//! counted, which is the true rate; `start.rtt_s` is the round trip of the idle link.
+//! counted, which is the true rate; `start.rtt_s` is the round trip of the idle link. Without `start.congestion` it is what the
+//! daemons ask for.
 
 use serde_json::Value as Json;
 
+use crate::formulas::Congestion;
 use crate::model::{Disk, Link};
 use crate::units::{Rate, Seconds, Share};
 
@@ -26,7 +28,9 @@ pub fn link(text: &str) -> Result<Link, String> {
     if loss > 1.0 {
         return Err("end.loss_share is more than the whole".to_owned());
     }
-    Ok(Link { loss: Share(loss), ..Link::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
+    let used = json.pointer("/start/congestion").and_then(Json::as_str);
+    let congestion = used.map_or(Congestion::auto(Seconds(rtt)), Congestion::like);
+    Ok(Link { loss: Share(loss), congestion, ..Link::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
 }
 
 /// # Errors
@@ -66,9 +70,11 @@ mod tests {
 
     #[test]
     fn what_the_toolkit_measured() {
-        let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"peer":"x"},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#;
+        let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"congestion":"htcp"},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#;
         let found = link(text).unwrap();
         assert_eq!((found.goodput() < Rate::from_mb(10.0), found.rtt, found.payload_share), (true, Seconds(0.05), 1.0));
+        let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05},"end":{"received":{"bytes_per_s":1e7}}}"#;
+        assert_eq!(link(text).map(|link| link.congestion), Ok(Congestion::Bbr));
         let text = r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#;
         assert_eq!(disk(text), Ok(Disk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) }));
         for (text, hint) in [

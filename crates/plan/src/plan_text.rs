@@ -117,16 +117,22 @@ pub fn variant_rows(variants: &[Variant]) -> (Vec<String>, Vec<Vec<String>>) {
 /// The outage in one sentence.
 pub fn outage_sentence(plan: &Plan) -> String {
     let outage = &plan.outage;
+    let up_to_date = match outage.catch_up_s {
+        s if s.is_finite() => format!("up to date {} after its return", time(s)),
+        _ => "never up to date again, as more is written than the link carries".to_owned(),
+    };
+    let resynced = match outage.resync_s {
+        s if s.is_finite() => format!("resynced in {}", time(s)),
+        _ => "to resync".to_owned(),
+    };
     format!(
-        "link away for {} from {} on: {} written, {} to send in order ({} beyond the queue), up to date {} after its return; or {} of regions resynced in {}",
+        "link away for {} from {} on: {} written, {} to send in order ({} beyond the queue), {up_to_date}; or {} of regions {resynced}",
         time(outage.length_s),
         time(outage.start_s),
         show_bytes(Bytes(outage.written_bytes)),
         show_bytes(Bytes(outage.queue_bytes)),
         show_bytes(Bytes(outage.spill_bytes)),
-        time(outage.catch_up_s),
-        show_bytes(Bytes(outage.region_bytes)),
-        time(outage.resync_s)
+        show_bytes(Bytes(outage.region_bytes))
     )
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use plan::formulas::Congestion;
 use plan::model::{Disk, Link, Mode};
 use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
@@ -99,10 +100,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_time, default_value = "5m")]
     pub period: Seconds,
     /// How far the data compress, such as 2.5; shown as a possibility when not given
-    #[arg(long, value_name = "RATIO", value_parser = number)]
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
     pub compression: Option<f64>,
-    /// Congestion control in force: how it answers loss, and what bbr gives up to look at the line. 'auto' as the daemons:
-    /// bbr from 10 ms on
+    /// Congestion control in force: how it answers loss, and what bbr gives up to look at the line. 'auto': what was
+    /// measured, else as the daemons bbr from 10 ms on
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub congestion: CongestionName,
     /// Oldest the far copy may be; also says which bandwidth that needs
@@ -164,12 +165,10 @@ impl LinkSource {
         if text.ends_with(".json") {
             return Ok(Self::Measured(text.into()));
         }
-        let mut parts = text.split(',');
-        let rate = parse_rate(parts.next().unwrap_or_default())?;
-        let rtt =
-            parts.next().ok_or_else(|| format!("{text:?} wants a rate and a round trip, such as \"100Mbit,50ms\""))?;
-        let mut link = Link::of_line(rate, parse_time(rtt)?);
-        for part in parts {
+        let end = text.match_indices(',').nth(1).map_or(text.len(), |(at, _)| at);
+        let (rate, rtt) = parse_pair(&text[..end])?;
+        let mut link = Link { congestion: Congestion::auto(rtt), ..Link::of_line(rate, rtt) };
+        for part in text[end..].split(',').skip(1) {
             match part.trim().split_once('=') {
                 Some(("loss", share)) => link.loss = parse_share(share)?,
                 None if part.trim() == "goodput" => link.payload_share = 1.0,
@@ -392,8 +391,13 @@ pub struct Table4Args {
 
 /// `RATE,TIME`.
 pub fn parse_pair(text: &str) -> Result<(Rate, Seconds), String> {
-    let (rate, time) =
-        text.split_once(',').ok_or_else(|| format!("{text:?} wants a rate and a time, such as \"100Mbit,50ms\""))?;
+    let Some((rate, time)) = text.split_once(',') else {
+        parse_rate(text)?;
+        return Err(format!("{text:?} wants a time behind the rate, such as \"{text},1ms\""));
+    };
+    if parse_time(rate).is_ok() && parse_rate(time).is_ok() {
+        return Err(format!("the rate comes first; write \"{},{}\"", time.trim(), rate.trim()));
+    }
     Ok((parse_rate(rate)?, parse_time(time)?))
 }
 
@@ -407,6 +411,14 @@ pub fn positive_time(text: &str) -> Result<Seconds, String> {
 pub fn positive_size(text: &str) -> Result<Bytes, String> {
     parse_size(text)
         .and_then(|size| if size.0 > 0 { Ok(size) } else { Err(format!("{text:?} must be more than zero")) })
+}
+
+/// What is packed over what it becomes.
+fn ratio(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        ratio if ratio >= 1.0 => Ok(ratio),
+        _ => Err(format!("{text:?} would make data larger; for data packed to half their size write 2")),
+    }
 }
 
 /// A plain number, more than zero.

@@ -8,7 +8,7 @@ use plan::model::{Disk, Setup};
 use plan::picture::{Chart, Painter, svg};
 use plan::plan::{Plan, Planner, Questions};
 use plan::scan::Scan;
-use plan::units::Seconds;
+use plan::units::{Seconds, show_time};
 use plan::{inputs, plan_text, report};
 
 use super::feed::feed;
@@ -53,6 +53,13 @@ fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure>
                     write_iolog of version 3 or blktrace"
             .into());
     }
+    if let Some(at) = args.outage_at.filter(|at| at.0 >= work.duration_s) {
+        return Err(Failure::usage(format!(
+            "--outage-at {} lies behind the trace, which ends after {}",
+            show_time(at),
+            show_time(Seconds(work.duration_s))
+        )));
+    }
     let questions = Questions {
         modes: args.mode.clone(),
         rpo: args.rpo,
@@ -83,7 +90,7 @@ fn setup(args: &PlanArgs) -> Result<Setup, Failure> {
         LinkSource::Measured(file) => measured(file, inputs::link)?,
     };
     link.congestion = match args.congestion {
-        CongestionName::Auto => Congestion::auto(link.rtt),
+        CongestionName::Auto => link.congestion,
         CongestionName::Reno => Congestion::Reno,
         CongestionName::Cubic => Congestion::Cubic,
         CongestionName::Bbr => Congestion::Bbr,
