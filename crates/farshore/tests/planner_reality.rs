@@ -190,8 +190,7 @@ fn model(mode: Mode, queue_bytes: u64, records: &[Record], congestion: Congestio
 fn congestion(pair: &Pair) -> Congestion {
     let status = pair.ask(Node::Near, &serde_json::json!({ "request": "status" }));
     let name = status["links"][0]["socket"]["congestion"].as_str().expect("the link is up");
-    let all = [Congestion::Reno, Congestion::Cubic, Congestion::Bbr];
-    all.into_iter().find(|known| known.name() == name).unwrap_or_else(|| panic!("the model does not know {name}"))
+    Congestion::like(name)
 }
 
 type Show = fn(f64) -> String;
@@ -228,9 +227,9 @@ fn compare(name: &str, mode: Mode, stream: &Stream, rounds: &[Seen]) {
 }
 
 fn quantile_rows(name: &str, show: Show, planned: Quantiles, seen: &[Quantiles]) {
-    let all: [(&str, fn(&Quantiles) -> f64); 4] =
-        [("p50", |q| q.p50), ("p95", |q| q.p95), ("p99", |q| q.p99), ("max", |q| q.max)];
-    for (which, get) in all {
+    for (which, get) in
+        [("p50", (|q| q.p50) as fn(&Quantiles) -> f64), ("p95", |q| q.p95), ("p99", |q| q.p99), ("max", |q| q.max)]
+    {
         row(&format!("{name}, {which}"), show, get(&planned), seen.iter().map(get).collect());
     }
 }
