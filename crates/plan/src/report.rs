@@ -38,14 +38,9 @@ pub fn charts(plan: &Plan) -> Vec<Chart> {
     let lag = with_curves()
         .filter(|(mode, _)| mode.kind != Mode::Logging)
         .map(|(mode, curves)| Line::new(mode.mode, colour(mode.kind), curves.lag.points().collect()));
-    let added = with_curves().filter(|(mode, _)| mode.kind.is_ordered()).map(|(mode, curves)| {
-        let first_s = curves.added.first().map_or(0.0, |point| point.0);
-        let mut points = vec![(0.0, 0.0), (first_s, 0.0)];
-        // The last of neighbours: what rises keeps its shape.
-        let group = curves.added.len().div_ceil(CURVE_POINTS);
-        points.extend(curves.added.chunks(group.max(1)).filter_map(|chunk| chunk.last()).copied());
-        Line::new(mode.mode, colour(mode.kind), points)
-    });
+    let added = with_curves()
+        .filter(|(mode, _)| mode.kind.is_ordered())
+        .map(|(mode, curves)| Line::new(mode.mode, colour(mode.kind), stairs(&curves.added)));
     vec![
         Chart {
             id: "rates",
@@ -83,6 +78,17 @@ pub fn charts(plan: &Plan) -> Vec<Chart> {
             limits: Vec::new(),
         },
     ]
+}
+
+/// A distribution as it is: between two times that occur no share is added. Many steps become fewer, but for the first: that of
+/// the writes which take no longer at all.
+fn stairs(distribution: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let Some((&first, rest)) = distribution.split_first() else { return Vec::new() };
+    let group = rest.len().div_ceil(CURVE_POINTS).max(1);
+    let kept = std::iter::once(first).chain(rest.chunks(group).filter_map(|chunk| chunk.last()).copied());
+    let mut reached = 0.0;
+    let steps = kept.flat_map(|(at, share)| [(at, std::mem::replace(&mut reached, share)), (at, share)]);
+    std::iter::once((0.0, 0.0)).chain(steps).collect()
 }
 
 fn escaped(text: &str) -> String {
@@ -193,4 +199,21 @@ pub fn html(plan: &Plan, advice: &Advice, trace_name: &str) -> String {
         facts = prose_table(&facts(&plan.work).into_iter().map(own).collect::<Vec<_>>()),
         version = env!("CARGO_PKG_VERSION"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Six writes in ten take no longer: no slope up to the first that does.
+    #[test]
+    fn a_distribution_is_drawn_as_stairs() {
+        let drawn = stairs(&[(0.0, 0.6), (1.0, 0.9), (2.0, 1.0)]);
+        assert_eq!(drawn[1..], [(0.0, 0.0), (0.0, 0.6), (1.0, 0.6), (1.0, 0.9), (2.0, 0.9), (2.0, 1.0)]);
+        // A step for each of thousands of times: fewer are drawn, the first and the last among them.
+        let many: Vec<(f64, f64)> = (0..5000).map(|n| (f64::from(n), f64::from(n + 1) / 5000.0)).collect();
+        let drawn = stairs(&many);
+        assert!(drawn.len() <= 2 * CURVE_POINTS + 3 && drawn[2] == many[0] && drawn.last() == many.last());
+        assert!(stairs(&[]).is_empty());
+    }
 }
