@@ -409,6 +409,11 @@ impl Pair {
         self.boots[node as usize] += 1;
     }
 
+    /// The node's daemon, which runs.
+    pub fn pid(&self, node: Node) -> u32 {
+        self.daemons[node as usize].as_ref().expect("the daemon runs").0.id()
+    }
+
     /// Stops the node's daemon cleanly.
     pub fn stop(&mut self, node: Node) -> ExitStatus {
         let mut daemon = self.daemons[node as usize].take().expect("the daemon runs");
