@@ -33,25 +33,30 @@ const FORGOTTEN_AFTER: Duration = Duration::from_millis(10_200);
 struct Cost {
     /// Threads that handle requests.
     data: f64,
+    /// The thread that answers on the control socket.
+    control: f64,
     /// All threads, those that have ended too.
     daemon: f64,
 }
 
 /// Processor time so far, in nanoseconds.
 fn spent(pid: u32) -> Cost {
-    let threads =
-        fs::read_dir(format!("/proc/{pid}/task")).expect("the daemon runs").map(|entry| entry.expect("a thread"));
-    let of_data = threads
-        .filter(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("data-")));
-    let ran_ns =
-        |text: &str| text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("schedstat begins with it");
-    let data =
-        of_data.map(|thread| ran_ns(&fs::read_to_string(thread.path().join("schedstat")).expect("schedstat"))).sum();
     // User and kernel ticks of a hundredth of a second: fields 14 and 15, counted behind the name.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the daemon runs");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
     let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().expect("a number")).sum();
-    Cost { data, daemon: ticks * 1e7 }
+    Cost { data: ran_ns(pid, "data-"), control: ran_ns(pid, "farshore"), daemon: ticks * 1e7 }
+}
+
+/// Of the threads whose names begin like this.
+fn ran_ns(pid: u32, name: &str) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the daemon runs");
+    let of_name = threads
+        .map(|thread| thread.expect("a thread").path())
+        .filter(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name)));
+    let ran =
+        |text: String| text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("it begins with a time");
+    of_name.map(|thread| ran(fs::read_to_string(thread.join("schedstat")).expect("the kernel counts"))).sum()
 }
 
 /// A pair, and the writer's connection to its primary.
@@ -121,6 +126,7 @@ async fn block(sides: &mut [Side; 2], depth: usize) -> [Cost; 2] {
         let after = sides[which].spent();
         Cost {
             data: (after.data - before[which].data) / writes[which],
+            control: (after.control - before[which].control) / writes[which],
             daemon: (after.daemon - before[which].daemon) / writes[which],
         }
     })
@@ -152,7 +158,11 @@ async fn measure(depth: usize) {
     let second = half(&mut sides, 1, depth).await;
     println!("\n| 4 KiB writes, {depth} at once | not recorded | recorded | ratio (of each half, with quartiles) |");
     println!("|---|---|---|---|");
-    let parts = [("data threads", (|cost| cost.data) as fn(&Cost) -> f64), ("whole daemon", |cost| cost.daemon)];
+    let parts = [
+        ("data threads", (|cost| cost.data) as fn(&Cost) -> f64),
+        ("control thread", |cost| cost.control),
+        ("whole daemon", |cost| cost.daemon),
+    ];
     for (name, get) in parts {
         let us = |which: usize| quartiles(first.iter().chain(&second).map(|pair| get(&pair[which])).collect())[1] / 1e3;
         let [one, other] = [&first, &second]
