@@ -169,7 +169,9 @@ async fn measure(depth: usize) {
             .map(|half| quartiles(half.iter().map(|[with, without]| get(with) / get(without)).collect()));
         let ratio = (one[1] * other[1]).sqrt();
         let shown = [one, other].map(|[low, middle, high]| format!("{middle:.3}, {low:.3} to {high:.3}"));
-        println!("| {name} | {:.2} µs | {:.2} µs | {ratio:.4} ({}) |", us(1), us(0), shown.join("; "));
+        // A thread that sleeps when nobody records has no ratio.
+        let ratio = if ratio.is_finite() { format!("{ratio:.4} ({})", shown.join("; ")) } else { String::new() };
+        println!("| {name} | {:.2} µs | {:.2} µs | {ratio} |", us(1), us(0));
     }
     sides.iter_mut().for_each(|side| side.pair.stop_both());
 }
