@@ -108,11 +108,28 @@ pub struct Recorded {
     pub began: bool,
     /// Requests that were not kept, because they were too many since the last time.
     pub lost: u64,
-    /// `[time_ns, volume, kind, offset, length]`; kind 0 a write, 1 one with FUA, 2 a flush, 3 zeroes or a trim.
-    pub requests: Vec<[u64; 5]>,
+    /// Length of `trace`.
+    pub bytes: usize,
+    /// The requests, as a trace file holds them. It follows the line as it is: as text it would cost more than all else
+    /// that recording does.
+    #[serde(skip)]
+    pub trace: Vec<u8>,
+}
+
+impl Recorded {
+    /// The most that may follow a line.
+    pub const BYTES_MAX: usize = 16 << 20;
 }
 
 impl Reply {
+    /// What follows the line.
+    fn trail(&self) -> &[u8] {
+        match self {
+            Reply::Recorded(recorded) => &recorded.trace,
+            _ => &[],
+        }
+    }
+
     pub fn ok(message: impl Into<String>) -> Self {
         Reply::Ok { message: message.into(), warnings: Vec::new() }
     }

@@ -9,6 +9,7 @@ mod link_view;
 mod open;
 mod reconnect;
 mod recorder;
+mod recording;
 pub(crate) mod renewal;
 pub mod seals;
 mod state_files;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Reply, Request};
+use super::{Recorded, Reply, Request};
 use crate::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 
 /// A daemon may take its time over a promote or demote; after this it counts as stuck.
@@ -66,7 +66,15 @@ impl Client {
                 return Err(Unanswered::Closed { socket: self.socket.clone() });
             }
         }
-        serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))
+        let mut reply = serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))?;
+        if let Reply::Recorded(recorded) = &mut reply {
+            if recorded.bytes > Recorded::BYTES_MAX {
+                return Err(self.garbled(format!("{} bytes are to follow", recorded.bytes)));
+            }
+            recorded.trace = vec![0; recorded.bytes];
+            self.stream.read_exact(&mut recorded.trace).map_err(|source| unusable(&self.socket, source))?;
+        }
+        Ok(reply)
     }
 
     fn garbled(&self, reason: String) -> Unanswered {

@@ -139,7 +139,11 @@ async fn read_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> Line {
 async fn answer(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
-    timeout(API_IO_TIMEOUT, stream.write_all(&line)).await?
+    timeout(API_IO_TIMEOUT, async {
+        stream.write_all(&line).await?;
+        stream.write_all(reply.trail()).await
+    })
+    .await?
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plan::trace::own::TraceWriter;
+use plan::trace::own::{self, TraceWriter};
 use plan::trace::samples::{DiskCounters, HEADING};
-use plan::trace::{Kind, LENGTH_BYTES_MAX, Record};
 
 use super::{Exit, Failure, Outcome, print, reach, unexpected, warn};
 use crate::api::client::Client;
@@ -60,12 +59,14 @@ fn record(args: &RecordArgs, group: &str) -> Outcome {
     while start.elapsed() < length {
         std::thread::sleep(ASK_EVERY.min(length.saturating_sub(start.elapsed())));
         let recorded = ask(&mut client)?;
-        for request in &recorded.requests {
-            out.push(&record_of(request)).map_err(failed)?;
+        let records =
+            own::read_all(&recorded.trace).map_err(|why| format!("what the daemon recorded is no trace: {why}"))?;
+        for record in &records {
+            out.push(record).map_err(failed)?;
         }
         // An end at any moment leaves whole blocks.
         out.end_block().map_err(failed)?;
-        requests += recorded.requests.len();
+        requests += records.len();
         lost += recorded.lost;
         gaps += u64::from(recorded.began);
         bar.set_position(start.elapsed().as_secs().min(length.as_secs()));
@@ -83,22 +84,6 @@ fn record(args: &RecordArgs, group: &str) -> Outcome {
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(0)
-}
-
-fn record_of(&[time_ns, volume, kind, offset, length]: &[u64; 5]) -> Record {
-    Record {
-        time_ns,
-        offset,
-        length: length.min(LENGTH_BYTES_MAX) as u32,
-        volume: volume as u16,
-        kind: match kind {
-            2 => Kind::Flush,
-            3 => Kind::Trim,
-            _ => Kind::Write,
-        },
-        fua: kind == 1,
-        synthetic: false,
-    }
 }
 
 fn sample(args: &RecordArgs, device: &Path) -> Outcome {

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, GroupSnapshot, NoteKind, Notes, entropy};
+use host::driver::{Control, Gone, GroupSnapshot, Notes, entropy};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use super::reconnect::{How, reconnect};
 use super::recorder::Recorder;
 use super::renewal::{self, Renewal};
-use super::view;
+use super::{recording, view};
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
 use crate::link_overrides::LinkOverrides;
@@ -125,15 +125,8 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let Notes { notes, lost, opened } = self.control.notes(id).await?;
-        let requests = notes.iter().map(|note| {
-            let kind = match note.kind {
-                NoteKind::Write { fua } => u64::from(fua),
-                NoteKind::Flush => 2,
-                NoteKind::Zero => 3,
-            };
-            [note.time_ns, u64::from(note.volume), kind, note.offset, note.length]
-        });
-        Ok(Reply::Recorded(Box::new(Recorded { began: opened, lost, requests: requests.collect() })))
+        let trace = recording::trace(&notes);
+        Ok(Reply::Recorded(Box::new(Recorded { began: opened, lost, bytes: trace.len(), trace })))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {

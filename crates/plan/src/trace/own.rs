@@ -164,6 +164,24 @@ pub fn read_block(bytes: &[u8], number: u32, out: &mut Vec<Record>) -> Result<Bl
     Ok(Block::Used(total))
 }
 
+/// All records of a whole file.
+///
+/// # Errors
+/// A sentence.
+pub fn read_all(bytes: &[u8]) -> Result<Vec<Record>, String> {
+    check_head(bytes)?;
+    let (mut at, mut records) = (HEAD_BYTES, Vec::new());
+    for number in 0.. {
+        match read_block(&bytes[at..], number, &mut records) {
+            Ok(Block::Used(length)) => at += length,
+            Ok(Block::End(_)) => break,
+            Ok(Block::Short) => return Err("it ends within a block".to_owned()),
+            Err(_) => return Err(format!("block {number} is damaged")),
+        }
+    }
+    Ok(records)
+}
+
 fn read_record(bytes: &[u8]) -> Result<Record, Fault> {
     let (offset, length) = place(long(bytes, 8), u64::from(word(bytes, 16)))?;
     let kind = match bytes[22] {
@@ -208,19 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn what_is_written_reads_back_and_nothing_less() {
         let records = sample(10_000);
         let file = written(&records);
-        check_head(&file).unwrap();
-        let (mut at, mut number, mut out) = (HEAD_BYTES, 0, Vec::new());
-        loop {
-            match read_block(&file[at..], number, &mut out).unwrap() {
-                Block::Used(bytes) => (at, number) = (at + bytes, number + 1),
-                Block::End(bytes) => break assert_eq!(at + bytes, file.len()),
-                Block::Short => panic!("the file is whole"),
-            }
+        assert_eq!(read_all(&file), Ok(records));
+        for end in (0..file.len()).step_by(997) {
+            assert!(read_all(&file[..end]).is_err(), "cut at {end}");
         }
-        assert_eq!(out, records);
     }
 
     #[test]
@@ -229,12 +241,7 @@ mod tests {
         for bit in 0..file.len() * 8 {
             let mut bad = file.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            let mut out = Vec::new();
-            let head = check_head(&bad).is_ok();
-            let block = matches!(read_block(&bad[HEAD_BYTES..], 0, &mut out), Ok(Block::Used(_)));
-            let end_at = HEAD_BYTES + BLOCK_HEAD_BYTES + 3 * RECORD_BYTES;
-            let end = read_block(&bad[end_at..], 1, &mut out) == Ok(Block::End(BLOCK_HEAD_BYTES));
-            assert!(!(head && block && end), "bit {bit}");
+            assert!(read_all(&bad).is_err(), "bit {bit}");
         }
     }
 }
