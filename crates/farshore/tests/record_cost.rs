@@ -171,7 +171,7 @@ async fn measure(depth: usize) {
         let shown = [one, other].map(|[low, middle, high]| format!("{middle:.3}, {low:.3} to {high:.3}"));
         // A thread that sleeps when nobody records has no ratio.
         let ratio = if ratio.is_finite() { format!("{ratio:.4} ({})", shown.join("; ")) } else { String::new() };
-        println!("| {name} | {:.2} µs | {:.2} µs | {ratio} |", us(1), us(0));
+        println!("| {name} | {:.3} µs | {:.3} µs | {ratio} |", us(1), us(0));
     }
     sides.iter_mut().for_each(|side| side.pair.stop_both());
 }
