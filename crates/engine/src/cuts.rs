@@ -662,6 +662,7 @@ impl Group {
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
         }
+        self.peer_is_overwritten = false;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;
             (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);

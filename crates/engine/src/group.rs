@@ -187,6 +187,8 @@ pub(crate) struct Group {
     pub full_sync_due: bool,
     /// What the peer confirmed last as applied: it cannot stand before it.
     pub peer_confirmed: Position,
+    /// A sync overwrites the peer's copy, or was cut short: it may go back to the image before it.
+    pub peer_is_overwritten: bool,
     /// For tags of generations that begin without a promotion.
     pub entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -262,6 +264,7 @@ impl Group {
             pulling: Pulling::default(),
             full_sync_due: false,
             peer_confirmed: Position::default(),
+            peer_is_overwritten: false,
             entropy: 0,
             generation_due: false,
             stop_wanted: false,

@@ -194,10 +194,9 @@ impl Group {
 
     pub fn decision(&self) -> Option<Decision> {
         let hello = self.hello.as_ref()?;
-        // A peer that went back by rule, to its rollback point, has bits for what it undid.
-        if hello.dirty_bytes == 0
-            && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity)
-        {
+        // A peer that went back by rule, to its rollback point, has bits for what it undid. Others may have bits too.
+        let by_rule = self.peer_is_overwritten && hello.dirty_bytes > 0;
+        if !by_rule && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity) {
             return Some(decision);
         }
         Some(decide(&self.identity(), &hello.identity, self.unbroken()))
@@ -364,6 +363,7 @@ impl Group {
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
     fn peer_took_up(&mut self, begin: Position, dirty: bool) {
         self.sb.current.alone = false;
+        self.peer_is_overwritten |= dirty;
         let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;
@@ -717,6 +717,7 @@ impl Group {
         self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
+        self.peer_is_overwritten = false;
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;
             hello.identity.inconsistent = false;
