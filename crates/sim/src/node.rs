@@ -35,6 +35,8 @@ pub struct SimNode {
     pub disks: BTreeMap<Store, Disk>,
     /// The machine's boot: a new one after every power loss.
     pub machine_boot: u64,
+    /// Groups that have started since it booted.
+    pub ready: BTreeSet<GroupId>,
     pub serving: BTreeSet<GroupId>,
     pub wake_at: Option<u64>,
     pub trouble: Trouble,
@@ -77,6 +79,7 @@ impl SimNode {
             boot: 0,
             disks,
             machine_boot: 1,
+            ready: BTreeSet::new(),
             serving: BTreeSet::new(),
             wake_at: None,
             trouble: Trouble::default(),

@@ -272,6 +272,7 @@ impl World {
         sim.stopping = false;
         sim.booted_at = self.now;
         sim.serving.clear();
+        sim.ready.clear();
         self.log(format_args!("node {node} boots"));
         let boot = u128::from(self.nodes[node].machine_boot);
         self.input(node, Input::Start { entropy, boot });
@@ -291,6 +292,7 @@ impl World {
         sim.boot += 1;
         sim.wake_at = None;
         sim.serving.clear();
+        sim.ready.clear();
         sim.machine_boot += u64::from(power);
         for disk in sim.disks.values_mut() {
             if power {
@@ -422,6 +424,9 @@ impl World {
         if let Err(failure) = self.judge.event(node, group, &event) {
             return self.fail(failure);
         }
+        if matches!(event, engine::Event::Ready { .. }) {
+            self.nodes[node].ready.insert(group);
+        }
         match event {
             engine::Event::Ready { role: Role::Secondary, .. } => {
                 self.check_confirmed(node, group);
@@ -453,7 +458,7 @@ impl World {
             engine::Event::State { from, to, .. } => {
                 self.tally.edges.insert((from.word(), to.word()));
                 let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
-                let starts = self.glance(node, group).is_none_or(|glance| !glance.running);
+                let starts = !self.nodes[node].ready.contains(&group);
                 if damaged && starts && to == State::Failed(engine::state::Broken::Superblock) {
                     // One copy was hit while the other was being written. After one that could not be written a start helps.
                     self.watch.spoiled.insert((group, node));
