@@ -150,6 +150,8 @@ fn a_cut_file_keeps_its_beginning_and_says_so() {
     let whole = fs::read(bench.dir.path().join("db.trace")).expect("a trace");
     bench.file("cut.trace", &whole[..whole.len() - 5000]);
     expect(&bench.run(&["scan", "cut.trace"]), 1, &["ends in the middle", "8176 ("]);
+    bench.file("first.trace", &whole[..1000]);
+    expect(&bench.run(&["scan", "first.trace"]), 2, &["holds no records", "first.trace: ", "ends in the middle"]);
     let mut bad = whole;
     bad[120_000] ^= 1;
     bench.file("bad.trace", bad);

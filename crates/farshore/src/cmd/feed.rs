@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plan::scan::Scan;
 use plan::trace::Record;
 use plan::trace::detect::Wish;
 use plan::trace::merge::Merge;
@@ -69,6 +70,15 @@ pub fn feed(
         fed.warnings.push(merge.troubles().to_string());
     }
     Ok(fed)
+}
+
+impl Fed {
+    /// # Errors
+    /// A sentence, when there was no write to learn from: and what was left out.
+    pub fn taught(&self, scan: &Scan) -> Result<(), Failure> {
+        let why = |why: String| [&[why][..], &self.warnings].concat().join("; ");
+        Ok(scan.verdict(self.reads).map_err(why)?)
+    }
 }
 
 /// A file or standard input, and its size if it has one.

@@ -46,7 +46,7 @@ fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure>
         scan.add(records);
         Ok(())
     })?;
-    scan.verdict(fed.reads)?;
+    fed.taught(&scan)?;
     let work = scan.finish();
     if work.duration_s == 0.0 {
         return Err("all records have the same time: without times there is no queue to plan. Record with times, such as fio's \

@@ -25,7 +25,7 @@ pub fn run(args: &ScanArgs) -> Outcome {
         }
         Ok(())
     })?;
-    scan.verdict(fed.reads)?;
+    fed.taught(&scan)?;
     let work = scan.finish();
     if let Some((writer, file)) = out {
         let written =
