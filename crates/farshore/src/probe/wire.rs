@@ -72,8 +72,8 @@ pub struct Wire {
     pub socket: RefCell<Socket>,
     pub leaving: RefCell<Leaving>,
     pub arriving: RefCell<Arriving>,
-    /// Bytes of frames that the kernel took.
-    pub taken_bytes: Cell<u64>,
+    /// Bytes of frames that were handed over.
+    pushed_bytes: Cell<u64>,
     /// Where arriving flushes go, and how many of them may wait for it.
     landing: OnceCell<(Rc<Disk>, usize)>,
     heard: Cell<Instant>,
@@ -98,7 +98,7 @@ impl Wire {
             socket: RefCell::new(Socket::of(&solo.socket)),
             leaving: RefCell::default(),
             arriving: RefCell::default(),
-            taken_bytes: Cell::new(0),
+            pushed_bytes: Cell::new(0),
             landing: OnceCell::new(),
             heard: Cell::new(Instant::now()),
             watchdog: RefCell::default(),
@@ -197,7 +197,25 @@ impl Wire {
     }
 
     pub fn say(&self, word: &Word) {
-        words::say(&self.sender, self.session, word);
+        self.counting(|sender| words::push(sender, self.session, word));
+        self.sender.flush();
+    }
+
+    /// Whatever is pushed goes through here.
+    fn counting(&self, push: impl FnOnce(&LinkSender)) {
+        let before = self.sender.queued_bytes();
+        push(&self.sender);
+        self.pushed_bytes.set(self.pushed_bytes.get() + self.sender.queued_bytes() - before);
+    }
+
+    /// Bytes of frames that were handed over so far: what [`Wire::taken_bytes`] comes to once the kernel has them all.
+    pub fn pushed_bytes(&self) -> u64 {
+        self.pushed_bytes.get()
+    }
+
+    /// Bytes of frames that the kernel took, as of now.
+    pub fn taken_bytes(&self) -> u64 {
+        self.pushed_bytes.get() - self.sender.queued_bytes()
     }
 
     /// The next word.
@@ -249,7 +267,7 @@ impl Wire {
     fn send(&self, kind: Kind, fill: impl FnOnce(&mut Header), payload: SendPayload) {
         let mut header = Header::new(kind, self.session, GroupId(0));
         fill(&mut header);
-        self.sender.push(header, payload);
+        self.counting(|sender| sender.push(header, payload));
     }
 
     // --- Sending ---
@@ -488,9 +506,7 @@ impl LinkEvents for Wire {
         self.heard.set(Instant::now());
     }
 
-    fn sent(&self, _: LinkId, bytes: u64) {
-        self.taken_bytes.set(self.taken_bytes.get() + bytes);
-    }
+    fn sent(&self, _: LinkId, _: u64) {}
 
     fn turn_done(&self) {
         self.tell();

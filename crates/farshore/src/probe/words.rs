@@ -90,7 +90,8 @@ impl Ear {
     }
 }
 
-pub fn say(sender: &LinkSender, session: SessionId, word: &Word) {
+/// Hands a word over; it goes with the next flush.
+pub fn push(sender: &LinkSender, session: SessionId, word: &Word) {
     let bytes = serde_json::to_vec(word).expect("plain data becomes JSON");
     let mut pieces = bytes.chunks(limits::CONTROL_BYTES_MAX as usize).peekable();
     while let Some(piece) = pieces.next() {
@@ -98,7 +99,6 @@ pub fn say(sender: &LinkSender, session: SessionId, word: &Word) {
         header.flags = if pieces.peek().is_none() { flags::LAST } else { 0 };
         sender.push(header, SendPayload::Control(piece.to_vec()));
     }
-    sender.flush();
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Writer {
                     Far::Nothing => true,
                     Far::Received => leaving.received >= number,
                     Far::Durable => leaving.durable >= number,
-                    Far::HandedOver => wire.taken_bytes.get() >= handed_over,
+                    Far::HandedOver => wire.taken_bytes() >= handed_over,
                 };
                 (is_done || !has_room).then_some(())
             })
@@ -163,13 +163,13 @@ impl Writer {
         Ok(())
     }
 
-    /// What the kernel will have taken of this connection when it took all of this flush.
+    /// What the kernel will have taken of this connection when it took all of this flush, some of which it may have by now.
     fn send(&self, size: u64, written: &mut Written) -> u64 {
         written.flushes += 1;
         written.bytes += size;
         let (content, content_bytes) = &self.content;
         self.wire.hand_over(written.flushes, size, content, *content_bytes);
-        self.wire.taken_bytes.get() + self.wire.sender.queued_bytes()
+        self.wire.pushed_bytes()
     }
 
     /// Waits for room in the queue; superasync does not, and marks the flush instead (`false`).
@@ -216,4 +216,41 @@ pub fn content(compressible_share: f64) -> (Buf, u64) {
         page[plain..].fill(0x55);
     }
     (Buf::new(std::sync::Arc::new(buffer)), BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::wire::tests::beside_a_silent_peer;
+
+    #[test]
+    fn a_flush_is_handed_over_when_the_kernel_has_all_of_it() {
+        beside_a_silent_peer(async |wire| {
+            let writer = Writer {
+                wire: wire.clone(),
+                disk: Rc::new(Disk::None),
+                terms: Rc::new(Terms { mode: Mode::Async, legacy_hadr: true, ..Terms::default() }),
+                is_far: false,
+                stop: Rc::default(),
+                content: content(0.0),
+                seed: 0,
+            };
+            let mut written = Written::default();
+            // Nobody reads: the kernels take some flushes, and a part of the last one at most.
+            let handed_over = loop {
+                let handed_over = writer.send(FLUSH_BYTES.default, &mut written);
+                let is_taken = wire.taken_bytes() >= handed_over;
+                assert_eq!(is_taken, wire.sender.queued_bytes() == 0, "flush {}", written.flushes);
+                if !is_taken {
+                    break handed_over;
+                }
+            };
+            // The connection's own task says what was taken some turns later.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert!(wire.sender.queued_bytes() > 0, "the kernels took it all");
+            assert!(wire.taken_bytes() < handed_over, "some of it is still ours");
+        });
+    }
 }
