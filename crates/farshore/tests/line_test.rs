@@ -173,6 +173,31 @@ fn directions_connections_sizes_and_packing_are_as_asked() {
 }
 
 #[test]
+fn a_begin_that_is_omitted_is_in_no_figure() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let words = ["--target-rate", "10MB/s", "--omit", "1s", "--time", "1s"];
+    for direction in [&[][..], &["--reverse"]] {
+        let json = measured(&pair, &server, &[&words[..], direction].concat());
+        assert_eq!(json["start"]["terms"]["omit_s"], 1.0);
+        // As much was written before, which neither end tells.
+        for end in ["sent", "received"] {
+            let told = &json["end"][end];
+            let bytes = told["bytes"].as_f64().expect("a number");
+            assert!((1e5..15e6).contains(&bytes) && told["seconds"].as_f64() < Some(1.6), "{end}: {told}");
+        }
+        let flushes = &json["end"]["sent"]["flushes"];
+        for counted in ["response_s", "flush_bytes"] {
+            assert_eq!(&json["end"][counted]["count"], flushes, "{counted}");
+        }
+        assert!(json["intervals"].as_array().is_some_and(|seconds| seconds.len() <= 2), "{json}");
+    }
+    // So many that count, however many came before.
+    let json = measured(&pair, &server, &["--omit", "300ms", "--count", "7", "--time", "60s"]);
+    assert_eq!(json["end"]["sent"]["flushes"], 7, "{json}");
+}
+
+#[test]
 fn sockets_are_told_at_each_moment() {
     let pair = Pair::new(&PLAN);
     let server = Server::start(&pair, &[]);
@@ -218,6 +243,7 @@ fn wrong_usage_is_told_before_anything_is_dialed() {
         (&["--mode", "snyc"], "is not a mode"),
         (&["--congestion", "no such"], "--congestion"),
         (&["--time", "0s"], "--time"),
+        (&["--omit", "11m"], "--omit: 11 min"),
         (&["--count", "0"], "--count"),
         (&["--connections", "0"], "use 1 to 64"),
         (&["--target-rate", "0Mbit"], "out of range"),

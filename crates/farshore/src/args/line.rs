@@ -120,6 +120,9 @@ pub struct TestArgs {
     /// How long
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
     pub time: Seconds,
+    /// Before that: what happens in this time, such as slow start, is in no figure of either end; 10m at most
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
+    pub omit: Seconds,
     #[command(flatten)]
     pub load: LoadArgs,
     #[command(flatten)]

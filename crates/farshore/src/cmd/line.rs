@@ -87,12 +87,14 @@ async fn renew_for_ever(renewal: Option<&Renewal>, config: &Config, node: &NodeN
 
 pub fn test(args: &TestArgs) -> Outcome {
     let target = target(&args.host, &args.credentials)?;
-    let terms = terms(&args.load, &args.socket, args.time.0, timeout(&args.credentials)?)?;
+    let asked = terms(&args.load, &args.socket, args.time.0, timeout(&args.credentials)?)?;
+    let terms = Terms { omit_s: args.omit.0, ..asked };
+    terms.check().map_err(Failure::usage)?;
     let load = args.load.clone();
     let outcome = run_to_end(async |stop| {
         let disk = async { near_disk(&load, &terms).await.map_err(Trouble::Failed) };
         let disk = Rc::new(client::unless_stopped(stop, disk).await?);
-        let bar = Bar::new(terms.mode.word(), terms.time_s);
+        let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
         client::run(&target, &terms, disk, stop, &bar).await.map_err(Failure::from)
     })??;
     if args.json {

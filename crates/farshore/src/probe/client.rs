@@ -271,7 +271,7 @@ async fn play(
                 let ping = control.ping(number);
                 tokio::select! {
                     done = &mut playing => return done,
-                    took = ping => if let Ok(took) = took { outcome.loaded_us.add_time(took) },
+                    took = ping => if let Ok(took) = took && stage.counts() { outcome.loaded_us.add_time(took) },
                     // An interrupt need not wait for it.
                     () = tokio::time::sleep(PING_EVERY * 10) => {}
                 }

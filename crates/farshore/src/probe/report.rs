@@ -343,7 +343,9 @@ pub fn asked(terms: &Terms) -> String {
     };
     let count = terms.count.map_or(String::new(), |count| format!(" or {count} flushes"));
     let lanes = if terms.connections == 1 { String::new() } else { format!(", {} connections", terms.connections) };
-    format!("{}{legacy}, flushes of {sizes}, {}{count}{lanes}", terms.mode.word(), time(terms.time_s))
+    let omitted =
+        if terms.omit_s == 0.0 { String::new() } else { format!(" after {} that do not count", time(terms.omit_s)) };
+    format!("{}{legacy}, flushes of {sizes}, {}{omitted}{count}{lanes}", terms.mode.word(), time(terms.time_s))
 }
 
 fn sockets(near: &Half, far: Option<&Half>) -> String {

@@ -232,7 +232,7 @@ impl Server {
     }
 
     fn longest(&self, terms: &Terms) -> Duration {
-        Duration::from_secs_f64(terms.time_s) + GRACE
+        terms.all_time() + GRACE
     }
 
     /// Begins a session, or says why not.
@@ -247,7 +247,7 @@ impl Server {
         if let Err(why) = terms.check() {
             return no(why, true);
         }
-        if Duration::from_secs_f64(terms.time_s) > self.serving.max_time {
+        if terms.all_time() > self.serving.max_time {
             let most = show_time(Seconds(self.serving.max_time.as_secs_f64()));
             return no(
                 format!("it serves tests of {most} at most: ask for less, or serve with another --max-time"),

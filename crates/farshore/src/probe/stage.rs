@@ -25,6 +25,8 @@ pub struct Stage {
     pub wires: Vec<Rc<Wire>>,
     /// No more flushes.
     pub stop: Rc<Cell<bool>>,
+    /// Since when figures count; `None`: not yet.
+    counts_from: Rc<Cell<Option<Instant>>>,
     disk: Rc<Disk>,
     /// By connection; there once its writer has ended.
     written: RefCell<Vec<Written>>,
@@ -37,13 +39,17 @@ struct Watched {
     sent: Sent,
     received: Received,
     intervals: Vec<Interval>,
+    /// What the kernel told, and frames' bytes before and after packing, when figures began to count.
+    kernel_before: Kernel,
+    carried_before: (u64, u64),
 }
 
 impl Stage {
     pub fn new(terms: Rc<Terms>, is_far: bool, wires: Vec<Rc<Wire>>, disk: Rc<Disk>) -> Rc<Stage> {
         let written = RefCell::new(wires.iter().map(|_| Written::default()).collect());
         let stop = Rc::new(Cell::new(false));
-        let stage = Stage { terms, is_far, wires, stop, disk, written, watched: RefCell::default() };
+        let (counts_from, watched) = (Rc::default(), RefCell::default());
+        let stage = Stage { terms, is_far, wires, stop, counts_from, disk, written, watched };
         for wire in &stage.wires {
             wire.sender.set_flow(stage.terms.flow());
             // Calls are counted from here on.
@@ -74,6 +80,10 @@ impl Stage {
     /// # Errors
     /// The first that went wrong; what was counted until then stays.
     pub async fn play(self: &Rc<Stage>) -> Result<(), Trouble> {
+        if self.terms.omit_s == 0.0 {
+            // All of it counts, the first bytes of a quicker end too.
+            self.counts_from.set(Some(Instant::now()));
+        }
         // Nothing of it goes on when the call is given up.
         let result = tokio::select! {
             result = self.parts() => result,
@@ -81,6 +91,27 @@ impl Stage {
         };
         self.look(&mut Vec::new());
         result
+    }
+
+    /// Figures begin here: what came before is forgotten.
+    fn count_from_now(&self) {
+        let now = Instant::now();
+        self.counts_from.set(Some(now));
+        self.wires.iter().for_each(|wire| wire.count_from(now));
+        let carried_before = self.carried();
+        let mut watched = self.watched.borrow_mut();
+        *watched = Watched { kernel_before: watched.sent.kernel, carried_before, ..Watched::default() };
+    }
+
+    /// Whether what happens now is in the figures.
+    pub fn counts(&self) -> bool {
+        self.counts_from.get().is_some()
+    }
+
+    /// Bytes of frames that left, before and after packing.
+    fn carried(&self) -> (u64, u64) {
+        let sent = self.wires.iter().map(|wire| wire.sender.carried().sent);
+        sent.fold((0, 0), |sum, sent| (sum.0 + sent.plain_bytes, sum.1 + sent.wire_bytes))
     }
 
     async fn parts(self: &Rc<Stage>) -> Result<(), Trouble> {
@@ -94,6 +125,7 @@ impl Stage {
                     terms: self.terms.clone(),
                     is_far: self.is_far,
                     stop: self.stop.clone(),
+                    counts_from: self.counts_from.clone(),
                     content: content.clone(),
                     seed: number as u64 + if self.is_far { 1000 } else { 0 },
                 };
@@ -122,23 +154,42 @@ impl Stage {
         result
     }
 
+    /// Bytes that the far end has confirmed.
+    fn durable_bytes(&self) -> u64 {
+        self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum()
+    }
+
     /// Bytes confirmed or received so far, for eyes.
     pub fn progress_bytes(&self) -> u64 {
-        let leaving: u64 = self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum();
+        let leaving = self.durable_bytes();
         let arriving: u64 = self.wires.iter().map(|wire| wire.arriving.borrow().bytes).sum();
         leaving + arriving
     }
 
     async fn watch(&self) -> Infallible {
+        let mut infos = Vec::new();
+        self.omit(&mut infos).await;
         let began = Instant::now();
         let every = Duration::from_secs_f64((self.terms.time_s / INTERVALS_MAX).max(1.0));
-        let (mut next, mut last, mut infos) = (began + every, (0, Kernel::default()), Vec::new());
+        let (mut next, mut last) = (began + every, (self.durable_bytes(), Kernel::default()));
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             self.look(&mut infos);
             if Instant::now() >= next {
                 next += every;
                 self.interval(began.elapsed().as_secs_f64(), &mut last, &infos);
+            }
+        }
+    }
+
+    /// Returns when figures count. Looks meanwhile, so that nothing gathers.
+    async fn omit(&self, infos: &mut Vec<TcpInfo>) {
+        let end = Instant::now() + Duration::from_secs_f64(self.terms.omit_s);
+        while !self.counts() {
+            tokio::time::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now()))).await;
+            self.look(infos);
+            if Instant::now() >= end {
+                self.count_from_now();
             }
         }
     }
@@ -162,14 +213,13 @@ impl Stage {
         if infos.len() == self.wires.len() {
             let mut kernel = Kernel::default();
             infos.iter().for_each(|info| kernel.add(info));
-            watched.sent.kernel = kernel;
+            watched.sent.kernel = kernel.since(&watched.kernel_before);
         }
     }
 
     fn interval(&self, t_s: f64, last: &mut (u64, Kernel), infos: &[TcpInfo]) {
         let mut watched = self.watched.borrow_mut();
-        let (acked, now) =
-            (self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum(), watched.sent.kernel);
+        let (acked, now) = (self.durable_bytes(), watched.sent.kernel);
         let busy_us = now.busy_us.saturating_sub(last.1.busy_us).max(1) as f64;
         let mean = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>() / (infos.len() as u64).max(1);
         let sum = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>();
@@ -192,8 +242,8 @@ impl Stage {
     /// This end's half of the story, as far as it has come.
     pub fn half(&self) -> Half {
         Half {
-            sent: self.sends().then(|| self.sent()),
-            received: self.receives().then(|| self.received()),
+            sent: self.sends().then(|| if self.counts() { self.sent() } else { Sent::default() }),
+            received: self.receives().then(|| if self.counts() { self.received() } else { Received::default() }),
             socket: self.wires.first().map(|wire| wire.socket.borrow().clone()).unwrap_or_default(),
             interrupted: self.stop.get(),
         }
@@ -216,12 +266,11 @@ impl Stage {
             sent.waits.far_s += written.waits.far_s;
             sent.waits.room_s += written.waits.room_s;
             sent.waits.pace_s += written.waits.pace_s;
-            let carried = wire.sender.carried();
-            sent.plain_bytes += carried.sent.plain_bytes;
-            sent.wire_bytes += carried.sent.wire_bytes;
             began = began.into_iter().chain(written.began).min();
             done = done.max(written.done);
         }
+        let (carried, before) = (self.carried(), watched.carried_before);
+        (sent.plain_bytes, sent.wire_bytes) = (carried.0 - before.0, carried.1 - before.1);
         sent.seconds = began.zip(done).map_or(0.0, |(began, done)| (done - began).as_secs_f64());
         sent
     }
@@ -231,8 +280,9 @@ impl Stage {
         let (mut began, mut last): (Option<Instant>, Option<Instant>) = (None, None);
         for wire in &self.wires {
             let arriving = wire.arriving.borrow();
-            received.bytes += arriving.bytes;
-            received.flushes += arriving.flushes;
+            let (bytes, flushes) = arriving.counted();
+            received.bytes += bytes;
+            received.flushes += flushes;
             received.disk_share += arriving.disk_s;
             began = began.into_iter().chain(arriving.began).min();
             last = last.max(arriving.last);

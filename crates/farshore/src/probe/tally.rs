@@ -186,6 +186,18 @@ impl Kernel {
         let least = u64::from(info.rtt_min_us);
         self.rtt_min_us = if self.rtt_min_us == 0 { least } else { self.rtt_min_us.min(least) };
     }
+
+    /// What came since; the least round trip is that of the connection's life.
+    pub fn since(&self, before: &Kernel) -> Kernel {
+        Kernel {
+            sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
+            retransmitted_bytes: self.retransmitted_bytes.saturating_sub(before.retransmitted_bytes),
+            busy_us: self.busy_us.saturating_sub(before.busy_us),
+            receiver_limited_us: self.receiver_limited_us.saturating_sub(before.receiver_limited_us),
+            buffer_limited_us: self.buffer_limited_us.saturating_sub(before.buffer_limited_us),
+            rtt_min_us: self.rtt_min_us,
+        }
+    }
 }
 
 /// What an end sent.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::link::parse_compression;
 use crate::limits::{Bound, KIB, MIB, QUEUE_MEMORY, SOCKET_BUFFER};
 
-/// Both ends have to mean the same.
-pub const VERSION: u32 = 1;
+/// Both ends have to mean the same. 2: a begin that does not count.
+pub const VERSION: u32 = 2;
 /// A sector to the largest NBD write twice over.
 pub const FLUSH_BYTES: Bound<u64> = Bound { min: 512, max: 64 * MIB, default: 64 * KIB };
 pub const CONNECTIONS: Bound<u32> = Bound { min: 1, max: 64, default: 1 };
@@ -19,6 +19,8 @@ pub const TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: Duration::from_secs(600), default: super::TIMEOUT };
 /// A week: longer is a service, not a test.
 pub const TIME_S: Bound<f64> = Bound { min: 0.1, max: 7.0 * 86_400.0, default: 10.0 };
+/// Longer than any window takes to open.
+pub const OMIT_S: Bound<f64> = Bound { min: 0.0, max: 600.0, default: 0.0 };
 /// Different sizes in one distribution.
 const SIZES_MAX: usize = 4096;
 /// As a daemon's, and no larger than what one could have: each part of a flush takes a few hundred bytes to keep.
@@ -167,7 +169,10 @@ pub struct Terms {
     /// Bytes of a flush, and how often it comes beside the others.
     pub sizes: Vec<(u64, u64)>,
     pub time_s: f64,
-    /// Flushes of each connection, if that ends it before the time.
+    /// Before that time: what happens then is in no figure, at either end.
+    #[serde(default)]
+    pub omit_s: f64,
+    /// Flushes of each connection that count, if that ends it before the time.
     pub count: Option<u64>,
     /// Of all connections together.
     pub target_bytes_per_s: Option<f64>,
@@ -194,6 +199,7 @@ impl Default for Terms {
             legacy_hadr: false,
             sizes: vec![(FLUSH_BYTES.default, 1)],
             time_s: TIME_S.default,
+            omit_s: OMIT_S.default,
             count: None,
             target_bytes_per_s: None,
             connections: 1,
@@ -212,6 +218,11 @@ impl Default for Terms {
 impl Terms {
     pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout_s)
+    }
+
+    /// How long writers write, unless something else ends that.
+    pub fn all_time(&self) -> Duration {
+        Duration::from_secs_f64(self.omit_s + self.time_s)
     }
 
     /// Flushes of one connection that are not durable, at most.
@@ -247,6 +258,9 @@ impl Terms {
         self.check_sizes()?;
         if !(TIME_S.min..=TIME_S.max).contains(&self.time_s) {
             return Err(format!("--time: {} is out of bounds; use 100ms to 7d", show_time(Seconds(self.time_s))));
+        }
+        if !(OMIT_S.min..=OMIT_S.max).contains(&self.omit_s) {
+            return Err(format!("--omit: {} is out of bounds; use 0s to 10m", show_time(Seconds(self.omit_s))));
         }
         if self.count == Some(0) {
             return Err("--count: zero flushes test nothing; use 1 or more".to_owned());
@@ -405,6 +419,8 @@ mod tests {
             (|terms| terms.sizes.clear(), "has 0 sizes"),
             (|terms| terms.time_s = 0.0, "--time: 0 s"),
             (|terms| terms.time_s = f64::NAN, "--time"),
+            (|terms| terms.omit_s = 601.0, "use 0s to 10m"),
+            (|terms| terms.omit_s = f64::NAN, "--omit"),
             (|terms| terms.count = Some(0), "--count"),
             (|terms| terms.target_bytes_per_s = Some(0.0), "--target-rate"),
             (|terms| terms.connections = 0, "use 1 to 64"),

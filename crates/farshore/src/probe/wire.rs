@@ -41,6 +41,8 @@ pub struct Arriving {
     pub last: Option<Instant>,
     pub bytes: u64,
     pub flushes: u64,
+    /// Bytes and flushes of these that came before figures count.
+    left_out: (u64, u64),
     /// Bytes of the unfinished flush.
     part: u64,
     /// Flushes that are not on the disk: number, size, when a modelled disk is done with it.
@@ -64,6 +66,15 @@ pub struct Leaving {
     pub open_bytes: u64,
     pub durable_bytes: u64,
     pub confirmed_us: Spread,
+    /// Only those that were handed over since then are in it.
+    counts_from: Option<Instant>,
+}
+
+impl Arriving {
+    /// Bytes and flushes that are in the figures.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.bytes - self.left_out.0, self.flushes - self.left_out.1)
+    }
 }
 
 pub struct Wire {
@@ -317,9 +328,23 @@ impl Wire {
             leaving.open.pop_front();
             leaving.open_bytes -= size;
             leaving.durable_bytes += size;
-            leaving.confirmed_us.add_time(since.elapsed());
+            if leaving.counts_from.is_none_or(|from| since >= from) {
+                leaving.confirmed_us.add_time(since.elapsed());
+            }
         }
         Ok(())
+    }
+
+    /// Figures of both directions begin here.
+    pub fn count_from(&self, now: Instant) {
+        let mut leaving = self.leaving.borrow_mut();
+        (leaving.counts_from, leaving.confirmed_us) = (Some(now), Spread::default());
+        let mut arriving = self.arriving.borrow_mut();
+        arriving.left_out = (arriving.bytes, arriving.flushes);
+        arriving.disk_s = 0.0;
+        if arriving.began.is_some() {
+            (arriving.began, arriving.last) = (Some(now), Some(now));
+        }
     }
 
     // --- Receiving ---

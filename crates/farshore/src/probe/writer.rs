@@ -47,6 +47,8 @@ pub struct Writer {
     pub is_far: bool,
     /// Somebody wants it to end.
     pub stop: Rc<Cell<bool>>,
+    /// Since when figures count; `None`: not yet.
+    pub counts_from: Rc<Cell<Option<Instant>>>,
     /// What is sent, and how much of it there is.
     pub content: (Buf, u64),
     pub seed: u64,
@@ -55,6 +57,9 @@ pub struct Writer {
 /// What a writer has to tell.
 #[derive(Default)]
 pub struct Written {
+    /// All it ever handed over, flushes and bytes: what the other end has to have.
+    handed_over: (u64, u64),
+    // From here on what counts.
     pub flushes: u64,
     pub bytes: u64,
     pub marked_flushes: u64,
@@ -94,7 +99,7 @@ impl Writer {
         let pauser = Pauser::new().map_err(Trouble::no_timer)?;
         let mut sizes = Sizes::new(&self.terms, self.seed);
         let began = Instant::now();
-        let end = began + Duration::from_secs_f64(self.terms.time_s);
+        let end = began + self.terms.all_time();
         (written.began, written.done) = (Some(began), Some(began));
         self.wire.begin_stream();
         let rate = self.terms.target_bytes_per_s.map(|rate| rate / f64::from(self.terms.connections));
@@ -115,16 +120,27 @@ impl Writer {
             // The connection's own task has its turn.
             tokio::task::yield_now().await;
         }
-        self.wire.end_stream(written.flushes, written.bytes);
-        let last = written.flushes;
+        let (last, bytes) = written.handed_over;
+        self.wire.end_stream(last, bytes);
         self.wire.until(|wire| (wire.leaving.borrow().durable >= last).then_some(())).await?;
         written.done = Some(Instant::now());
         Ok(())
     }
 
-    fn goes_on(&self, written: &Written, end: Instant) -> bool {
+    fn goes_on(&self, written: &mut Written, end: Instant) -> bool {
+        self.leave_out(written);
         let done = written.flushes + written.marked_flushes;
-        !self.stop.get() && Instant::now() < end && self.terms.count.is_none_or(|count| done < count)
+        let is_counted = self.counts_from.get().is_some();
+        !self.stop.get() && Instant::now() < end && self.terms.count.is_none_or(|count| !is_counted || done < count)
+    }
+
+    /// Forgets what came before figures count; a flush that was under way then is of that time.
+    fn leave_out(&self, written: &mut Written) {
+        let since = self.counts_from.get();
+        if since > written.began {
+            let handed_over = written.handed_over;
+            *written = Written { handed_over, began: since, done: since, ..Written::default() };
+        }
     }
 
     async fn flush(&self, size: u64, written: &mut Written, pauser: &Pauser) -> Result<(), Trouble> {
@@ -141,7 +157,7 @@ impl Writer {
         if has_room && !is_sent_first {
             handed_over = self.send(size, written);
         }
-        let (number, before_far) = (written.flushes, Instant::now());
+        let (number, before_far) = (written.handed_over.0, Instant::now());
         self.wire
             .until(|wire| {
                 let leaving = wire.leaving.borrow();
@@ -167,8 +183,10 @@ impl Writer {
     fn send(&self, size: u64, written: &mut Written) -> u64 {
         written.flushes += 1;
         written.bytes += size;
+        let (number, bytes) = written.handed_over;
+        written.handed_over = (number + 1, bytes + size);
         let (content, content_bytes) = &self.content;
-        self.wire.hand_over(written.flushes, size, content, *content_bytes);
+        self.wire.hand_over(number + 1, size, content, *content_bytes);
         self.wire.pushed_bytes()
     }
 
@@ -232,6 +250,7 @@ mod tests {
                 terms: Rc::new(Terms { mode: Mode::Async, legacy_hadr: true, ..Terms::default() }),
                 is_far: false,
                 stop: Rc::default(),
+                counts_from: Rc::new(Cell::new(Some(Instant::now()))),
                 content: content(0.0),
                 seed: 0,
             };
