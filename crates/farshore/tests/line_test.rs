@@ -198,6 +198,37 @@ fn a_begin_that_is_omitted_is_in_no_figure() {
 }
 
 #[test]
+fn a_stream_tells_as_it_goes() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let address = server.address.to_string();
+    let events = |command: &str, words: &[&str]| {
+        let words = [&["link", command, &address, "--json-stream"], words].concat();
+        let output = farshore(&pair, &words, Node::Near).output().expect("the binary runs");
+        let said = String::from_utf8(output.stdout).expect("text");
+        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let schema = format!("farshore-link-{command}-stream/1");
+        assert!(lines.iter().all(|line| line["schema"] == schema), "{said}");
+        lines
+    };
+    for (direction, moved) in [("--bidir", "acked_bytes"), ("--reverse", "received_bytes")] {
+        let lines = events("test", &[direction, "--target-rate", "10MB/s", "--time", "3s"]);
+        let names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+        assert_eq!((names[0], names[names.len() - 1]), ("start", "end"), "{names:?}");
+        assert!(names.len() >= 3 && names[1..names.len() - 1].iter().all(|name| *name == "interval"), "{names:?}");
+        assert!(lines[1]["data"][moved].as_f64() > Some(0.0), "{}", lines[1]);
+        assert!(lines[0]["data"]["mtu_bytes"].as_f64() > Some(0.0), "{}", lines[0]);
+        assert_eq!(lines[names.len() - 1]["data"]["schema"], "farshore-link-test/1");
+    }
+    let lines = events("soak", &["--rate", "1MB/s", "--time", "1s", "--every", "300ms"]);
+    let names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    assert!(names.len() >= 4 && names[0] == "start" && names[1] == "stretch", "{names:?}");
+    let end = &lines[names.len() - 1];
+    assert_eq!((&end["event"], &end["data"]["schema"]), (&"end".into(), &"farshore-link-soak/1".into()));
+    assert_eq!(end["data"]["stretches"].as_array().map(Vec::len), Some(names.len() - 2), "{end}");
+}
+
+#[test]
 fn sockets_are_told_at_each_moment() {
     let pair = Pair::new(&PLAN);
     let server = Server::start(&pair, &[]);

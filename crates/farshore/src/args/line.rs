@@ -133,6 +133,9 @@ pub struct TestArgs {
     /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads
     #[arg(long)]
     pub json: bool,
+    /// A line of JSON as it goes: start, each interval, end; schema farshore-link-test-stream/1 (docs/toolkit.md)
+    #[arg(long, conflicts_with = "json")]
+    pub json_stream: bool,
     #[command(flatten)]
     pub credentials: Credentials,
 }
@@ -211,6 +214,9 @@ pub struct SoakArgs {
     /// One JSON object at the end, schema farshore-link-soak/1 (docs/toolkit.md)
     #[arg(long)]
     pub json: bool,
+    /// A line of JSON as it goes: start, each stretch and outage, end; schema farshore-link-soak-stream/1
+    #[arg(long, conflicts_with = "json")]
+    pub json_stream: bool,
     #[command(flatten)]
     pub credentials: Credentials,
 }

@@ -1,5 +1,6 @@
 //! `link serve`, `link test`, `link sweep`, `link probe`, `link soak`: from typed words to a test, and its outcome to the terminal.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -12,6 +13,7 @@ use host::link::Secret;
 use host::link::solo::Papers;
 use host::tls::{Paths, Store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
@@ -27,7 +29,7 @@ use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
-use crate::probe::tally::Half;
+use crate::probe::tally::{Half, Interval};
 use crate::probe::terms::{Direction, DiskModel, FLUSH_BYTES, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
 use crate::probe::{PORT, Trouble, path, report, soak, sweep};
 
@@ -95,9 +97,12 @@ pub fn test(args: &TestArgs) -> Outcome {
         let disk = async { near_disk(&load, &terms).await.map_err(Trouble::Failed) };
         let disk = Rc::new(client::unless_stopped(stop, disk).await?);
         let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
-        client::run(&target, &terms, disk, stop, &bar).await.map_err(Failure::from)
+        let watch: Box<dyn Watch> = if args.json_stream { Box::new(TestStream(bar)) } else { Box::new(bar) };
+        client::run(&target, &terms, disk, stop, &*watch).await.map_err(Failure::from)
     })??;
-    if args.json {
+    if args.json_stream {
+        event(report::STREAM_SCHEMA, "end", &report::json(&outcome, args.line_rate))?;
+    } else if args.json {
         print(&format!("{}\n", report::json(&outcome, args.line_rate)))?;
     } else {
         print(&report::text(&outcome, args.line_rate))?;
@@ -157,33 +162,49 @@ pub fn soak(args: &SoakArgs) -> Outcome {
     };
     terms.check().map_err(Failure::usage)?;
     let target = target(&args.host, &args.credentials)?;
-    let record = Record::open(args.out.as_deref())?;
+    let record = Record::open(args.out.as_deref(), args.json_stream)?;
     let length = Duration::from_secs_f64(args.time.0);
     let soak = run_to_end(async |stop| {
         let bar = Bar::new("stretch", args.every.0);
-        soak::run(&target, &terms, length, stop, &bar, &record).await
+        let has_begun = Cell::new(!args.json_stream);
+        soak::run(&target, &terms, length, stop, &SoakWatch { bar, has_begun }, &record).await
     })??;
-    print(&if args.json { format!("{}\n", soak.json(&target, &terms)) } else { soak.text() })?;
+    if args.json_stream {
+        event(soak::STREAM_SCHEMA, "end", &soak.json(&target, &terms))?;
+    } else {
+        print(&if args.json { format!("{}\n", soak.json(&target, &terms)) } else { soak.text() })?;
+    }
     Ok(if soak.needs_attention() { Exit::Warning } else { Exit::Done }.into())
 }
 
+/// A line of a stream: what happens, as it happens. Nobody has to read it to its end.
+fn event(schema: &str, name: &str, data: &Value) -> Result<(), Failure> {
+    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data }))).map(drop)
+}
+
 /// Where a soak's records go.
-struct Record(Option<(fs::File, std::path::PathBuf)>);
+struct Record {
+    file: Option<(fs::File, std::path::PathBuf)>,
+    is_streamed: bool,
+}
 
 impl Record {
-    fn open(path: Option<&Path>) -> Result<Record, Failure> {
-        let Some(path) = path else { return Ok(Record(None)) };
+    fn open(path: Option<&Path>, is_streamed: bool) -> Result<Record, Failure> {
+        let Some(path) = path else { return Ok(Record { file: None, is_streamed }) };
         let opened = fs::OpenOptions::new().append(true).create_new(true).open(path);
         let file = opened.map_err(|error| format!("--out: {} cannot be made: {error}", path.display()))?;
-        Ok(Record(Some((file, path.to_owned()))))
+        Ok(Record { file: Some((file, path.to_owned())), is_streamed })
     }
 }
 
 impl soak::Keep for Record {
-    fn keep(&self, record: &serde_json::Value) -> Result<(), String> {
-        let Some((file, path)) = &self.0 else { return Ok(()) };
-        let mut file = file;
-        file.write_all(format!("{record}\n").as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+    fn keep(&self, what: &'static str, record: Value) -> Result<(), String> {
+        if self.is_streamed {
+            event(soak::STREAM_SCHEMA, what, &record).map_err(|failure| failure.message)?;
+        }
+        let Some((file, path)) = &self.file else { return Ok(()) };
+        let (mut file, line) = (file, json!({ what: record }));
+        file.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 
@@ -347,6 +368,42 @@ impl Watch for Bar {
         let elapsed_s = elapsed.as_secs_f64().max(1e-3);
         self.0.set_position(elapsed.as_millis() as u64);
         self.0.set_message(report::rate(bytes as f64 / elapsed_s));
+    }
+}
+
+/// A test's begin and its intervals, a line of JSON each. What cannot be written is told with the last one.
+struct TestStream(Bar);
+
+impl Watch for TestStream {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        self.0.progress(elapsed, bytes);
+    }
+
+    fn began(&self, outcome: &client::Outcome) {
+        let _ = event(report::STREAM_SCHEMA, "start", &report::start(outcome));
+    }
+
+    fn interval(&self, interval: &Interval) {
+        let _ = event(report::STREAM_SCHEMA, "interval", &json!(interval));
+    }
+}
+
+/// Of a soak's tests only the first one's begin is told, and only of one that is streamed.
+struct SoakWatch {
+    bar: Bar,
+    has_begun: Cell<bool>,
+}
+
+impl Watch for SoakWatch {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        self.bar.progress(elapsed, bytes);
+    }
+
+    fn began(&self, outcome: &client::Outcome) {
+        if !self.has_begun.replace(true) {
+            let start = json!({ "address": outcome.address, "terms": outcome.terms });
+            let _ = event(soak::STREAM_SCHEMA, "start", &start);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::Trouble;
 use super::disk::{Disk, FILE_TIME};
 use super::stage::Stage;
-use super::tally::{Half, Spread};
+use super::tally::{Half, Interval, Spread};
 use super::terms::{FarDisk, Terms};
 use super::wire::Wire;
 use super::words::{TOLD_BYTES_MAX, Word};
@@ -39,6 +39,12 @@ pub struct Target {
 pub trait Watch {
     /// So long into the test, so many bytes confirmed or received.
     fn progress(&self, elapsed: Duration, bytes: u64);
+
+    /// A test begins: what is known of it by then.
+    fn began(&self, _: &Outcome) {}
+
+    /// A second of it is over, or what it has instead.
+    fn interval(&self, _: &Interval) {}
 }
 
 /// What came of a test.
@@ -126,7 +132,10 @@ pub async fn run(
         wires.iter().for_each(|wire| wire.end("it came to nothing"));
         trouble.of_test_with(&target.address)
     })?;
+    outcome.near = stage.half();
+    watch.began(&outcome);
     let played = play(&control, &stage, &mut outcome, stop, watch).await;
+    stage.new_intervals().iter().for_each(|interval| watch.interval(interval));
     outcome.near = stage.half();
     let told = match played {
         Ok(()) => finish(&control, terms.timeout(), outcome.interrupted.is_some()).await,
@@ -276,6 +285,7 @@ async fn play(
                     () = tokio::time::sleep(PING_EVERY * 10) => {}
                 }
                 watch.progress(began.elapsed(), stage.progress_bytes());
+                stage.new_intervals().iter().for_each(|interval| watch.interval(interval));
             }
         }
     }

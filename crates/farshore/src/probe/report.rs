@@ -12,6 +12,7 @@ use super::client::Outcome;
 use super::tally::{Half, Received, Sent, Socket, SocketBuffer, Spread};
 use super::terms::{Direction, Terms};
 
+pub const STREAM_SCHEMA: &str = "farshore-link-test-stream/1";
 /// From this share of a writer's time on, one reason is the reason.
 const MOST: f64 = 0.5;
 /// Bars of a distribution.
@@ -268,19 +269,23 @@ pub fn warnings(outcome: &Outcome) -> Vec<String> {
     near.chain(far).collect()
 }
 
+/// What there is to tell before a test has begun.
+pub fn start(outcome: &Outcome) -> Json {
+    json!({
+        "address": outcome.address, "peer": outcome.peer, "encrypted": outcome.is_encrypted,
+        "terms": outcome.terms, "rtt_s": outcome.idle_us.at(0.5) as f64 / 1e6, "idle_rtt_s": outcome.idle_us.json(true),
+        "mtu_bytes": outcome.near.socket.mtu_bytes, "congestion": outcome.near.socket.congestion,
+        "sockets": { "near": socket_json(&outcome.near.socket), "far": outcome.far.as_ref().map(|far| socket_json(&far.socket)) },
+    })
+}
+
 pub fn json(outcome: &Outcome, line_rate: Option<Rate>) -> Json {
-    let terms = &outcome.terms;
     let mut stories = stories(outcome, line_rate).iter().map(Story::json).collect::<Vec<_>>().into_iter();
     let (end, reverse) = (stories.next(), stories.next());
     let intervals = end.as_ref().map(|end| end["intervals"].clone());
     json!({
         "schema": LINK_TEST_SCHEMA,
-        "start": {
-            "address": outcome.address, "peer": outcome.peer, "encrypted": outcome.is_encrypted,
-            "terms": terms, "rtt_s": outcome.idle_us.at(0.5) as f64 / 1e6, "idle_rtt_s": outcome.idle_us.json(true),
-            "mtu_bytes": outcome.near.socket.mtu_bytes, "congestion": outcome.near.socket.congestion,
-            "sockets": { "near": socket_json(&outcome.near.socket), "far": outcome.far.as_ref().map(|far| socket_json(&far.socket)) },
-        },
+        "start": start(outcome),
         "intervals": intervals,
         "end": end, "reverse": reverse,
         "loaded_rtt_s": outcome.loaded_us.json(true),

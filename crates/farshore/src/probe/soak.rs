@@ -17,6 +17,7 @@ use super::serve::unix_us;
 use super::terms::Terms;
 
 pub const SOAK_SCHEMA: &str = "farshore-link-soak/1";
+pub const STREAM_SCHEMA: &str = "farshore-link-soak-stream/1";
 /// Between two attempts while the line is down.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A stretch that carries less than this share of what was asked for is out of the ordinary.
@@ -56,11 +57,11 @@ pub struct Soak {
     pub interrupted: bool,
 }
 
-/// Told of each record, as a line of JSON, as soon as there is one.
+/// Told of each record, a `stretch` or an `outage`, as soon as there is one.
 pub trait Keep {
     /// # Errors
     /// A sentence: it could not be kept.
-    fn keep(&self, record: &Json) -> Result<(), String>;
+    fn keep(&self, what: &'static str, record: Json) -> Result<(), String>;
 }
 
 /// Tests of `terms` one after the other until `length` is over or `stop` is notified.
@@ -109,7 +110,7 @@ pub async fn run(
         soak.back(&mut down, Duration::from_secs_f64(part.time_s), keep)?;
         if let Some(story) = report::stories(&outcome, None).first() {
             let stretch = soak.judged(unix_s, story, terms.target_bytes_per_s);
-            keep.keep(&json!({ "stretch": stretch })).map_err(Trouble::failed)?;
+            keep.keep("stretch", json!(stretch)).map_err(Trouble::failed)?;
             soak.stretches.push(stretch);
         }
         if soak.interrupted {
@@ -130,7 +131,7 @@ impl Soak {
     ) -> Result<(), Trouble> {
         let Some((since, unix_s, reason)) = down.take() else { return Ok(()) };
         let outage = Outage { unix_s, seconds: since.elapsed().saturating_sub(test).as_secs_f64(), reason };
-        keep.keep(&json!({ "outage": outage })).map_err(Trouble::failed)?;
+        keep.keep("outage", json!(outage)).map_err(Trouble::failed)?;
         self.outages.push(outage);
         Ok(())
     }

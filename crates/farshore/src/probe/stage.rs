@@ -39,6 +39,8 @@ struct Watched {
     sent: Sent,
     received: Received,
     intervals: Vec<Interval>,
+    /// So many of them were told while the test runs.
+    intervals_told: usize,
     /// What the kernel told, and frames' bytes before and after packing, when figures began to count.
     kernel_before: Kernel,
     carried_before: (u64, u64),
@@ -54,6 +56,9 @@ impl Stage {
             wire.sender.set_flow(stage.terms.flow());
             // Calls are counted from here on.
             wire.sender.take_calls();
+            if let Some(info) = wire.sender.look() {
+                wire.socket.borrow_mut().look(&info);
+            }
             if stage.receives() {
                 wire.land_on(stage.disk.clone(), &stage.terms);
             }
@@ -154,16 +159,23 @@ impl Stage {
         result
     }
 
-    /// Bytes that the far end has confirmed.
-    fn durable_bytes(&self) -> u64 {
-        self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum()
-    }
-
     /// Bytes confirmed or received so far, for eyes.
     pub fn progress_bytes(&self) -> u64 {
-        let leaving = self.durable_bytes();
-        let arriving: u64 = self.wires.iter().map(|wire| wire.arriving.borrow().bytes).sum();
-        leaving + arriving
+        let (confirmed, received) = self.moved_bytes();
+        confirmed + received
+    }
+
+    /// Confirmed by the other end, received of it.
+    fn moved_bytes(&self) -> (u64, u64) {
+        let leaving = self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum();
+        (leaving, self.wires.iter().map(|wire| wire.arriving.borrow().bytes).sum())
+    }
+
+    /// Of this end, whether it sends or not: those that were not given before.
+    pub fn new_intervals(&self) -> Vec<Interval> {
+        let watched = &mut *self.watched.borrow_mut();
+        let told = std::mem::replace(&mut watched.intervals_told, watched.intervals.len());
+        watched.intervals[told..].to_vec()
     }
 
     async fn watch(&self) -> Infallible {
@@ -171,7 +183,7 @@ impl Stage {
         self.omit(&mut infos).await;
         let began = Instant::now();
         let every = Duration::from_secs_f64((self.terms.time_s / INTERVALS_MAX).max(1.0));
-        let (mut next, mut last) = (began + every, (self.durable_bytes(), Kernel::default()));
+        let (mut next, mut last) = (began + every, (self.moved_bytes(), Kernel::default()));
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             self.look(&mut infos);
@@ -217,16 +229,17 @@ impl Stage {
         }
     }
 
-    fn interval(&self, t_s: f64, last: &mut (u64, Kernel), infos: &[TcpInfo]) {
+    fn interval(&self, t_s: f64, last: &mut ((u64, u64), Kernel), infos: &[TcpInfo]) {
         let mut watched = self.watched.borrow_mut();
-        let (acked, now) = (self.durable_bytes(), watched.sent.kernel);
+        let (moved, now) = (self.moved_bytes(), watched.sent.kernel);
         let busy_us = now.busy_us.saturating_sub(last.1.busy_us).max(1) as f64;
         let mean = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>() / (infos.len() as u64).max(1);
         let sum = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>();
         let share = |now_us: u64, last_us: u64| (now_us.saturating_sub(last_us) as f64 / busy_us).min(1.0);
         watched.intervals.push(Interval {
             t_s,
-            acked_bytes: acked - last.0,
+            acked_bytes: moved.0 - last.0.0,
+            received_bytes: moved.1 - last.0.1,
             rtt_s: mean(|info| u64::from(info.rtt_us)) as f64 / 1e6,
             min_rtt_s: now.rtt_min_us as f64 / 1e6,
             cwnd_bytes: sum(TcpInfo::cwnd_bytes),
@@ -236,7 +249,7 @@ impl Stage {
             receiver_limited_share: share(now.receiver_limited_us, last.1.receiver_limited_us),
             buffer_limited_share: share(now.buffer_limited_us, last.1.buffer_limited_us),
         });
-        *last = (acked, now);
+        *last = (moved, now);
     }
 
     /// This end's half of the story, as far as it has come.

@@ -155,6 +155,9 @@ pub struct Interval {
     /// Its end, from the begin of the test.
     pub t_s: f64,
     pub acked_bytes: u64,
+    /// From the other end, where that sends.
+    #[serde(default)]
+    pub received_bytes: u64,
     pub rtt_s: f64,
     pub min_rtt_s: f64,
     pub cwnd_bytes: u64,
