@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::wan::Wan;
 use common::{Node, Pair, Plan};
 use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
@@ -496,6 +497,24 @@ fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
     assert!(output.status.code() == Some(2) && said.contains("it is at a test with"), "{said}");
     interrupt(&client);
     assert!(client.wait().expect("it ended").success());
+}
+
+#[test]
+fn a_probe_finds_the_largest_packet_that_passes() {
+    let name = format!("hole-{}", std::process::id());
+    let options = ["--rtt", "10ms", "--drop-above", "1337", "--name", &name];
+    let Some(wan) = Wan::start("a_probe_finds_the_largest_packet_that_passes", &options) else { return };
+    let pair = wan.pair(&PLAN);
+    let _server = wan.serve_tests(&pair);
+    let output = wan.link(&pair, &["probe", "far", "--json", "--time", "500ms", "--timeout", "2s"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((&json["large_packets"], &json["mtu_bytes"]), (&"vanish".into(), &1500.into()), "{said}");
+    assert_eq!((&json["path_mtu_bytes"], &json["path_mtu_is_exact"]), (&1337.into(), &true.into()), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("packets of up to 1337 bytes pass, larger ones vanish"), "{said}");
+    // The load went in segments of that size: twelve bytes of it are options.
+    assert_eq!(json["segment_bytes"], 1337 - 40 - 12, "{json}");
 }
 
 #[test]

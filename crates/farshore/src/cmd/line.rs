@@ -369,6 +369,10 @@ impl Watch for Bar {
         self.0.set_position(elapsed.as_millis() as u64);
         self.0.set_message(report::rate(bytes as f64 / elapsed_s));
     }
+
+    fn says(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
 }
 
 /// A test's begin and its intervals, a line of JSON each. What cannot be written is told with the last one.

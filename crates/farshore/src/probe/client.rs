@@ -40,6 +40,9 @@ pub trait Watch {
     /// So long into the test, so many bytes confirmed or received.
     fn progress(&self, elapsed: Duration, bytes: u64);
 
+    /// What is being done before there is anything to count.
+    fn says(&self, _: &str) {}
+
     /// A test begins: what is known of it by then.
     fn began(&self, _: &Outcome) {}
 
@@ -55,6 +58,7 @@ pub struct Outcome {
     /// The node at the other end by its certificate.
     pub peer: Option<String>,
     pub is_encrypted: bool,
+    pub is_over_ipv6: bool,
     /// Through both programs, on a connection of its own: before the load, and beside it.
     pub idle_us: Spread,
     pub loaded_us: Spread,
@@ -170,6 +174,7 @@ async fn begin(
         address: target.address.clone(),
         peer,
         is_encrypted: target.papers.tls.is_some(),
+        is_over_ipv6: control.address.is_ipv6(),
         idle_us,
         loaded_us: Spread::default(),
         near: Half::default(),

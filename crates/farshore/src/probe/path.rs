@@ -1,8 +1,8 @@
 //! `link probe`: what the way is like. Round trips idle and beside a load in both directions, what it loses, whether it lets
-//! large packets through, and how far the clocks are apart.
+//! large packets through and how large they may be, and how far the clocks are apart.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::link::SocketOptions;
 use plan::units::show_share;
@@ -26,6 +26,11 @@ const CLOCK_ROUNDS: usize = 10;
 const LARGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fits the smallest packet every IPv6 path must carry, as a link that lost large packets uses.
 const SMALL_SEGMENT_BYTES: u16 = host::link::SMALL_SEGMENT_BYTES;
+/// Headers of a packet beside its segment, options included in the segment: IPv4 or IPv6, and TCP.
+const HEADERS_BYTES: [u16; 2] = [40, 60];
+/// For the search of the largest packet that passes: each try, and all of them.
+const EDGE_TRY: Duration = Duration::from_secs(3);
+const EDGE_TIME: Duration = Duration::from_secs(60);
 /// Clocks further apart than this mislead whoever compares logs.
 pub const CLOCK_WARN_US: u64 = 1_000_000;
 
@@ -36,12 +41,51 @@ pub struct Probe {
     /// The far clock is so many microseconds ahead, give or take half of that round trip.
     pub clock_us: i64,
     pub clock_error_us: u64,
-    /// Full segments pass both ways; else they vanish and small ones pass: a black hole.
-    pub large_pass: bool,
+    /// Full segments vanish and small ones pass; `None`: they pass both ways.
+    pub hole: Option<Hole>,
     pub mtu_bytes: u64,
     pub segment_bytes: u64,
     /// Both directions at full load.
     pub load: Outcome,
+}
+
+/// A path that swallows large packets, in bytes of segments as TCP announces them and of the headers before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    pub passes: u16,
+    pub vanishes: u16,
+    pub headers: u16,
+}
+
+impl Hole {
+    /// The largest IP packet that was seen to pass.
+    pub fn path_mtu_bytes(self) -> u64 {
+        u64::from(self.passes) + u64::from(self.headers)
+    }
+
+    /// One byte more vanishes: there was time to find that out.
+    pub fn is_exact(self) -> bool {
+        self.vanishes == self.passes + 1
+    }
+
+    fn sentence(self) -> String {
+        let [passes, vanishes] =
+            [self.passes, self.vanishes].map(|segment| u64::from(segment) + u64::from(self.headers));
+        if self.is_exact() {
+            format!("packets of up to {passes} bytes pass, larger ones vanish")
+        } else {
+            format!("packets of {passes} bytes pass, those of {vanishes} vanish, and there was no time to look between")
+        }
+    }
+
+    /// A try between what passes and what vanishes; `None`: there is nothing between.
+    fn next(self) -> Option<u16> {
+        (!self.is_exact()).then(|| self.passes + (self.vanishes - self.passes) / 2)
+    }
+
+    fn tried(&mut self, segment: u16, has_passed: bool) {
+        *(if has_passed { &mut self.passes } else { &mut self.vanishes }) = segment;
+    }
 }
 
 /// # Errors
@@ -53,11 +97,8 @@ pub async fn run(
     stop: &Notify,
     watch: &dyn Watch,
 ) -> Result<Probe, Trouble> {
-    // What the dialer announces holds for both directions.
-    let ours = SocketOptions { segment_bytes: Some(SMALL_SEGMENT_BYTES), ..target.ours.clone() };
-    let small = Target { ours, ..target.clone() };
-    let large_pass = large_pass(target, &small, timeout, stop).await?;
-    let target = if large_pass { target.clone() } else { small };
+    let hole = black_hole(target, timeout, stop, watch).await?;
+    let target = hole.map_or(target.clone(), |hole| with_segments(target, hole.passes));
     let idle = async {
         let (control, _) = client::control(&target, timeout).await?;
         let idle_us = client::idle_round_trips(&control, timeout).await?;
@@ -77,7 +118,7 @@ pub async fn run(
     let socket = &load.near.socket;
     let (mtu_bytes, segment_bytes) = (socket.mtu_bytes, socket.segment_bytes);
     let address = target.address.clone();
-    Ok(Probe { address, idle_us, clock_us, clock_error_us, large_pass, mtu_bytes, segment_bytes, load })
+    Ok(Probe { address, idle_us, clock_us, clock_error_us, hole, mtu_bytes, segment_bytes, load })
 }
 
 /// How far the far clock is ahead, and how far that may be wrong, in microseconds.
@@ -100,32 +141,63 @@ async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trou
     Ok((clock_us, quickest / 2))
 }
 
-/// Whether full segments pass both ways; if not, small ones do.
+/// The same, and no segment larger than this: what the dialer announces holds for both directions.
+fn with_segments(target: &Target, bytes: u16) -> Target {
+    let ours = SocketOptions { segment_bytes: Some(bytes), ..target.ours.clone() };
+    Target { ours, ..target.clone() }
+}
+
+/// Whether full segments vanish where small ones pass, and from which size on.
 ///
 /// # Errors
 /// Nothing passes, or nobody tests with us: that says nothing about the path.
-async fn large_pass(target: &Target, small: &Target, timeout: Duration, stop: &Notify) -> Result<bool, Trouble> {
-    let Some(why) = vanishes(target, timeout, stop).await? else { return Ok(true) };
-    if vanishes(small, timeout, stop).await?.is_some() {
-        return Err(Trouble::failed(format!("nothing passes to {}: {why}", target.address)));
-    }
+async fn black_hole(
+    target: &Target,
+    timeout: Duration,
+    stop: &Notify,
+    watch: &dyn Watch,
+) -> Result<Option<Hole>, Trouble> {
+    let patience = LARGE_TIMEOUT.min(timeout);
+    let Err(why) = tried(target, patience, stop).await? else { return Ok(None) };
+    let small = tried(&with_segments(target, SMALL_SEGMENT_BYTES), patience, stop).await?;
+    let small = small.map_err(|_| Trouble::failed(format!("nothing passes to {}: {why}", target.address)))?;
     // What is lost once may be lost for any reason; a path that swallows large packets does it again.
-    Ok(vanishes(target, timeout, stop).await?.is_none())
+    if tried(target, patience, stop).await?.is_ok() {
+        return Ok(None);
+    }
+    let headers = HEADERS_BYTES[usize::from(small.is_over_ipv6)];
+    let mtu = u16::try_from(small.near.socket.mtu_bytes).unwrap_or(u16::MAX);
+    let vanishes = mtu.saturating_sub(headers).max(SMALL_SEGMENT_BYTES + 1);
+    let mut hole = Hole { passes: SMALL_SEGMENT_BYTES, vanishes, headers };
+    let began = Instant::now();
+    while let Some(segment) = hole.next().filter(|_| began.elapsed() < EDGE_TIME) {
+        watch.says(&format!("a black hole: trying packets of {} bytes", segment + headers));
+        match tried(&with_segments(target, segment), EDGE_TRY.min(timeout), stop).await {
+            Ok(result) => hole.tried(segment, result.is_ok()),
+            Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
+            // What is known stands.
+            Err(_) => break,
+        }
+    }
+    Ok(Some(hole))
 }
 
-/// Sends a few segments as large as may be, both ways; why they did not pass.
-async fn vanishes(target: &Target, timeout: Duration, stop: &Notify) -> Result<Option<String>, Trouble> {
+/// Sends a few segments as large as may be, both ways; or why they did not pass.
+///
+/// # Errors
+/// There was no test for another reason.
+async fn tried(target: &Target, patience: Duration, stop: &Notify) -> Result<Result<Outcome, String>, Trouble> {
     struct Unseen;
     impl Watch for Unseen {
         fn progress(&self, _: Duration, _: u64) {}
     }
-    let timeout_s = LARGE_TIMEOUT.min(timeout).as_secs_f64();
+    let timeout_s = patience.as_secs_f64();
     let terms = Terms { direction: Direction::Both, count: Some(2), timeout_s, ..Terms::default() };
     match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await {
         Ok(outcome) if outcome.interrupted == Some("here") => Err(Trouble::Interrupted),
-        Ok(outcome) => Ok(outcome.lost),
+        Ok(outcome) => Ok(outcome.lost.clone().map_or(Ok(outcome), Err)),
         // Where credentials are shown there are full segments as well.
-        Err(Trouble::Silent(why)) => Ok(Some(why)),
+        Err(Trouble::Silent(why)) => Ok(Err(why)),
         Err(trouble) => Err(trouble),
     }
 }
@@ -134,10 +206,11 @@ impl Probe {
     /// What an operator should see to.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if !self.large_pass {
+        if let Some(hole) = self.hole {
             warnings.push(format!(
-                "the path swallows large packets (segments of {SMALL_SEGMENT_BYTES} bytes pass): set \
-                 net.ipv4.tcp_mtu_probing = 1 on both nodes, or mend the MTU of the path"
+                "the path swallows large packets ({}): set net.ipv4.tcp_mtu_probing = 1 on both nodes, or mend the MTU \
+                 of the path",
+                hole.sentence()
             ));
         }
         let by = self.clock_us.unsigned_abs();
@@ -182,10 +255,9 @@ impl Probe {
                 "MTU {} by the route, segments of {}; {}",
                 self.mtu_bytes,
                 self.segment_bytes,
-                if self.large_pass {
-                    "full segments pass both ways"
-                } else {
-                    "full segments vanish, small ones pass: a black hole"
+                match self.hole {
+                    None => "full segments pass both ways".to_owned(),
+                    Some(hole) => format!("a black hole: {}", hole.sentence()),
                 }
             ),
         );
@@ -201,14 +273,38 @@ impl Probe {
             })
         });
         let (forward, back) = (ways.next(), ways.next());
-        let large = if self.large_pass { "pass" } else { "vanish" };
+        let large = if self.hole.is_none() { "pass" } else { "vanish" };
+        let path_mtu = self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes);
         json!({
             "schema": PROBE_SCHEMA, "address": self.address,
             "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": self.load.loaded_us.json(true),
             "forward": forward, "reverse": back,
             "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
+            "path_mtu_bytes": path_mtu, "path_mtu_is_exact": self.hole.is_none_or(Hole::is_exact),
             "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,
             "warnings": self.warnings(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_edge_of_a_black_hole_is_found_to_the_byte() {
+        for largest in [1200, 1201, 1260, 1459] {
+            let mut hole = Hole { passes: 1200, vanishes: 1460, headers: 40 };
+            let mut tries = 0;
+            while let Some(segment) = hole.next() {
+                hole.tried(segment, segment <= largest);
+                tries += 1;
+            }
+            assert_eq!(hole.path_mtu_bytes(), u64::from(largest) + 40);
+            assert!(tries <= 9, "{largest}: {tries}");
+            assert!(hole.sentence().contains(&format!("up to {} bytes", largest + 40)), "{}", hole.sentence());
+        }
+        let unfinished = Hole { passes: 1200, vanishes: 1330, headers: 60 };
+        assert!(!unfinished.is_exact() && unfinished.sentence().contains("those of 1390 vanish"));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,7 @@ impl Arriving {
 pub struct Wire {
     pub sender: Rc<LinkSender>,
     pub session: SessionId,
+    pub address: SocketAddr,
     pub socket: RefCell<Socket>,
     pub leaving: RefCell<Leaving>,
     pub arriving: RefCell<Arriving>,
@@ -106,6 +108,7 @@ impl Wire {
         let wire = Rc::new(Wire {
             sender: solo.sender.clone(),
             session: solo.session,
+            address: solo.address,
             socket: RefCell::new(Socket::of(&solo.socket)),
             leaving: RefCell::default(),
             arriving: RefCell::default(),

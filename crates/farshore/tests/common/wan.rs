@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use super::{Node, Pair, Plan, is_root, must_skip};
 
@@ -80,6 +80,38 @@ impl Wan {
             command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
             pair.serve_by(node, command);
         }
+    }
+}
+
+/// `link serve` at the far end; it ends with this.
+pub struct LineServer(Child);
+
+impl Wan {
+    pub fn serve_tests(&self, pair: &Pair) -> LineServer {
+        let mut command = self.at(Node::Far, env!("CARGO_BIN_EXE_farshore"));
+        command.args(["link", "serve", "--node", "far", "--config"]).arg(pair.config());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        // It ends after a few lines for each test: a pipe holds more.
+        let mut line = String::new();
+        let said = child.stdout.as_mut().expect("stdout is piped");
+        BufReader::new(said).read_line(&mut line).expect("it says where it listens");
+        assert!(line.starts_with("serving line tests on"), "{line}");
+        LineServer(child)
+    }
+
+    /// `link WORDS` at the near end, to its end.
+    pub fn link(&self, pair: &Pair, words: &[&str]) -> Output {
+        let mut command = self.at(Node::Near, env!("CARGO_BIN_EXE_farshore"));
+        command.arg("link").args(words).args(["--node", "near", "--config"]).arg(pair.config());
+        command.stdin(Stdio::null()).env("NO_COLOR", "1").output().expect("the binary runs")
+    }
+}
+
+impl Drop for LineServer {
+    fn drop(&mut self) {
+        // Both fail when it has ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
