@@ -6,13 +6,14 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
 use common::wan::Wan;
-use common::{Node, Pair, Plan};
+use common::{Node, Pair, Plan, is_root, must_skip};
 use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use host::buffers::Pool;
@@ -227,6 +228,62 @@ fn a_stream_tells_as_it_goes() {
     let end = &lines[names.len() - 1];
     assert_eq!((&end["event"], &end["data"]["schema"]), (&"end".into(), &"farshore-link-soak/1".into()));
     assert_eq!(end["data"]["stretches"].as_array().map(Vec::len), Some(names.len() - 2), "{end}");
+}
+
+/// A user who may do nothing that needs a privilege.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn what_the_kernel_does_not_allow_is_told_in_a_sentence() {
+    let binary = env!("CARGO_BIN_EXE_farshore");
+    let as_nobody = |program: &str, words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        let nobody = NOBODY.to_string();
+        command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups", program]).args(words);
+        command.stdin(Stdio::null()).env("NO_COLOR", "1").output().expect("setpriv runs")
+    };
+    let is_reached = || as_nobody(binary, &["--version"]).status.success();
+    let needed = [("root", is_root()), ("a binary that everybody may run", is_root() && is_reached())];
+    if must_skip("what_the_kernel_does_not_allow_is_told_in_a_sentence", &needed) {
+        return;
+    }
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let (address, config) = (server.address.to_string(), pair.config());
+    fs::set_permissions(pair.path("."), fs::Permissions::from_mode(0o755)).expect("chmod");
+    for name in [pair.path("secret"), config.clone()] {
+        std::os::unix::fs::chown(name, Some(NOBODY), Some(NOBODY)).expect("chown");
+    }
+    let told = |command: &str, words: &[&str], code: i32, hint: &str| {
+        let node = if command == "serve" { "far" } else { "near" };
+        let config = config.to_str().expect("text");
+        let output = as_nobody(binary, &[&["link", command], words, &["--node", node, "--config", config]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(hint) && said.lines().count() == 1, "{words:?}: {hint:?} is not all of: {said}");
+    };
+    let test = |words: &[&str], code, hint: &str| {
+        told("test", &[&[&address, "--time", "1s", "--count", "3"], words].concat(), code, hint);
+    };
+    let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).expect("a setting");
+    test(&["--congestion", "no-such"], 2, "net.ipv4.tcp_available_congestion_control lists what there is");
+    let allowed = setting("ipv4/tcp_allowed_congestion_control");
+    let is_allowed = |name: &&str| allowed.split_whitespace().any(|other| other == *name);
+    let available = setting("ipv4/tcp_available_congestion_control");
+    // Which may be all of them.
+    if let Some(name) = available.split_whitespace().find(|name| !is_allowed(name)) {
+        test(&["--congestion", name], 2, "allow it in net.ipv4.tcp_allowed_congestion_control");
+    }
+    let most: u64 = setting("core/wmem_max").trim().parse().expect("a number");
+    if most < 512 << 20 {
+        test(&["--sndbuf", "512MiB"], 1, "net.core.wmem_max");
+    }
+    let trial = pair.path("near").join("trial");
+    test(&["--disk-file", trial.to_str().expect("text")], 2, "may not be written by this user");
+    let first: u16 = setting("ipv4/ip_unprivileged_port_start").trim().parse().expect("a number");
+    if first > 1 {
+        told("serve", &["--listen", "127.0.0.1:1"], 2, "net.ipv4.ip_unprivileged_port_start");
+    }
 }
 
 #[test]

@@ -84,9 +84,11 @@ struct Session {
 pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> Result<(), Trouble> {
     let address = serving.listen;
     let mut door = Door::bind(serving.papers.clone(), address, serving.timeout).map_err(|error| {
-        Trouble::failed(format!(
-            "cannot listen on {address}: {error}; is it in use, or not this host's? --listen names another"
-        ))
+        let hint = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "ports below net.ipv4.ip_unprivileged_port_start are root's",
+            _ => "is it in use, or not this host's?",
+        };
+        Trouble::failed(format!("cannot listen on {address}: {error}; {hint} (--listen names another)"))
     })?;
     events.listening(door.address().unwrap_or(address));
     let server = Rc::new(Server {
