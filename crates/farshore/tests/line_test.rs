@@ -406,18 +406,19 @@ fn interrupts_end_a_test_with_both_reports() {
     for at_far_end in [false, true] {
         let mut server = Server::start(&pair, &["--once"]);
         let address = server.address.to_string();
-        let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--json"];
+        let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--json-stream"];
         let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
         assert!(server.line().starts_with("test from"));
+        let mut events = BufReader::new(client.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        assert!(events.next().is_some_and(|line| line.contains("\"start\"")));
         if at_far_end {
             server.interrupt();
         } else {
             interrupt(&client);
         }
-        let mut said = String::new();
-        client.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        let said = events.last().expect("it ends with a report");
         assert!(client.wait().expect("it ended").success(), "{said}");
-        let json: Value = serde_json::from_str(&said).expect("JSON");
+        let json = serde_json::from_str::<Value>(&said).expect("JSON")["data"].take();
         assert!(json["interrupted"].is_string() && json["lost"].is_null(), "{json}");
         assert_eq!(json["end"]["sent"]["bytes"], json["end"]["received"]["bytes"], "{json}");
         let (code, said) = server.end();
@@ -689,7 +690,9 @@ fn an_authenticated_peer_that_asks_for_nothing_is_let_go() {
         tokio::select! { () = ends(solo) => {}, () = alive => {} }
     });
     pair.until("it says so", |_| server.complaints("it asked for no test within 6s") == 1);
-    // Nor are there many of them.
+    drop(server);
+    // Nor are there many of them, however long they may be silent.
+    let server = Server::start(&pair, &["--timeout", "5m"]);
     insider.run(async {
         let mut held = Vec::new();
         for _ in 0..64 {
