@@ -113,6 +113,7 @@ pub(crate) struct Activity {
     updates: Vec<u64>,
     changed: BTreeSet<usize>,
     in_flight: usize,
+    broken: bool,
     /// Writes that wait for their extents.
     pub cold: VecDeque<u32>,
 }
@@ -128,6 +129,7 @@ impl Activity {
             updates: vec![0; cells(config)],
             changed: BTreeSet::new(),
             in_flight: 0,
+            broken: false,
             cold: VecDeque::new(),
         }
     }
@@ -232,10 +234,12 @@ impl Activity {
         (head.slot_offset(), cell::encode(KIND, &head, &body))
     }
 
-    /// One cell is durable; true when the whole update is, and what it names is hot.
-    pub fn written(&mut self) -> bool {
+    /// One cell is durable, or could not be written; true when the whole update is durable, and what it names is hot. After a
+    /// cell that was not nothing becomes hot any more: only a restart helps.
+    pub fn written(&mut self, ok: bool) -> bool {
         self.in_flight -= 1;
-        if self.in_flight > 0 {
+        self.broken |= !ok;
+        if self.in_flight > 0 || self.broken {
             return false;
         }
         // Nothing is admitted while an update is under way.
@@ -266,7 +270,7 @@ mod tests {
 
     fn update(log: &mut Activity) -> Vec<(u64, Vec<u8>)> {
         let cells = log.begin_update(Head::default(), Incarnation(1));
-        cells.iter().for_each(|_| _ = log.written());
+        cells.iter().for_each(|_| _ = log.written(true));
         cells
     }
 
@@ -282,6 +286,17 @@ mod tests {
         assert!(!log.is_hot(extent(7)));
         assert_eq!(named(&update(&mut log)), [7]);
         assert!(log.is_hot(extent(7)));
+    }
+
+    #[test]
+    fn what_could_not_be_logged_is_not_hot() {
+        let mut log = Activity::new(CONFIG);
+        assert!(log.admit(extent(7), |_| true));
+        update(&mut log);
+        assert!(log.admit(extent(8), |_| true));
+        assert_eq!(log.begin_update(Head::default(), Incarnation(1)).len(), 1);
+        assert!(!log.written(false));
+        assert!(log.is_hot(extent(7)) && !log.is_hot(extent(8)));
     }
 
     #[test]

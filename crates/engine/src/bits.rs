@@ -357,7 +357,7 @@ impl Group {
     }
 
     pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
-        let whole = self.activity.written();
+        let whole = self.activity.written(ok);
         if !ok {
             return self.fail(cx, Broken::Bits);
         }
