@@ -48,7 +48,7 @@ impl World {
         let trouble = self.nodes[node].trouble;
         let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
         let counted = matches!(store, Store::Journal(_) | Store::Undo(_));
-        let starts = self.glance(node, group).is_none_or(|glance| !glance.running);
+        let starts = !self.nodes[node].ready.contains(&group);
         if !self.nodes[node].up() || counted && (slow || starts) || !self.watch.rotten.insert((node, store)) {
             return;
         }
