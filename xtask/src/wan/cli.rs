@@ -30,7 +30,7 @@ pub enum WanCommand {
         link: LinkArgs,
     },
     /// Change or watch a running WAN: cut [ab|ba], restore, delay 20ms, rate 10mbit, loss 0.1,
-    /// corrupt 0.01, drop-above 1400, queue 64KiB, stats
+    /// corrupt 0.01, reorder 0.5, drop-above 1400, queue 64KiB, stats
     Ctl {
         /// Control socket; default: $FARSHORE_WAN_CONTROL, else the only WAN that runs
         #[arg(long)]
@@ -67,6 +67,9 @@ pub struct LinkArgs {
     /// Segments with one payload bit flipped unnoticed by TCP, in percent
     #[arg(long, default_value = "0", value_parser = units::share)]
     corrupt: f64,
+    /// Segments that take an eighth of the round trip longer, so that others overtake them, in percent
+    #[arg(long, default_value = "0", value_parser = units::share)]
+    reorder: f64,
     /// Drop larger packets without a word (a path MTU black hole)
     #[arg(long, value_parser = units::bytes)]
     drop_above: Option<u64>,
@@ -75,7 +78,7 @@ pub struct LinkArgs {
     /// TCP congestion control of both sides
     #[arg(long, default_value = "cubic")]
     cc: String,
-    /// Seed of loss and corruption
+    /// Seed of loss, corruption and reordering
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Namespaces become NAME-near and NAME-far [default: wan-PID]
@@ -92,6 +95,7 @@ impl LinkArgs {
             queue_bytes: self.queue,
             loss: self.loss,
             corrupt: self.corrupt,
+            reorder: self.reorder,
             drop_above_bytes: self.drop_above,
             mtu: self.mtu,
             congestion: self.cc,

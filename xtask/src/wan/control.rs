@@ -90,6 +90,10 @@ impl Network {
                 let share = units::share(value)?;
                 self.change(which, |line| line.corrupt = share);
             }
+            ("reorder", [value]) => {
+                let share = units::share(value)?;
+                self.change(which, |line| line.reorder = share);
+            }
             ("drop-above", [value]) => {
                 let bytes = optional_bytes(value, "none")?;
                 self.change(which, |line| line.drop_above_bytes = bytes);
@@ -97,8 +101,8 @@ impl Network {
             ("stats", []) if which == Which::Both => return self.report(name),
             _ => bail!(
                 "`{line}` is no command; known are: cut, restore, delay TIME, rate RATE, queue BYTES|auto, \
-                 loss PERCENT, corrupt PERCENT, drop-above BYTES|none, each with ab or ba behind the verb for \
-                 one direction; rtt TIME; stats"
+                 loss PERCENT, corrupt PERCENT, reorder PERCENT, drop-above BYTES|none, each with ab or ba behind \
+                 the verb for one direction; rtt TIME; stats"
             ),
         }
         Ok("ok".to_owned())
@@ -205,6 +209,7 @@ mod tests {
             queue_bytes: None,
             loss: 0.0,
             corrupt: 0.0,
+            reorder: 0.0,
             drop_above_bytes: None,
             is_cut: false,
         };

@@ -62,6 +62,7 @@ pub struct Options {
     pub loss: f64,
     /// Share of segments, 0 to 1.
     pub corrupt: f64,
+    pub reorder: f64,
     pub drop_above_bytes: Option<u64>,
     pub mtu: u32,
     /// TCP congestion control of both sides.
@@ -79,6 +80,7 @@ impl Options {
             queue_bytes: None,
             loss: 0.0,
             corrupt: 0.0,
+            reorder: 0.0,
             drop_above_bytes: None,
             mtu: 1500,
             congestion: "cubic".to_owned(),
@@ -93,6 +95,7 @@ impl Options {
             queue_bytes: self.queue_bytes,
             loss: self.loss,
             corrupt: self.corrupt,
+            reorder: self.reorder,
             drop_above_bytes: self.drop_above_bytes,
             is_cut: false,
         }

@@ -6,7 +6,7 @@
 //! delay later. The buffer's fill needs no counting: it is the time until the line is free, times
 //! the rate.
 //!
-//! Invariants: packets leave in the order they came; each segment is judged (loss, size, buffer)
+//! Invariants: packets leave in the order they came, but for those that are sent on a detour; each segment is judged (loss, size, buffer)
 //! on its own; the rate is exact over any stretch, with no burst allowance.
 
 use super::packet::Shape;
@@ -20,6 +20,11 @@ const PIECE_LINE_TIME_NS: u64 = 500_000;
 const QUEUE_BYTES_MIN: u64 = 30_000;
 /// Bound of what is in flight and queued, per direction: 10 Gbit/s for 200 ms.
 pub const RING_BYTES: usize = 256 << 20;
+/// A detour takes so much of the round trip longer: others overtake, and yet TCP, which waits a quarter of it (RFC 8985), has
+/// not given the segment up for lost.
+const DETOUR_PART: u64 = 8;
+/// And so much at least.
+const DETOUR_NS_MIN: u64 = 200_000;
 
 /// How one direction behaves. Everything may be changed while running.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +38,8 @@ pub struct Line {
     pub loss: f64,
     /// Share of segments with one payload bit flipped, 0 to 1.
     pub corrupt: f64,
+    /// Share of segments that take a detour, so that later ones overtake them, 0 to 1.
+    pub reorder: f64,
     /// Packets with more IP bytes than this vanish without a word.
     pub drop_above_bytes: Option<u64>,
     /// A cut cable: what arrives and what is in flight is gone.
@@ -53,6 +60,7 @@ pub struct Counters {
     pub dropped_ring_full: u64,
     pub dropped_malformed: u64,
     pub corrupted: u64,
+    pub reordered: u64,
     pub write_errors: u64,
     pub queue_bytes_max: u64,
     pub pieces_delivered: u64,
@@ -65,10 +73,31 @@ pub struct Pipe {
     line: Line,
     round_trip_ns: u64,
     link_free_ns: u64,
-    due_ns_last: u64,
     random: Random,
-    ring: Ring,
+    road: Road,
+    detour: Road,
     counters: Counters,
+}
+
+/// One way to the far end, on which nobody overtakes.
+struct Road {
+    due_ns_last: u64,
+    ring: Ring,
+}
+
+impl Road {
+    fn new(ring_bytes: usize) -> Road {
+        Road { due_ns_last: 0, ring: Ring::new(ring_bytes) }
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.ring.front().map(|(flight, _)| flight.due_ns)
+    }
+
+    fn clear(&mut self) -> u64 {
+        self.due_ns_last = 0;
+        self.ring.clear()
+    }
 }
 
 impl Pipe {
@@ -78,9 +107,9 @@ impl Pipe {
             line,
             round_trip_ns,
             link_free_ns: 0,
-            due_ns_last: 0,
             random: Random(seed),
-            ring: Ring::new(ring_bytes),
+            road: Road::new(ring_bytes),
+            detour: Road::new(ring_bytes),
             counters: Counters::default(),
         }
     }
@@ -98,9 +127,8 @@ impl Pipe {
         self.line = line;
         self.round_trip_ns = round_trip_ns;
         if self.line.is_cut {
-            self.counters.dropped_cut += self.ring.clear();
+            self.counters.dropped_cut += self.road.clear() + self.detour.clear();
             self.link_free_ns = 0;
-            self.due_ns_last = 0;
         }
     }
 
@@ -131,33 +159,45 @@ impl Pipe {
             self.counters.arrived_bytes += bytes;
             let line_time_ns = self.line_time_ns(bytes);
             let is_accepted = self.accepts(now_ns, bytes);
-            if !is_accepted || (run_ns > 0 && run_ns + line_time_ns > PIECE_LINE_TIME_NS) {
-                self.depart(frame, &shape, run_start..segment);
+            let is_overtaken = is_accepted && self.random.happens(self.line.reorder);
+            let is_apart = !is_accepted || is_overtaken;
+            if is_apart || (run_ns > 0 && run_ns + line_time_ns > PIECE_LINE_TIME_NS) {
+                self.depart(frame, &shape, run_start..segment, false);
                 (run_start, run_ns) = (segment, 0);
             }
             if is_accepted {
                 self.link_free_ns = self.link_free_ns.max(now_ns) + line_time_ns;
                 run_ns += line_time_ns;
-            } else {
-                run_start = segment + 1;
+            }
+            if is_overtaken {
+                self.depart(frame, &shape, segment..segment + 1, true);
+            }
+            if is_apart {
+                (run_start, run_ns) = (segment + 1, 0);
             }
         }
-        self.depart(frame, &shape, run_start..segments);
+        self.depart(frame, &shape, run_start..segments, false);
     }
 
     /// When the oldest packet in flight is due.
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.ring.front().map(|(flight, _)| flight.due_ns)
+        [self.road.due_ns(), self.detour.due_ns()].into_iter().flatten().min()
     }
 
-    /// The oldest packet if it is due. `delivered` removes it.
+    /// The packet that is due first, if it is due. `delivered` removes it.
     pub fn due(&self, now_ns: u64) -> Option<&[u8]> {
-        self.ring.front().filter(|(flight, _)| flight.due_ns <= now_ns).map(|(_, frame)| frame)
+        let road = if self.is_detour_next() { &self.detour } else { &self.road };
+        road.ring.front().filter(|(flight, _)| flight.due_ns <= now_ns).map(|(_, frame)| frame)
     }
 
-    /// Removes the oldest packet after it was handed to the far side, or refused by it.
+    fn is_detour_next(&self) -> bool {
+        self.detour.due_ns().is_some_and(|detour| self.road.due_ns().is_none_or(|road| detour < road))
+    }
+
+    /// Removes the packet that `due` returned after it was handed to the far side, or refused by it.
     pub fn delivered(&mut self, now_ns: u64, was_accepted: bool) {
-        let flight = self.ring.pop().expect("due() returned it");
+        let road = if self.is_detour_next() { &mut self.detour } else { &mut self.road };
+        let flight = road.ring.pop().expect("due() returned it");
         if !was_accepted {
             self.counters.write_errors += u64::from(flight.segments);
             return;
@@ -193,20 +233,26 @@ impl Pipe {
     }
 
     /// Puts a run of accepted segments in flight; its last one leaves the line at `link_free_ns`.
-    fn depart(&mut self, frame: &[u8], shape: &Shape, segments: Range<usize>) {
+    fn depart(&mut self, frame: &[u8], shape: &Shape, segments: Range<usize>, is_overtaken: bool) {
         if segments.is_empty() {
             return;
         }
+        let (road, further_ns) = if is_overtaken {
+            self.counters.reordered += segments.len() as u64;
+            (&mut self.detour, (self.round_trip_ns / DETOUR_PART).max(DETOUR_NS_MIN))
+        } else {
+            (&mut self.road, 0)
+        };
         // A shorter delay does not overtake: packets in flight stay in order.
-        let due_ns = self.due_ns_last.max(self.link_free_ns + self.line.delay_ns);
+        let due_ns = road.due_ns_last.max(self.link_free_ns + self.line.delay_ns + further_ns);
         let wire_bytes = segments.clone().map(|segment| shape.segment_bytes(segment) as u64).sum();
         let flight = Flight { due_ns, segments: segments.len() as u32, wire_bytes };
         let frame_bytes = shape.piece_frame_bytes(segments.clone());
-        let Some(piece) = self.ring.push(frame_bytes, flight) else {
+        let Some(piece) = road.ring.push(frame_bytes, flight) else {
             self.counters.dropped_ring_full += segments.len() as u64;
             return;
         };
-        self.due_ns_last = due_ns;
+        road.due_ns_last = due_ns;
         shape.write_piece(frame, segments.clone(), piece);
         if self.line.corrupt > 0.0 {
             for segment in 0..segments.len() {
@@ -259,6 +305,7 @@ mod tests {
             queue_bytes: Some(1_000_000),
             loss: 0.0,
             corrupt: 0.0,
+            reorder: 0.0,
             drop_above_bytes: None,
             is_cut: false,
         }
@@ -363,6 +410,24 @@ mod tests {
         pipe.arrive(0, &tcp4_train(100, 0, 0x10));
         let dues: Vec<u64> = drain(&mut pipe).iter().map(|(due_ns, _)| *due_ns).collect();
         assert_eq!(dues, [SEGMENT_NS + 25_000_000; 2]);
+    }
+
+    #[test]
+    fn segments_on_a_detour_are_overtaken_and_none_is_lost() {
+        let mut pipe = pipe(Line { reorder: 0.1, ..line() });
+        let train = tcp4_train(1448 * 40, 1448, 0x10);
+        let whole = Shape::of(&train).expect("a train").piece_frame_bytes(0..1);
+        pipe.arrive(0, &train);
+        let arrivals = drain(&mut pipe);
+        assert!(arrivals.is_sorted(), "time goes forward");
+        let counters = pipe.counters();
+        assert!((1..=10).contains(&counters.reordered), "{counters:?}");
+        assert_eq!((counters.delivered, counters.delivered_bytes), (40, 40 * 1500));
+        // The whole train takes less than the detour: those that were overtaken come last.
+        let late = arrivals.iter().filter(|(due_ns, _)| *due_ns > 40 * SEGMENT_NS + 25_000_000);
+        let late: Vec<_> = late.collect();
+        assert_eq!(late.len() as u64, counters.reordered);
+        assert!(late.iter().all(|(_, bytes)| *bytes == whole), "one segment each");
     }
 
     #[test]
