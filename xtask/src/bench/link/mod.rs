@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// Of iperf3's goodput.
 const BAR: f64 = 0.95;
+/// Of a group's queue and window, told here so that the bench is what users have.
+const DEFAULT_BYTES: u64 = 64 << 20;
 
 #[derive(clap::Args)]
 pub struct LinkArgs {
@@ -156,12 +158,17 @@ impl Line {
         self.rtt_ns as f64 / 1e6
     }
 
-    /// A queue of four times what is on its way, and a second of the line: what it holds it takes to empty, after each
-    /// turn. The product's own default at most, its least at least.
+    /// A queue of a second of the line, the product's own default at most: what it holds it takes to empty, after each turn.
+    /// But four times what is on its way at least, because behind a lost segment waits all that comes until it was sent again.
     fn queue_bytes(&self) -> u64 {
         let per_second = self.rate_bits_per_second / 8;
         let on_the_way = (u128::from(per_second) * u128::from(self.rtt_ns) / 1_000_000_000) as u64;
-        per_second.max(4 * on_the_way).clamp(1 << 20, 64 << 20)
+        per_second.clamp(1 << 20, DEFAULT_BYTES).max(4 * on_the_way)
+    }
+
+    /// As much may be sent and not confirmed; the product's own default at least.
+    fn window_bytes(&self) -> u64 {
+        self.queue_bytes().max(DEFAULT_BYTES)
     }
 
     /// Until the sender knows the line: two seconds and fifteen round trips.
@@ -216,7 +223,9 @@ mod tests {
     fn a_queue_holds_a_second_or_four_times_what_is_on_its_way() {
         assert_eq!(Line::new(10.0, 1.0).queue_bytes(), 1_250_000);
         assert_eq!(Line::new(100.0, 1000.0).queue_bytes(), 50_000_000);
-        assert_eq!(Line::new(1000.0, 1.0).queue_bytes(), 64 << 20);
+        assert_eq!(Line::new(1000.0, 1.0).queue_bytes(), DEFAULT_BYTES);
+        assert_eq!(Line::new(1000.0, 200.0).queue_bytes(), 100_000_000);
+        assert_eq!(Line::new(1000.0, 1.0).window_bytes(), DEFAULT_BYTES);
         assert_eq!(Line::new(0.128, 100.0).queue_bytes(), 1 << 20);
     }
 
