@@ -145,6 +145,53 @@ fn a_path_that_swallows_large_packets_is_found() {
     assert_eq!(told["facts"]["peer"]["path_mtu"], 1400);
 }
 
+/// A third machine behind the far one, on a line of its own that carries less.
+struct Beyond {
+    name: String,
+}
+
+impl Beyond {
+    const ADDRESS: &'static str = "10.231.7.2";
+
+    fn start(wan: &Wan) -> Beyond {
+        let beyond = Beyond { name: format!("beyond-{}", std::process::id()) };
+        let name = beyond.name.as_str();
+        let run = |mut command: Command, words: &str| {
+            let output = command.args(words.split(' ')).output().expect("ip runs");
+            assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let (here, near, far) = (|| Command::new("ip"), || wan.at(Node::Near, "ip"), || wan.at(Node::Far, "ip"));
+        run(here(), &format!("netns add {name}"));
+        run(far(), &format!("link add out mtu 1400 type veth peer name in mtu 1400 netns {name}"));
+        run(far(), "addr add 10.231.7.1/24 dev out");
+        run(far(), "link set out up");
+        run(here(), &format!("-n {name} addr add {}/24 dev in", Beyond::ADDRESS));
+        run(here(), &format!("-n {name} link set in up"));
+        run(here(), &format!("-n {name} route add default via 10.231.7.1"));
+        run(near(), &format!("route add 10.231.7.0/24 via {}", wan.address(Node::Far)));
+        run(wan.at(Node::Far, "sysctl"), "-q -w net.ipv4.ip_forward=1");
+        beyond
+    }
+}
+
+impl Drop for Beyond {
+    fn drop(&mut self) {
+        // What is left of it goes with the WAN.
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+#[test]
+fn a_router_that_tells_of_a_narrower_path_is_heard() {
+    let Some(wan) = Wan::start("a_router_that_tells_of_a_narrower_path_is_heard", &["--rtt", "10ms"]) else { return };
+    let _beyond = Beyond::start(&wan);
+    // Nobody listens there, which is not what is asked.
+    let output = examined(&wan, Node::Near, &[Beyond::ADDRESS, "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    is(&told, "path-mtu", "info", "1400; wan0 has 1500", "");
+    assert_eq!(told["facts"]["peer"]["path_mtu"], 1400);
+}
+
 /// With a daemon it knows more, and says what it measured.
 #[test]
 fn with_daemons_the_link_is_examined() {

@@ -93,8 +93,8 @@ impl Echo {
             let length = match (&self.socket).read(&mut bytes) {
                 Ok(length) => length,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
-                // Told by a router about an earlier message.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => continue,
+                // Told by a router about an earlier message: nobody there, or too large for the path.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused || is_too_large(&error) => continue,
                 Err(error) => return Err(error),
             };
             // IPv4's raw sockets give the header of the packet too; its length is counted in words.
@@ -141,7 +141,7 @@ impl Echo {
             match self.send(ECHO_REQUEST[kind], &self.content(bytes)) {
                 Ok(number) => sent.push((number, bytes)),
                 // Larger than the interface carries.
-                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
+                Err(error) if is_too_large(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -154,6 +154,11 @@ impl Echo {
         }
         Ok(best)
     }
+}
+
+/// Larger than the interface carries, or than a router told that the path does.
+fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 /// RFC 1071.
