@@ -4,7 +4,7 @@ pub mod checks;
 pub mod line;
 pub mod planner;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -330,11 +330,11 @@ pub enum ConfigCommand {
 
 #[derive(Debug, ClapArgs)]
 pub struct CheckArgs {
-    /// The file to check
-    #[arg(value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
-    file: PathBuf,
+    /// The file to check [default: what FARSHORE_CONFIG names, else /etc/farshore/farshore.toml]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
     /// The same, in the other commands' way
-    #[arg(long = "config", value_name = "FILE", conflicts_with = "file")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check as this node, with what the file says about this machine [default: the host name, if the file has it]
     #[arg(long, value_name = "NAME")]
@@ -342,8 +342,12 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
-    pub fn file(&self) -> &Path {
-        self.config.as_deref().unwrap_or(&self.file)
+    /// Clap would take a variable for a word that was typed, which goes with neither.
+    pub fn file(&self) -> PathBuf {
+        let typed = self.file.clone().or_else(|| self.config.clone());
+        typed
+            .or_else(|| std::env::var_os("FARSHORE_CONFIG").map(PathBuf::from))
+            .unwrap_or_else(|| DEFAULT_CONFIG.into())
     }
 }
 

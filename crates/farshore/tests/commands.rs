@@ -172,6 +172,14 @@ fn the_socket_is_found_through_the_configuration() {
         .output()
         .expect("runs");
     expect(&by_environment, 0, "replicating");
+    // What is typed comes before the variable, whichever way it is typed.
+    for (words, says) in
+        [(&[][..], "/a does not exist"), (&["no.toml"], "no.toml"), (&["--config", "no.toml"], "no.toml")]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["config", "check", "--node", "alpha"]).args(words).env("FARSHORE_CONFIG", file);
+        expect(&command.output().expect("runs"), 2, says);
+    }
     expect(&farshore(&["status", "--config", file, "--node", "alhpa"]), 2, "did you mean \"alpha\"?");
     expect(&farshore(&["status", "--config", file]), 2, "choose one of \"alpha\" and \"beta\" with --node");
     assert_eq!(puppet.asked()[1], Request::Status { group: Some("db".into()) });

@@ -5,7 +5,7 @@ use crate::args::CheckArgs;
 use crate::config::{Config, Problems, example, host_name};
 
 pub fn check(args: &CheckArgs) -> Outcome {
-    let config = Config::load(args.file()).map_err(told)?;
+    let config = Config::load(&args.file()).map_err(told)?;
     let node = match &args.node {
         Some(name) => Some(config.local_node(Some(name)).map_err(told)?),
         None => config.local_node(None).ok(),
