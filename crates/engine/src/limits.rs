@@ -28,6 +28,11 @@ pub const PART_BYTES_MIN: u64 = 8 * KIB;
 /// Part size before the link's rate was measured: 64 KiB is 4 s at 128 kbit/s, 5 ms at 100 Mbit/s.
 pub const PART_BYTES_UNMEASURED: u64 = 64 * KIB;
 
+/// Largest part of a write on a link of this rate, bytes a second: a quarter of a second of it.
+pub fn part_bytes(rate: Option<u64>) -> u64 {
+    rate.map_or(PART_BYTES_UNMEASURED, |rate| 1 << (rate / 4).clamp(PART_BYTES_MIN, PART_BYTES_MAX).ilog2())
+}
+
 /// Longest range of one write-zeroes record: it carries no payload, the bound keeps one apply short.
 pub const ZERO_PART_BYTES_MAX: u64 = 128 * MIB;
 

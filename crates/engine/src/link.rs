@@ -202,15 +202,9 @@ impl Link {
         self.unsent_bytes < limit
     }
 
-    /// Largest part of a write that is admitted now: a quarter of a second of the link.
+    /// Largest part of a write that is admitted now.
     pub fn part_bytes(&self) -> u64 {
-        match self.rate.per_second {
-            None => limits::PART_BYTES_UNMEASURED,
-            Some(rate) => {
-                let quarter = (rate / 4).clamp(limits::PART_BYTES_MIN, limits::PART_BYTES_MAX);
-                1 << quarter.ilog2()
-            }
-        }
+        limits::part_bytes(self.rate.per_second)
     }
 
     pub fn view(&self) -> PeerView {

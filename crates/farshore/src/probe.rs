@@ -7,22 +7,24 @@
 //! link test                                  link serve
 //!   Ask: the terms            ->
 //!                             <-             Ready: a token (or No: why not)
-//!   Join: token, number       ->             on each connection that is to carry data
+//!   Join: token               ->             on each connection that is to carry data
 //!   Go                        ->             the writers of either end begin
 //!   SyncBegin, Data..., SyncEnd  -> or <-    and Acks the other way; Heartbeats both ways, for life and round trips
 //!   Finish                    ->
-//!                             <-             Report: this end's half
+//!                             <-             Report: this end's half (or No: why it ended)
 //! ```
 //!
 //! `terms` is what is asked · `wire` one connection and what arrives on it · `writer` who fills it · `disk` modelled and real ·
 //! `tally` what was counted · `stage` all of one end's connections · `client`, `serve` the two programs ·
-//! `report` for eyes and for machines · on top of that `sweep` buffer sizes, `path` what the way is like, `soak` for hours.
+//! `report` for eyes and for machines · on top of that all `modes` side by side, `sweep` buffer sizes, `path` what the
+//! way is like, `soak` for hours.
 //!
 //! What must hold: nobody gets more than a handshake's attention without the nodes' own credentials; one test at a time; every
 //! wait ends with the peer's silence for [`terms::Terms::timeout`]; the far end believes no term it has not checked itself.
 
 pub mod client;
 pub mod disk;
+pub mod modes;
 pub mod path;
 pub mod report;
 pub mod serve;
@@ -71,6 +73,7 @@ impl Trouble {
     fn of_test_with(self, address: &str) -> Trouble {
         let named = |why: String| if why.contains(address) { why } else { format!("no test with {address}: {why}") };
         match self {
+            Trouble::Usage(why) => Trouble::Usage(named(why)),
             Trouble::Failed(why) => Trouble::Failed(named(why)),
             Trouble::Silent(why) => Trouble::Silent(named(why)),
             told => told,

@@ -5,90 +5,22 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::wan::Wan;
-use common::{Node, Pair, Plan, is_root, must_skip};
+use common::line::{PLAN, Server, farshore, interrupt, send as send_signal};
+use common::{Node, Pair, Plan, is_root, must_skip, must_skip_stores};
 use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
+use forgetful::{Fate, Store};
 use host::buffers::Pool;
 use host::link::solo::{self, Papers, Solo, Wish};
 use host::link::{Flow, LinkEvents, LinkSender, PeerInfo, Secret, SocketOptions};
+use rustix::process::Signal;
 use serde_json::Value;
-
-const PLAN: Plan = Plan { volumes: &["data"], volume_bytes: 1 << 20, ..Plan::DEFAULT };
-
-fn farshore(pair: &Pair, words: &[&str], node: Node) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
-    command.args(words).arg("--config").arg(pair.config()).args(["--node", node.name()]);
-    command.stdin(Stdio::null()).env("NO_COLOR", "1");
-    command
-}
-
-/// `link serve` on the far node, ended with the test.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-    said: BufReader<std::process::ChildStdout>,
-    /// What it complains of.
-    log: PathBuf,
-}
-
-impl Server {
-    fn start(pair: &Pair, words: &[&str]) -> Server {
-        let words = [&["link", "serve", "--listen", "127.0.0.1:0"], words].concat();
-        let log = pair.path("serve.log");
-        let mut command = farshore(pair, &words, Node::Far);
-        command.stdout(Stdio::piped()).stderr(fs::File::create(&log).expect("created"));
-        let mut child = command.spawn().expect("the binary runs");
-        let mut said = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        said.read_line(&mut line).expect("it says where it listens");
-        let address = line.trim_start_matches("serving line tests on ").split(';').next().unwrap_or_default();
-        Server { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said, log }
-    }
-
-    /// What it said, once it has ended by itself.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut text = String::new();
-        self.said.read_to_string(&mut text).expect("text");
-        (self.child.wait().expect("it ended").code(), text)
-    }
-
-    /// The next line it says.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).expect("text");
-        line
-    }
-
-    /// How many of its complaints say this.
-    fn complaints(&self, of: &str) -> usize {
-        fs::read_to_string(&self.log).expect("a log").lines().filter(|line| line.contains(of)).count()
-    }
-
-    fn interrupt(&self) {
-        interrupt(&self.child);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail when it has ended by itself, which is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-}
 
 fn test(pair: &Pair, address: &str, words: &[&str]) -> Output {
     let words = [&["link", "test", address], words].concat();
@@ -139,6 +71,35 @@ fn every_mode_carries_what_was_asked_for() {
     let (sent, marked) = (&json["end"]["sent"]["flushes"], &json["end"]["sent"]["marked_flushes"]);
     assert_eq!(sent.as_u64().unwrap_or(0) + marked.as_u64().unwrap_or(0), 64, "{json}");
     assert_eq!(json["end"]["received"]["flushes"], *sent);
+}
+
+#[test]
+fn every_mode_is_measured_beside_the_others() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let words = ["--mode", "all", "--disk", "100MB/s,1ms", "--count", "5"];
+    let json = measured(&pair, &server, &words);
+    assert_eq!(json["schema"], "farshore-link-modes/1");
+    let tests = json["tests"].as_array().expect("tests");
+    let modes: Vec<_> = tests.iter().map(|test| &test["start"]["terms"]["mode"]).collect();
+    assert_eq!(modes, ["sync", "nearsync", "async", "superasync", "catchup"]);
+    assert!(tests.iter().all(|test| test["end"]["sent"]["flushes"] == 5), "{json}");
+    let page = test(&pair, &server.address.to_string(), &words);
+    let page = String::from_utf8_lossy(&page.stdout);
+    let rows = page.lines().filter(|line| modes.iter().any(|mode| line.starts_with(mode.as_str().expect("text"))));
+    assert_eq!(rows.count(), 5, "{page}");
+    refused(&pair, "127.0.0.1:1", &["--mode", "all"], 3, "superasync never waits");
+    // What there was until somebody asked it to stop.
+    let mut server = Server::start(&pair, &[]);
+    let words = ["link", "test", &server.address.to_string(), "--mode", "all", "--target-rate", "1MB/s", "--json"];
+    let mut client = farshore(&pair, &[&words[..], &["--time", "1s"]].concat(), Node::Near);
+    let client = client.stdout(Stdio::piped()).spawn().expect("the binary runs");
+    server.until("nearsync, flushes");
+    interrupt(&client);
+    let output = client.wait_with_output().expect("it ended");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(matches!(output.status.code(), Some(0 | 1)) && json["interrupted"] == true, "{json}");
+    assert!(matches!(json["tests"].as_array().map(Vec::len), Some(1 | 2)), "{json}");
 }
 
 #[test]
@@ -321,6 +282,36 @@ fn a_real_disk_is_written_and_left_as_it_was() {
     assert_eq!(fs::read_to_string(&near).expect("still there"), "somebody's");
 }
 
+/// It hangs as a disk does whose power fails.
+#[test]
+fn a_disk_that_hangs_ends_the_test() {
+    if must_skip_stores("a_disk_that_hangs_ends_the_test") {
+        return;
+    }
+    let pair = Pair::new(&PLAN);
+    for (node, place) in [(Node::Near, ": "), (Node::Far, ": at the far end ")] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::mount(directory.path()).expect("FUSE and root");
+        let file = directory.path().join("trial").display().to_string();
+        let (near, far) = (["--disk-file", &file], ["--remote-disk", "file"]);
+        let [near, far]: [&[&str]; 2] = if node == Node::Near { [&near, &[]] } else { [&far, &near] };
+        let mut server = Server::start(&pair, far);
+        let address = server.address.to_string();
+        let words = [&["link", "test", &address, "--mode", "sync", "--time", "1h", "--timeout", "2s"], near].concat();
+        let client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut client = client.expect("the binary runs");
+        server.until("test from");
+        store.cut_power(Fate::AllLost);
+        let mut errors = BufReader::new(client.stderr.as_mut().expect("piped")).lines().map(|line| line.expect("text"));
+        let said = errors.find(|line| !line.contains("warning")).expect("a sentence");
+        let hung = format!("did not come to its end{place}{file} has not answered for 2s: see the kernel log");
+        // The processes cannot end before the requests do.
+        store.fail_requests();
+        assert!(said.contains(&hung), "{said}");
+        assert_eq!(client.wait().expect("it ends").code(), Some(2));
+    }
+}
+
 #[test]
 fn wrong_usage_is_told_before_anything_is_dialed() {
     let pair = Pair::new(&PLAN);
@@ -432,17 +423,38 @@ fn a_peer_that_dies_is_told_with_what_there_was() {
     let pair = Pair::new(&PLAN);
     let mut server = Server::start(&pair, &[]);
     let address = server.address.to_string();
-    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "10MB/s"];
+    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "10MB/s", "--json-stream"];
     let client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let client = client.expect("the binary runs");
+    let mut client = client.expect("the binary runs");
     assert!(server.line().starts_with("test from"));
-    // The near end learns of the begin a moment later.
-    std::thread::sleep(Duration::from_millis(500));
+    // Both ends have begun.
+    let mut events = BufReader::new(client.stdout.take().expect("piped"));
+    events.read_line(&mut String::new()).expect("text");
     server.child.kill().expect("it runs");
+    let mut end = String::new();
+    events.read_to_string(&mut end).expect("text");
     let output = client.wait_with_output().expect("it ended");
-    let [said, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("did not come to its end") && said.contains("NEARSYNC:"), "{said}{errors}");
+    assert!(errors.contains("did not come to its end"), "{errors}");
+    let end: Value = end.lines().last().map(|line| serde_json::from_str(line).expect("JSON")).expect("an end");
+    let data = &end["data"];
+    assert!(end["event"] == "end" && data["lost"].is_string() && data["end"]["sent"].is_object(), "{end}");
+}
+
+#[test]
+fn the_timeout_of_whoever_asks_holds_for_both_ends() {
+    let mut pair = Pair::new(&PLAN);
+    let mut server = Server::start(&pair, &["--timeout", "10m"]);
+    let address = server.address.to_string();
+    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--timeout", "1s"];
+    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let client = client.as_mut().expect("the binary runs");
+    server.until("test from");
+    send_signal(client, Signal::STOP);
+    pair.until("the far end gives it up", |_| server.complaints("nothing was heard for 1s") == 1);
+    send_signal(client, Signal::CONT);
+    assert_eq!(client.wait().expect("it ended").code(), Some(2));
 }
 
 #[test]
@@ -468,128 +480,6 @@ fn certificates_tell_who_may_test() {
     pair.until("the new certificates are taken up", |pair| {
         test(pair, &server.address.to_string(), &["--count", "1"]).status.success()
     });
-}
-
-#[test]
-fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
-    let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
-    let address = server.address.to_string();
-    let run = |words: &[&str]| {
-        let output = farshore(&pair, &[&["link", words[0], &address], &words[1..]].concat(), Node::Near).output();
-        let output = output.expect("the binary runs");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"))
-    };
-    let plots = pair.path("plots");
-    let plots_text = plots.to_str().expect("text");
-    let json = run(&["sweep", "--json", "--time", "200ms", "--to", "256KiB", "--plots", plots_text]);
-    let sizes: Vec<_> =
-        json["sweep"].as_array().expect("points").iter().map(|point| &point["requested_bytes"]).collect();
-    assert!((2..=3).contains(&sizes.len()) && sizes[0] == 65536, "{json}");
-    assert_eq!(json["others"].as_array().map(Vec::len), Some(2), "autotuning, and paced");
-    assert!(json["end"]["recommended_bytes"].as_u64().is_some_and(|bytes| bytes >= 128 << 10), "{json}");
-    assert!(plots.join("sweep-rate.svg").is_file() && plots.join("sweep-round-trip.svg").is_file());
-
-    let json = run(&["probe", "--json", "--time", "300ms"]);
-    assert_eq!((&json["schema"], &json["large_packets"]), (&"farshore-link-probe/1".into(), &"pass".into()));
-    assert!(json["clock_offset_s"].as_f64().is_some_and(|offset| offset.abs() < 1.0), "one machine, one clock: {json}");
-    assert!(json["forward"]["bytes_per_s"].as_f64() > Some(0.0) && json["reverse"]["bytes_per_s"].as_f64() > Some(0.0));
-
-    let out = pair.path("soak");
-    let out_text = out.to_str().expect("text");
-    let soak = ["soak", "--json", "--rate", "1MB/s", "--time", "2s", "--every", "500ms", "--out", out_text];
-    let json = run(&soak);
-    let stretches = json["stretches"].as_array().expect("stretches").len();
-    assert!(stretches >= 2 && json["outages"].as_array().is_some_and(Vec::is_empty), "{json}");
-    assert_eq!(fs::read_to_string(&out).expect("kept").lines().count(), stretches);
-    let again = farshore(&pair, &[&["link", "soak", &address][..], &soak[1..]].concat(), Node::Near).output();
-    let again = again.expect("the binary runs");
-    assert_eq!(again.status.code(), Some(2), "records are never overwritten");
-}
-
-/// A way to the server whose connection of this number (from 0) is cut after 64 KiB.
-fn cutting(server: SocketAddr, number: usize) -> SocketAddr {
-    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = door.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        for (at, near) in door.incoming().enumerate() {
-            let near = near.expect("accepted");
-            let far = TcpStream::connect(server).expect("it listens");
-            let bytes_max = if at == number { 64 << 10 } else { u64::MAX };
-            for (from, to) in [(&near, &far), (&far, &near)] {
-                let [from, mut to] = [from, to].map(|stream| stream.try_clone().expect("a descriptor"));
-                std::thread::spawn(move || {
-                    // Whatever ends it, it is over.
-                    let _ = std::io::copy(&mut (&from).take(bytes_max), &mut to);
-                    let _ = [from, to].map(|stream| stream.shutdown(Shutdown::Both));
-                });
-            }
-        }
-    });
-    address
-}
-
-#[test]
-fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
-    let pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &[]);
-    let probe = |address: SocketAddr| {
-        let words = ["link", "probe", &address.to_string(), "--json", "--time", "200ms"];
-        farshore(&pair, &words, Node::Near).output().expect("the binary runs")
-    };
-    // The first connection that carries data; the one before asks for the test.
-    let output = probe(cutting(server.address, 1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert_eq!(json["large_packets"], "pass", "{said}");
-    while !server.line().starts_with("test from") {}
-    // Nor is one that is busy.
-    let address = server.address.to_string();
-    let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--connections", "2"];
-    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
-    while !server.line().contains("2 connections") {}
-    let output = probe(server.address);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("it is at a test with"), "{said}");
-    interrupt(&client);
-    assert!(client.wait().expect("it ended").success());
-}
-
-#[test]
-fn a_probe_finds_the_largest_packet_that_passes() {
-    let name = format!("hole-{}", std::process::id());
-    let options = ["--rtt", "10ms", "--drop-above", "1337", "--name", &name];
-    let Some(wan) = Wan::start("a_probe_finds_the_largest_packet_that_passes", &options) else { return };
-    let pair = wan.pair(&PLAN);
-    let _server = wan.serve_tests(&pair);
-    let output = wan.link(&pair, &["probe", "far", "--json", "--time", "500ms", "--timeout", "2s"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert_eq!((&json["large_packets"], &json["mtu_bytes"]), (&"vanish".into(), &1500.into()), "{said}");
-    assert_eq!((&json["path_mtu_bytes"], &json["path_mtu_is_exact"]), (&1337.into(), &true.into()), "{said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("packets of up to 1337 bytes pass, larger ones vanish"), "{said}");
-    // The load went in segments of that size: twelve bytes of it are options.
-    assert_eq!(json["segment_bytes"], 1337 - 40 - 12, "{json}");
-}
-
-#[test]
-fn an_interrupt_is_heard_before_there_is_a_test() {
-    let pair = Pair::new(&PLAN);
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = silent.local_addr().expect("bound").to_string();
-    for command in ["test", "sweep", "probe", "soak"] {
-        let rate: &[&str] = if command == "soak" { &["--rate", "1MB/s"] } else { &[] };
-        let words = [&["link", command, &address, "--timeout", "10m"], rate].concat();
-        let client = farshore(&pair, &words, Node::Near).stderr(Stdio::piped()).spawn().expect("the binary runs");
-        let _held = silent.accept().expect("dialed");
-        interrupt(&client);
-        let output = client.wait_with_output().expect("it ended");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains("interrupted before the test began"), "{said}");
-    }
 }
 
 /// Hears nothing: what it sent is what matters.

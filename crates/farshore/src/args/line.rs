@@ -19,7 +19,8 @@ pub struct Credentials {
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Silence of the other end after which it counts as gone, and the longest wait for anything
+    /// Silence of the other end after which it counts as gone, and the longest wait for anything; in a test that of whoever
+    /// asks holds for both
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
     pub timeout: Seconds,
 }
@@ -35,7 +36,7 @@ pub struct ServeArgs {
     /// A file that tests may make and write when they ask for --remote-disk file; removed afterwards
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
-    /// End after one test
+    /// End after one test; a probe, a sweep or a soak are several
     #[arg(long)]
     pub once: bool,
     #[command(flatten)]
@@ -65,9 +66,10 @@ pub struct SocketArgs {
 /// What travels, and what it waits for.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
-    /// What a flush waits for: sync, nearsync, async, superasync, or catchup (no writer, all the line carries)
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value = "nearsync")]
-    pub mode: Mode,
+    /// What a flush waits for: sync, nearsync, async, superasync, or catchup (no writer, all the line carries); all: one after
+    /// the other, side by side
+    #[arg(long, value_name = "MODE", value_parser = Modes::parse, default_value = "nearsync")]
+    pub mode: Modes,
     /// The waits of Db2's HADR instead of Farshore's
     #[arg(long, value_name = "WHOSE")]
     pub legacy: Option<Legacy>,
@@ -130,7 +132,8 @@ pub struct TestArgs {
     /// What the line is sold as, for RFC 6349's transfer time ratio
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub line_rate: Option<Rate>,
-    /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads
+    /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads; of --mode all
+    /// farshore-link-modes/1
     #[arg(long)]
     pub json: bool,
     /// A line of JSON as it goes: start, each interval, end; schema farshore-link-test-stream/1 (docs/toolkit.md)
@@ -219,6 +222,21 @@ pub struct SoakArgs {
     pub json_stream: bool,
     #[command(flatten)]
     pub credentials: Credentials,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modes {
+    One(Mode),
+    All,
+}
+
+impl Modes {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        Mode::parse(text).map(Self::One).map_err(|why| format!("{why}; or \"all\""))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

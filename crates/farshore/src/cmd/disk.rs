@@ -13,8 +13,12 @@ use crate::disk_test::scratch::{Refused, Scratch, ScratchOptions};
 use crate::disk_test::{Plan, UNIT_BYTES, measure};
 
 fn refused(refused: Refused) -> Failure {
-    let exit = if matches!(refused, Refused::Usage(_)) { Exit::Usage } else { Exit::Failed };
-    Failure { exit, message: refused.to_string() }
+    let (exit, hint) = match refused {
+        Refused::Usage(_) => (Exit::Usage, ""),
+        Refused::Failed(_) => (Exit::Failed, ""),
+        Refused::NoRoom(_) => (Exit::Failed, ", or write less with --file-size"),
+    };
+    Failure { exit, message: format!("{refused}{hint}") }
 }
 
 /// # Errors

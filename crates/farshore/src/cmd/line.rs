@@ -21,7 +21,7 @@ use tokio::task::LocalSet;
 use super::host::with_port;
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::line::{
-    Credentials, LoadArgs, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
+    Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
 use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
@@ -30,8 +30,8 @@ use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
 use crate::probe::tally::{Half, Interval};
-use crate::probe::terms::{Direction, DiskModel, FLUSH_BYTES, FarDisk, Sockets, TIMEOUT, Terms, parse_sizes};
-use crate::probe::{PORT, Trouble, path, report, soak, sweep};
+use crate::probe::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TIMEOUT, Terms, parse_sizes};
+use crate::probe::{PORT, Trouble, modes, path, report, soak, sweep};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
@@ -89,16 +89,20 @@ async fn renew_for_ever(renewal: Option<&Renewal>, config: &Config, node: &NodeN
 
 pub fn test(args: &TestArgs) -> Outcome {
     let target = target(&args.host, &args.credentials)?;
-    let asked = terms(&args.load, &args.socket, args.time.0, timeout(&args.credentials)?)?;
-    let terms = Terms { omit_s: args.omit.0, ..asked };
-    terms.check().map_err(Failure::usage)?;
-    let load = args.load.clone();
+    let limit = timeout(&args.credentials)?;
+    match args.load.mode {
+        Modes::One(mode) => test_one(args, &target, &terms(args, mode, limit)?),
+        Modes::All => {
+            let each = Mode::ALL.into_iter().map(|mode| terms(args, mode, limit));
+            test_all(args, &target, &each.collect::<Result<Vec<_>, _>>()?)
+        }
+    }
+}
+
+fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     let outcome = run_to_end(async |stop| {
-        let disk = async { near_disk(&load, &terms).await.map_err(Trouble::Failed) };
-        let disk = Rc::new(client::unless_stopped(stop, disk).await?);
-        let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
-        let watch: Box<dyn Watch> = if args.json_stream { Box::new(TestStream(bar)) } else { Box::new(bar) };
-        client::run(&target, &terms, disk, stop, &*watch).await.map_err(Failure::from)
+        let disk = near_disk(&args.load, terms, stop).await?;
+        client::run(target, terms, disk, stop, &*watch(args, terms)).await
     })??;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &report::json(&outcome, args.line_rate))?;
@@ -112,6 +116,22 @@ pub fn test(args: &TestArgs) -> Outcome {
         Some(why) => Err(format!("the test with {} did not come to its end: {why}", outcome.address).into()),
         None => Ok(exit),
     }
+}
+
+fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
+    let modes = run_to_end(async |stop| {
+        let disk = near_disk(&args.load, &each[0], stop).await?;
+        modes::run(target, each, &disk, stop, &|terms| watch(args, terms)).await
+    })??;
+    if args.json_stream {
+        event(report::STREAM_SCHEMA, "end", &modes.json(args.line_rate))?;
+    } else {
+        print(&if args.json { format!("{}\n", modes.json(args.line_rate)) } else { modes.text() })?;
+    }
+    let exit = warned(&modes.warnings());
+    modes.lost.map_or(Ok(exit), |why| {
+        Err(format!("the tests with {} did not come to their end: {why}", target.address).into())
+    })
 }
 
 pub fn sweep(args: &SweepArgs) -> Outcome {
@@ -148,7 +168,8 @@ pub fn probe(args: &ProbeArgs) -> Outcome {
         path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &bar).await
     })??;
     print(&if args.json { format!("{}\n", probe.json()) } else { probe.text() })?;
-    Ok(warned(&probe.warnings()))
+    let exit = warned(&probe.warnings());
+    probe.lost().map_or(Ok(exit), |why| Err(format!("the load did not come to its end: {why}").into()))
 }
 
 pub fn soak(args: &SoakArgs) -> Outcome {
@@ -162,6 +183,7 @@ pub fn soak(args: &SoakArgs) -> Outcome {
     };
     terms.check().map_err(Failure::usage)?;
     let target = target(&args.host, &args.credentials)?;
+    let terms = Terms { compression: Some(target.compression.clone()), ..terms };
     let record = Record::open(args.out.as_deref(), args.json_stream)?;
     let length = Duration::from_secs_f64(args.time.0);
     let soak = run_to_end(async |stop| {
@@ -177,9 +199,9 @@ pub fn soak(args: &SoakArgs) -> Outcome {
     Ok(if soak.needs_attention() { Exit::Warning } else { Exit::Done }.into())
 }
 
-/// A line of a stream: what happens, as it happens. Nobody has to read it to its end.
-fn event(schema: &str, name: &str, data: &Value) -> Result<(), Failure> {
-    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data }))).map(drop)
+/// A line of a stream: what happens, as it happens; whether somebody still reads it.
+fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
+    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
 }
 
 /// Where a soak's records go.
@@ -281,25 +303,27 @@ fn timeout(args: &Credentials) -> Result<Duration, Failure> {
     Err(Failure::usage(format!("--timeout: {} is out of bounds; use 1s to 10m", report::time(seconds))))
 }
 
-pub(super) fn terms(load: &LoadArgs, socket: &SocketArgs, time_s: f64, timeout: Duration) -> Result<Terms, Failure> {
+fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failure> {
+    let load = &args.load;
     let direction = match (load.reverse, load.bidir) {
         (true, _) => Direction::Reverse,
         (_, true) => Direction::Both,
         _ => Direction::Forward,
     };
     let terms = Terms {
-        mode: load.mode,
+        mode,
         legacy_hadr: load.legacy.is_some(),
         sizes: match &load.flush_dist {
             Some(file) => distribution(file)?,
             None => vec![(load.flush_size.0, 1)],
         },
-        time_s,
+        omit_s: args.omit.0,
+        time_s: args.time.0,
         count: load.count,
         target_bytes_per_s: load.target_rate.map(|rate| rate.bytes_per_s()),
         connections: load.connections,
         direction,
-        sockets: sockets(socket),
+        sockets: sockets(&args.socket),
         compression: load.compress.clone(),
         compressible_share: load.compressible.0,
         far_disk: match load.remote_disk {
@@ -318,7 +342,7 @@ pub(super) fn terms(load: &LoadArgs, socket: &SocketArgs, time_s: f64, timeout: 
     Ok(terms)
 }
 
-pub(super) fn sockets(args: &SocketArgs) -> Sockets {
+fn sockets(args: &SocketArgs) -> Sockets {
     Sockets {
         send_bytes: args.sndbuf.map(|bytes| bytes.0),
         receive_bytes: args.rcvbuf.map(|bytes| bytes.0),
@@ -339,12 +363,18 @@ fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, Failure> {
     parse_sizes(&text).map_err(|why| Failure::usage(format!("--flush-dist: {name}: {why}")))
 }
 
-async fn near_disk(load: &LoadArgs, terms: &Terms) -> Result<Disk, String> {
-    match (&load.disk, &load.disk_file) {
-        (Some((rate, overhead)), _) => Ok(Disk::modelled(plan::model::Disk { rate: Some(*rate), overhead: *overhead })),
-        (None, Some(path)) => Disk::file(path, FLUSH_BYTES.max, terms.timeout()).await,
-        (None, None) => Ok(Disk::None),
-    }
+async fn near_disk(load: &LoadArgs, terms: &Terms, stop: &Notify) -> Result<Rc<Disk>, Trouble> {
+    let disk = match (&load.disk, &load.disk_file) {
+        (Some((rate, overhead)), _) => Disk::modelled(plan::model::Disk { rate: Some(*rate), overhead: *overhead }),
+        (None, Some(path)) => Disk::file(path, terms, stop.notified()).await?,
+        (None, None) => Disk::None,
+    };
+    Ok(Rc::new(disk))
+}
+
+fn watch(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
+    let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
+    if args.json_stream { Box::new(TestStream { bar, listens: Cell::new(true) }) } else { Box::new(bar) }
 }
 
 /// How far a test has come, on a terminal.
@@ -376,19 +406,33 @@ impl Watch for Bar {
 }
 
 /// A test's begin and its intervals, a line of JSON each. What cannot be written is told with the last one.
-struct TestStream(Bar);
+struct TestStream {
+    bar: Bar,
+    listens: Cell<bool>,
+}
+
+impl TestStream {
+    fn tell(&self, name: &str, data: &Value) {
+        let is_read = event(report::STREAM_SCHEMA, name, data).is_ok_and(|is_read| is_read);
+        self.listens.set(self.listens.get() && is_read);
+    }
+}
 
 impl Watch for TestStream {
     fn progress(&self, elapsed: Duration, bytes: u64) {
-        self.0.progress(elapsed, bytes);
+        self.bar.progress(elapsed, bytes);
     }
 
     fn began(&self, outcome: &client::Outcome) {
-        let _ = event(report::STREAM_SCHEMA, "start", &report::start(outcome));
+        self.tell("start", &report::start(outcome));
     }
 
     fn interval(&self, interval: &Interval) {
-        let _ = event(report::STREAM_SCHEMA, "interval", &json!(interval));
+        self.tell("interval", &json!(interval));
+    }
+
+    fn listens(&self) -> bool {
+        self.listens.get()
     }
 }
 

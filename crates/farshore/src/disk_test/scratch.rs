@@ -25,6 +25,9 @@ pub enum Refused {
     Usage(String),
     #[error("{0}")]
     Failed(String),
+    /// A smaller file would do.
+    #[error("{0}")]
+    NoRoom(String),
 }
 
 impl Refused {
@@ -82,7 +85,7 @@ impl Scratch {
     }
 
     fn open_now(path: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
-        let facts = fs::metadata(path).map_err(|error| Refused::Failed(unusable(path, &error)))?;
+        let facts = fs::metadata(path).map_err(|error| unusable(path, &error))?;
         let kind = facts.file_type();
         if kind.is_block_device() {
             return Scratch::device(path, options);
@@ -123,8 +126,8 @@ impl Scratch {
         let file_system = file_system_of(directory).map_err(Refused::failed)?;
         // Names and a journal of the file system want some of it too.
         if file_system.free_bytes < options.bytes + (1 << 20) {
-            return Err(Refused::Failed(format!(
-                "{} has {} free, and the test writes a file of {}: free space there, or write less with --file-size",
+            return Err(Refused::NoRoom(format!(
+                "{} has {} free, and the test writes a file of {}: free space there",
                 directory.display(),
                 show_size(file_system.free_bytes),
                 show_size(options.bytes)
@@ -136,10 +139,10 @@ impl Scratch {
                 "{} exists already, and a disk is only ever tried with a file of the test's own: name another",
                 path.display()
             )),
-            _ => Refused::Failed(unusable(directory, &error)),
+            _ => unusable(directory, &error),
         })?;
         let guard = Remover(Some(path.clone()));
-        new.set_len(options.bytes).map_err(|error| Refused::Failed(unusable(directory, &error)))?;
+        new.set_len(options.bytes).map_err(|error| unusable(directory, &error))?;
         let file = open_volume(&path, VolumeOptions { buffered: options.buffered }).map_err(Refused::failed)?;
         Ok(Scratch { file: Arc::new(file), file_system: Some(file_system), remove: guard.take() })
     }
@@ -193,9 +196,9 @@ impl Drop for Remover {
 }
 
 /// Why nothing can be written there, and what to do.
-fn unusable(path: &Path, error: &Error) -> String {
+fn unusable(path: &Path, error: &Error) -> Refused {
     let path = path.display();
-    match error.kind() {
+    Refused::Failed(match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             format!("{path} does not exist; name a directory on the disk to test")
         }
@@ -204,8 +207,8 @@ fn unusable(path: &Path, error: &Error) -> String {
             format!("{path} lies on a read-only file system; remount it read-write, or name another directory")
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            format!("there is no room in {path}: {error}; free space there, or write less with --file-size")
+            return Refused::NoRoom(format!("there is no room in {path}: {error}; free space there"));
         }
         _ => format!("no file can be made in {path}: {error}"),
-    }
+    })
 }

@@ -1,5 +1,7 @@
 //! `link test`: asks for a test, plays the near end, and brings both halves home.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use host::link::{Flow, SocketOptions};
 use tokio::sync::Notify;
 
 use super::Trouble;
-use super::disk::{Disk, FILE_TIME};
+use super::disk::{self, Disk};
 use super::stage::Stage;
 use super::tally::{Half, Interval, Spread};
 use super::terms::{FarDisk, Terms};
@@ -18,8 +20,12 @@ use super::words::{TOLD_BYTES_MAX, Word};
 /// Round trips on the idle line, and how long they may take together.
 const PINGS: u64 = 20;
 const PINGS_TIME: Duration = Duration::from_secs(2);
-/// Round trips beside the load.
+/// Between two round trips beside the load, and between two looks at it.
 const PING_EVERY: Duration = Duration::from_millis(100);
+/// For the far end to say why it ended a test.
+const REASON_TIME: Duration = Duration::from_secs(1);
+/// Interrupted a second time, before the reports were there.
+pub const TWICE: &str = "here, twice";
 
 /// The far end, and what to show it.
 #[derive(Clone)]
@@ -48,6 +54,11 @@ pub trait Watch {
 
     /// A second of it is over, or what it has instead.
     fn interval(&self, _: &Interval) {}
+
+    /// Somebody still wants to know: else the test ends as if interrupted.
+    fn listens(&self) -> bool {
+        true
+    }
 }
 
 /// What came of a test.
@@ -197,24 +208,28 @@ async fn agree(
     let token = match control.word_within(terms.timeout()).await? {
         Word::Ready { token } => token,
         Word::No { why, is_usage: true } => return Err(Trouble::Usage(why)),
-        Word::No { why, .. } => return Err(Trouble::failed(why)),
-        _ => return Err(out_of_turn()),
+        word => return Err(not_now(word, "")),
     };
     let before = wires.len();
     join(target, terms, token, wires).await?;
     let stage = Stage::new(Rc::new(terms.clone()), false, wires[before..].to_vec(), disk);
     control.say(&Word::Go);
     // A file is written once before it counts.
-    let file_time = if terms.far_disk == FarDisk::File { FILE_TIME } else { Duration::ZERO };
+    let file_time = if terms.far_disk == FarDisk::File { disk::file_time(terms.timeout()) } else { Duration::ZERO };
     match control.word_within(terms.timeout() + file_time).await? {
         Word::Go => Ok(stage),
-        Word::No { why, .. } => Err(Trouble::failed(why)),
-        _ => Err(out_of_turn()),
+        word => Err(not_now(word, "")),
     }
 }
 
-fn out_of_turn() -> Trouble {
-    Trouble::failed("the other end spoke out of turn; are both of one version?")
+/// The word was another one. `place`: where its reason is one.
+fn not_now(word: Word, place: &str) -> Trouble {
+    Trouble::failed(match word {
+        Word::No { why, .. } if place.is_empty() => why,
+        Word::No { why, .. } => format!("{place} {why}"),
+        Word::Stop => "somebody ends 'farshore link serve' there".to_owned(),
+        _ => "the other end spoke out of turn; are both of one version?".to_owned(),
+    })
 }
 
 async fn join(target: &Target, terms: &Terms, token: u64, wires: &mut Vec<Rc<Wire>>) -> Result<(), Trouble> {
@@ -252,47 +267,72 @@ async fn play(
     watch: &dyn Watch,
 ) -> Result<(), Trouble> {
     let began = Instant::now();
-    let (mut pings, mut number) = (tokio::time::interval(PING_EVERY), PINGS);
-    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let playing = stage.play();
-    tokio::pin!(playing);
-    loop {
+    let loaded_us = RefCell::default();
+    let (playing, pinging) = (stage.play(), ping_beside(control, stage, &loaded_us));
+    tokio::pin!(playing, pinging);
+    let mut looks = tokio::time::interval(PING_EVERY);
+    let played = loop {
         tokio::select! {
-            done = &mut playing => return done,
-            () = stop.notified() => {
-                if outcome.interrupted.is_some() {
-                    stage.wires.iter().for_each(|wire| wire.end("interrupted twice: it was given up"));
-                }
-                outcome.interrupted = Some("here");
-                stage.stop();
-                control.say(&Word::Stop);
-            }
+            done = &mut playing => break done,
+            never = &mut pinging => match never {},
+            () = stop.notified() => interrupt(control, stage, outcome),
             word = control.word() => match word {
                 Ok(Word::Stop) => {
                     outcome.interrupted.get_or_insert("at the far end");
                     stage.stop();
                 }
-                Ok(_) => stage.wires.iter().for_each(|wire| wire.end("the other end spoke out of turn")),
-                Err(trouble) => {
-                    stage.wires.iter().for_each(|wire| wire.end("its control connection was lost"));
+                word => {
+                    let trouble = word.map_or_else(|trouble| trouble, |word| not_now(word, "at the far end"));
+                    stage.wires.iter().for_each(|wire| wire.end("its control connection ended it"));
                     // Whatever the parts say of it, this is the reason.
                     let _ = (&mut playing).await;
-                    return Err(trouble);
+                    break Err(trouble);
                 }
             },
-            _ = pings.tick() => {
-                number += 1;
-                let ping = control.ping(number);
-                tokio::select! {
-                    done = &mut playing => return done,
-                    took = ping => if let Ok(took) = took && stage.counts() { outcome.loaded_us.add_time(took) },
-                    // An interrupt need not wait for it.
-                    () = tokio::time::sleep(PING_EVERY * 10) => {}
-                }
+            _ = looks.tick() => {
                 watch.progress(began.elapsed(), stage.progress_bytes());
                 stage.new_intervals().iter().for_each(|interval| watch.interval(interval));
+                if !watch.listens() && outcome.interrupted.is_none() {
+                    interrupt(control, stage, outcome);
+                }
             }
         }
+    };
+    outcome.loaded_us = loaded_us.take();
+    match played {
+        Err(trouble) if stage.is_ended_over_there() => Err(far_reason(control).await.unwrap_or(trouble)),
+        played => played,
+    }
+}
+
+/// Once it ends with both reports; the second time nobody waits for them.
+fn interrupt(control: &Wire, stage: &Stage, outcome: &mut Outcome) {
+    if outcome.interrupted.is_some() {
+        stage.wires.iter().for_each(|wire| wire.end("interrupted twice: it was given up"));
+    }
+    outcome.interrupted = Some(if outcome.interrupted.is_none() { "here" } else { TWICE });
+    stage.stop();
+    control.say(&Word::Stop);
+}
+
+/// Round trips beside the load, one after the other, however long one takes.
+async fn ping_beside(control: &Wire, stage: &Stage, loaded_us: &RefCell<Spread>) -> Infallible {
+    for number in PINGS + 1.. {
+        // Without a connection there is nothing to measure, and whoever reads it says so.
+        let Ok(took) = control.ping(number).await else { break };
+        if stage.counts() {
+            loaded_us.borrow_mut().add_time(took);
+        }
+        tokio::time::sleep(PING_EVERY).await;
+    }
+    std::future::pending().await
+}
+
+/// Why the far end ended the test, which it says on its control connection.
+async fn far_reason(control: &Wire) -> Option<Trouble> {
+    match control.word_within(REASON_TIME).await {
+        Ok(word @ Word::No { .. }) => Some(not_now(word, "at the far end")),
+        _ => None,
     }
 }
 
@@ -303,7 +343,7 @@ async fn finish(control: &Wire, timeout: Duration, interrupted: bool) -> Result<
             Word::Report(half) => return Ok(*half),
             // It crossed our own end.
             Word::Stop => {}
-            _ => return Err(out_of_turn()),
+            word => return Err(not_now(word, "at the far end")),
         }
     }
 }

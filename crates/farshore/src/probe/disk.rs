@@ -2,13 +2,16 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use host::disk::File;
 use host::timer::Pauser;
 use plan::model::{self, DiskAtWork};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::terms::FLUSH_BYTES;
+use super::Trouble;
+use super::terms::{FLUSH_BYTES, Terms};
 use crate::disk_test::scratch::Scratch;
 use crate::disk_test::{Pen, UNIT_BYTES};
 
@@ -16,9 +19,14 @@ use crate::disk_test::{Pen, UNIT_BYTES};
 const FILE_BYTES: u64 = 64 << 20;
 const _: () = assert!(FILE_BYTES >= FLUSH_BYTES.max);
 /// For the file to be written once: at 1 MiB/s and less a disk is of no use to a mirror.
-pub const FILE_TIME: Duration = Duration::from_secs(60);
+const FILE_TIME: Duration = Duration::from_secs(60);
 /// For it to go from a disk that hangs.
 const REMOVE_TIME: Duration = Duration::from_secs(1);
+
+/// The longest that [`Disk::file`] takes.
+pub fn file_time(patience: Duration) -> Duration {
+    patience + FILE_TIME.max(patience)
+}
 
 pub enum Disk {
     /// Takes no time.
@@ -40,14 +48,18 @@ impl Disk {
         Disk::Modelled { disk, at_work: Cell::default(), since: Instant::now() }
     }
 
-    /// Makes the file, which must not be there, writes it once, and removes it in the end. For flushes of `largest` bytes at
-    /// most; a disk that hangs is waited for no longer than `patience`.
+    /// Makes the file, which must not be there, writes it once, and removes it in the end; unless somebody gives it up
+    /// meanwhile. A disk that hangs is waited for no longer than the terms' timeout.
     ///
     /// # Errors
-    /// A sentence: it is there, or the file system refuses something.
-    pub async fn file(path: &Path, largest: u64, patience: Duration) -> Result<Disk, String> {
-        let trial = Mutex::new(Some(Box::new(Trial::new(path, largest, patience).await?)));
-        Ok(Disk::Real { trial, patience })
+    /// It was given up; or a sentence: it is there, or the file system refuses something.
+    pub async fn file(path: &Path, terms: &Terms, given_up: impl Future<Output = ()>) -> Result<Disk, Trouble> {
+        let patience = terms.timeout();
+        let trial = tokio::select! {
+            made = Trial::new(path, terms.largest_flush(), patience) => made.map_err(Trouble::Failed)?,
+            () = given_up => return Err(Trouble::Interrupted),
+        };
+        Ok(Disk::Real { trial: Mutex::new(Some(Box::new(trial))), patience })
     }
 
     /// When `bytes` that are handed over now are durable, if that is known now.
@@ -83,47 +95,90 @@ impl Disk {
     }
 }
 
+/// A flush for the disk's thread: place, length, and whom to tell.
+type Flush = (u64, u64, oneshot::Sender<Result<(), String>>);
+
 /// A file of the test's own that is written round and round; it goes when this does.
+///
+/// The disk is spoken to on a thread of its own: where it hangs it may hold up whoever asks it, io_uring or not. A thread
+/// that hangs is left behind.
 pub struct Trial {
-    // Before the file: what it has under way ends first.
-    pen: Pen,
-    scratch: Scratch,
+    flushes: mpsc::UnboundedSender<Flush>,
+    /// There until it goes.
+    scratch: Option<Scratch>,
     at: u64,
 }
 
 impl Trial {
     async fn new(path: &Path, largest: u64, patience: Duration) -> Result<Trial, String> {
-        let scratch = Scratch::new_file(path, FILE_BYTES, patience).map_err(|refused| refused.to_string())?;
+        let place = path.to_path_buf();
+        let made = tokio::task::spawn_blocking(move || Scratch::new_file(&place, FILE_BYTES, patience)).await;
+        let scratch = made.map_err(|error| error.to_string())?.map_err(|refused| refused.to_string())?;
         if scratch.is_in_memory() {
             return Err(format!("{} lies in memory: name a file on the disk itself", path.display()));
         }
-        let pen = Pen::new(scratch.file.clone(), largest)?;
-        let mut trial = Trial { pen, scratch, at: 0 };
-        let limit = FILE_TIME.max(patience);
-        match tokio::time::timeout(limit, trial.pen.fill(FILE_BYTES, || true)).await {
-            Ok(filled) => filled.map(|_| trial).map_err(|error| error.to_string()),
+        let (file, limit) = (scratch.file.clone(), FILE_TIME.max(patience));
+        let (flushes, work) = mpsc::unbounded_channel();
+        let (tell, told) = oneshot::channel();
+        let trial = Trial { flushes, scratch: Some(scratch), at: 0 };
+        std::thread::spawn(move || at_the_disk(file, largest.next_multiple_of(UNIT_BYTES), tell, work));
+        match tokio::time::timeout(limit, told).await {
+            Ok(filled) => filled.unwrap_or_else(|_| Err("the disk's thread ended".to_owned())).map(|()| trial),
             Err(_) => Err(trial.give_up(limit)),
         }
     }
 
     async fn write(&mut self, bytes: u64) -> Result<(), String> {
         let length = bytes.next_multiple_of(UNIT_BYTES);
-        if self.at + length > self.scratch.fitting(FILE_BYTES) {
-            self.at = 0;
-        }
-        let written = self.pen.write(self.at, length, true).await;
-        self.at += length;
-        written.map(drop).map_err(|error| error.to_string())
+        let room = self.scratch.as_ref().map_or(0, |scratch| scratch.fitting(FILE_BYTES));
+        let at = if self.at + length > room { 0 } else { self.at };
+        self.at = at + length;
+        let (tell, told) = oneshot::channel();
+        // A thread that has ended tells nothing.
+        let _ = self.flushes.send((at, length, tell));
+        told.await.unwrap_or_else(|_| Err("the disk's thread ended".to_owned()))
     }
 
-    /// The disk hangs: nothing of this is waited for, and its file is most likely still there. A sentence.
-    fn give_up(self, waited: Duration) -> String {
-        let path = self.scratch.file.path().display().to_string();
-        // Who lets go of the engine waits for what it has under way.
-        std::mem::forget(self.pen);
-        let left = self.scratch.remove(REMOVE_TIME).err().map_or(String::new(), |left| format!("; {left}"));
+    /// The disk hangs, and its file is most likely still there. A sentence.
+    fn give_up(mut self, waited: Duration) -> String {
+        let path = self.scratch.as_ref().map_or(String::new(), |scratch| scratch.file.path().display().to_string());
+        let left = self.remove().err().map_or(String::new(), |left| format!("; {left}"));
         format!("{path} has not answered for {waited:?}: see the kernel log{left}")
     }
+
+    fn remove(&mut self) -> Result<(), String> {
+        self.scratch.take().map_or(Ok(()), |scratch| scratch.remove(REMOVE_TIME))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = self.remove();
+    }
+}
+
+/// Fills the file as long as somebody waits for that, then writes what it is told.
+fn at_the_disk(
+    file: Arc<File>,
+    largest: u64,
+    filled: oneshot::Sender<Result<(), String>>,
+    mut flushes: mpsc::UnboundedReceiver<Flush>,
+) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    runtime.block_on(async {
+        let mut pen = match Pen::new(file, largest) {
+            Ok(pen) => pen,
+            // Who has gone need not be told, here and below.
+            Err(why) => return drop(filled.send(Err(why))),
+        };
+        let result = pen.fill(FILE_BYTES, || !filled.is_closed()).await;
+        let _ = filled.send(result.map(drop).map_err(|error| error.to_string()));
+        while let Some((at, length, done)) = flushes.recv().await {
+            let written = pen.write(at, length, true).await;
+            let _ = done.send(written.map(drop).map_err(|error| error.to_string()));
+        }
+    });
 }
 
 #[cfg(test)]
@@ -138,7 +193,8 @@ mod tests {
         let path = directory.path().join("trial");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let mut trial = match Trial::new(&path, 1 << 20, Duration::from_secs(60)).await {
+            let new = || Trial::new(&path, 1 << 20, Duration::from_secs(60));
+            let mut trial = match new().await {
                 // There is no disk below it.
                 Err(why) if why.contains("in memory") => return,
                 made => made.expect("room for it"),
@@ -152,7 +208,7 @@ mod tests {
             units.sort_unstable();
             units.dedup();
             assert_eq!(units.len() as u64, FILE_BYTES / UNIT_BYTES, "two units are alike");
-            let again = Trial::new(&path, 1 << 20, Duration::from_secs(60)).await;
+            let again = new().await;
             assert!(again.is_err_and(|why| why.contains("exists already")));
             drop(trial);
             assert!(!path.exists(), "it was removed");

@@ -14,7 +14,7 @@ use super::client::{self, Outcome, Target, Watch};
 use super::disk::Disk;
 use super::report::{self, rate, us};
 use super::serve::unix_us;
-use super::tally::Spread;
+use super::tally::{Socket, Spread};
 use super::terms::{Direction, Mode, Terms};
 use super::wire::Wire;
 use super::words::Word;
@@ -24,8 +24,9 @@ pub const PROBE_SCHEMA: &str = "farshore-link-probe/1";
 const CLOCK_ROUNDS: usize = 10;
 /// Longer and large packets are taken for swallowed: TCP has then tried again three or four times.
 const LARGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Fits the smallest packet every IPv6 path must carry, as a link that lost large packets uses.
-const SMALL_SEGMENT_BYTES: u16 = host::link::SMALL_SEGMENT_BYTES;
+/// What is tried where full segments vanish: what a link that lost large packets uses, which fits the smallest packet every IPv6
+/// path must carry; then what fits the smallest that every IPv4 host must take (RFC 9293, 3.7.1).
+const SMALL_SEGMENTS_BYTES: [u16; 2] = [host::link::SMALL_SEGMENT_BYTES, 536];
 /// Headers of a packet beside its segment, options included in the segment: IPv4 or IPv6, and TCP.
 const HEADERS_BYTES: [u16; 2] = [40, 60];
 /// For the search of the largest packet that passes: each try, and all of them.
@@ -45,8 +46,8 @@ pub struct Probe {
     pub hole: Option<Hole>,
     pub mtu_bytes: u64,
     pub segment_bytes: u64,
-    /// Both directions at full load.
-    pub load: Outcome,
+    /// Both directions at full load; `None`: somebody here asked to stop before.
+    pub load: Option<Outcome>,
 }
 
 /// A path that swallows large packets, in bytes of segments as TCP announces them and of the headers before them.
@@ -74,7 +75,7 @@ impl Hole {
         if self.is_exact() {
             format!("packets of up to {passes} bytes pass, larger ones vanish")
         } else {
-            format!("packets of {passes} bytes pass, those of {vanishes} vanish, and there was no time to look between")
+            format!("packets of {passes} bytes pass, those of {vanishes} vanish, and not all between were tried")
         }
     }
 
@@ -97,7 +98,7 @@ pub async fn run(
     stop: &Notify,
     watch: &dyn Watch,
 ) -> Result<Probe, Trouble> {
-    let hole = black_hole(target, timeout, stop, watch).await?;
+    let Way { hole, socket, interrupted } = black_hole(target, timeout, stop, watch).await?;
     let target = hole.map_or(target.clone(), |hole| with_segments(target, hole.passes));
     let idle = async {
         let (control, _) = client::control(&target, timeout).await?;
@@ -114,8 +115,15 @@ pub async fn run(
         timeout_s: timeout.as_secs_f64(),
         ..Terms::default()
     };
-    let load = client::run(&target, &terms, Rc::new(Disk::None), stop, watch).await?;
-    let socket = &load.near.socket;
+    let loaded = match interrupted {
+        true => Err(Trouble::Interrupted),
+        false => client::run(&target, &terms, Rc::new(Disk::None), stop, watch).await,
+    };
+    let load = match loaded {
+        // What is known stands.
+        Err(Trouble::Interrupted) => None,
+        load => Some(load?),
+    };
     let (mtu_bytes, segment_bytes) = (socket.mtu_bytes, socket.segment_bytes);
     let address = target.address.clone();
     Ok(Probe { address, idle_us, clock_us, clock_error_us, hole, mtu_bytes, segment_bytes, load })
@@ -141,6 +149,20 @@ async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trou
     Ok((clock_us, quickest / 2))
 }
 
+/// Whether a path swallows large packets, and the connection whose segments passed.
+struct Way {
+    hole: Option<Hole>,
+    socket: Socket,
+    /// Somebody asked to stop while the edge of the hole was looked for.
+    interrupted: bool,
+}
+
+impl Way {
+    fn free(outcome: Outcome) -> Way {
+        Way { hole: None, socket: outcome.near.socket, interrupted: false }
+    }
+}
+
 /// The same, and no segment larger than this: what the dialer announces holds for both directions.
 fn with_segments(target: &Target, bytes: u16) -> Target {
     let ours = SocketOptions { segment_bytes: Some(bytes), ..target.ours.clone() };
@@ -151,35 +173,59 @@ fn with_segments(target: &Target, bytes: u16) -> Target {
 ///
 /// # Errors
 /// Nothing passes, or nobody tests with us: that says nothing about the path.
-async fn black_hole(
-    target: &Target,
-    timeout: Duration,
-    stop: &Notify,
-    watch: &dyn Watch,
-) -> Result<Option<Hole>, Trouble> {
+async fn black_hole(target: &Target, timeout: Duration, stop: &Notify, watch: &dyn Watch) -> Result<Way, Trouble> {
     let patience = LARGE_TIMEOUT.min(timeout);
-    let Err(why) = tried(target, patience, stop).await? else { return Ok(None) };
-    let small = tried(&with_segments(target, SMALL_SEGMENT_BYTES), patience, stop).await?;
-    let small = small.map_err(|_| Trouble::failed(format!("nothing passes to {}: {why}", target.address)))?;
+    let why = match tried(target, patience, stop).await? {
+        Ok(outcome) => return Ok(Way::free(outcome)),
+        Err(why) => why,
+    };
+    let (small, passes, above) = small_segments(target, patience, stop)
+        .await?
+        .ok_or_else(|| Trouble::failed(format!("nothing passes to {}: {why}", target.address)))?;
     // What is lost once may be lost for any reason; a path that swallows large packets does it again.
-    if tried(target, patience, stop).await?.is_ok() {
-        return Ok(None);
+    if let Ok(outcome) = tried(target, patience, stop).await? {
+        return Ok(Way::free(outcome));
     }
     let headers = HEADERS_BYTES[usize::from(small.is_over_ipv6)];
     let mtu = u16::try_from(small.near.socket.mtu_bytes).unwrap_or(u16::MAX);
-    let vanishes = mtu.saturating_sub(headers).max(SMALL_SEGMENT_BYTES + 1);
-    let mut hole = Hole { passes: SMALL_SEGMENT_BYTES, vanishes, headers };
+    let vanishes = above.unwrap_or(mtu.saturating_sub(headers)).max(passes + 1);
+    let mut hole = Hole { passes, vanishes, headers };
+    let (mut socket, mut interrupted) = (small.near.socket, false);
     let began = Instant::now();
     while let Some(segment) = hole.next().filter(|_| began.elapsed() < EDGE_TIME) {
         watch.says(&format!("a black hole: trying packets of {} bytes", segment + headers));
         match tried(&with_segments(target, segment), EDGE_TRY.min(timeout), stop).await {
-            Ok(result) => hole.tried(segment, result.is_ok()),
-            Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
+            Ok(result) => {
+                hole.tried(segment, result.is_ok());
+                socket = result.map_or(socket, |outcome| outcome.near.socket);
+            }
             // What is known stands.
-            Err(_) => break,
+            Err(trouble) => {
+                interrupted = trouble == Trouble::Interrupted;
+                break;
+            }
         }
     }
-    Ok(Some(hole))
+    Ok(Way { hole: Some(hole), socket, interrupted })
+}
+
+/// The first small size that passes, and the one before it, which did not.
+///
+/// # Errors
+/// There was no test for another reason.
+async fn small_segments(
+    target: &Target,
+    patience: Duration,
+    stop: &Notify,
+) -> Result<Option<(Outcome, u16, Option<u16>)>, Trouble> {
+    let mut above = None;
+    for bytes in SMALL_SEGMENTS_BYTES {
+        if let Ok(outcome) = tried(&with_segments(target, bytes), patience, stop).await? {
+            return Ok(Some((outcome, bytes, above)));
+        }
+        above = Some(bytes);
+    }
+    Ok(None)
 }
 
 /// Sends a few segments as large as may be, both ways; or why they did not pass.
@@ -219,11 +265,24 @@ impl Probe {
             warnings
                 .push(format!("the far clock is {} {ahead} this one: logs of both nodes cannot be compared", us(by)));
         }
-        if let Some(why) = &self.load.lost {
-            warnings.push(format!("the load did not come to its end: {why}"));
+        if let Some(load) = &self.load {
+            warnings.extend(report::warnings(load));
         }
-        warnings.extend(report::warnings(&self.load));
         warnings
+    }
+
+    /// Somebody here asked to stop: the load is not, or not all of it, there.
+    pub fn is_interrupted(&self) -> bool {
+        self.load.as_ref().is_none_or(|load| load.interrupted.is_some())
+    }
+
+    /// Why the load did not come to its end.
+    pub fn lost(&self) -> Option<&str> {
+        self.load.as_ref()?.lost.as_deref()
+    }
+
+    fn stories(&self) -> Vec<report::Story<'_>> {
+        self.load.iter().flat_map(|load| report::stories(load, None)).collect()
     }
 
     pub fn text(&self) -> String {
@@ -235,16 +294,18 @@ impl Probe {
         let mut out = format!("{}\n", self.address);
         let mut put = |name: &str, value: String| out += &format!("{name:<18} {value}\n");
         put("round trip, idle", spread(&self.idle_us));
-        let load = &self.load;
-        put("          loaded", spread(&load.loaded_us));
-        for (name, story) in ["to the far end", "from the far end"].into_iter().zip(report::stories(load, None)) {
+        if let Some(load) = &self.load {
+            put("          loaded", spread(&load.loaded_us));
+        }
+        for (name, story) in ["to the far end", "from the far end"].into_iter().zip(self.stories()) {
             let delay = show_share(story.rfc6349().buffer_delay_share);
             put(
                 name,
                 format!(
-                    "{}, {} sent again, TCP round trip {} (buffer delay {delay})",
+                    "{}, {} sent again, {}, TCP round trip {} (buffer delay {delay})",
                     rate(story.bytes_per_s()),
                     show_share(story.loss_share()),
+                    order(story.sent.kernel.reorderings),
                     us(story.sent.rtt_us.mean() as u64),
                 ),
             );
@@ -262,13 +323,17 @@ impl Probe {
             ),
         );
         put("far clock", format!("{sign}{} (to within {})", us(self.clock_us.unsigned_abs()), us(self.clock_error_us)));
+        if self.is_interrupted() {
+            out += "interrupted: this is what there was until then\n";
+        }
         out
     }
 
     pub fn json(&self) -> Json {
-        let mut ways = report::stories(&self.load, None).into_iter().map(|story| {
+        let mut ways = self.stories().into_iter().map(|story| {
             json!({
-                "bytes_per_s": story.bytes_per_s(), "loss_share": story.loss_share(), "rtt_s": story.sent.rtt_us.json(true),
+                "bytes_per_s": story.bytes_per_s(), "loss_share": story.loss_share(),
+                "reorderings": story.sent.kernel.reorderings, "rtt_s": story.sent.rtt_us.json(true),
                 "buffer_delay_share": story.rfc6349().buffer_delay_share,
             })
         });
@@ -277,13 +342,21 @@ impl Probe {
         let path_mtu = self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes);
         json!({
             "schema": PROBE_SCHEMA, "address": self.address,
-            "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": self.load.loaded_us.json(true),
+            "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": self.load.as_ref().map(|load| load.loaded_us.json(true)),
             "forward": forward, "reverse": back,
             "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
             "path_mtu_bytes": path_mtu, "path_mtu_is_exact": self.hole.is_none_or(Hole::is_exact),
             "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,
-            "warnings": self.warnings(),
+            "interrupted": self.is_interrupted(), "lost": self.lost(), "warnings": self.warnings(),
         })
+    }
+}
+
+fn order(reorderings: u64) -> String {
+    match reorderings {
+        0 => "in order".to_owned(),
+        1 => "out of order once".to_owned(),
+        times => format!("out of order {times} times"),
     }
 }
 

@@ -220,7 +220,7 @@ impl Story<'_> {
                 "bytes": sent.bytes, "flushes": sent.flushes, "seconds": sent.seconds,
                 "marked_flushes": sent.marked_flushes, "marked_bytes": sent.marked_bytes,
                 "plain_bytes": sent.plain_bytes, "wire_bytes": sent.wire_bytes,
-                "retransmitted_bytes": sent.kernel.retransmitted_bytes,
+                "retransmitted_bytes": sent.kernel.retransmitted_bytes, "reorderings": sent.kernel.reorderings,
             },
             "loss_share": self.loss_share(),
             "response_s": sent.response_us.json(true),
@@ -320,11 +320,23 @@ pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
     out
 }
 
-fn head(outcome: &Outcome) -> String {
-    let terms = &outcome.terms;
+/// With whom, and how.
+fn who(outcome: &Outcome) -> String {
     let who = outcome.peer.as_ref().map_or(outcome.address.clone(), |peer| format!("{peer} ({})", outcome.address));
-    let line = if outcome.is_encrypted { "TLS 1.3" } else { "not encrypted" };
-    let ask = asked(terms);
+    format!("{who}, {}", if outcome.is_encrypted { "TLS 1.3" } else { "not encrypted" })
+}
+
+/// Of several modes, from the first one's outcome.
+pub fn head_of_modes(first: &Outcome) -> String {
+    let Outcome { terms, idle_us: idle, near, .. } = first;
+    let each = load(terms);
+    let (p50, p99, mtu) = (us(idle.at(0.5)), us(idle.at(0.99)), near.socket.mtu_bytes);
+    format!("{}: each mode with {each}\nround trip {p50} (p99 {p99}), path MTU {mtu}\n", who(first))
+}
+
+fn head(outcome: &Outcome) -> String {
+    let who = who(outcome);
+    let ask = asked(&outcome.terms);
     let (idle, loaded) = (&outcome.idle_us, &outcome.loaded_us);
     let beside = if loaded.count() == 0 {
         String::new()
@@ -332,7 +344,7 @@ fn head(outcome: &Outcome) -> String {
         format!("; under load {} (p99 {})", us(loaded.at(0.5)), us(loaded.at(0.99)))
     };
     format!(
-        "{who}, {line}: {ask}\nround trip {} (p99 {}){beside}, path MTU {}\n",
+        "{who}: {ask}\nround trip {} (p99 {}){beside}, path MTU {}\n",
         us(idle.at(0.5)),
         us(idle.at(0.99)),
         outcome.near.socket.mtu_bytes
@@ -342,6 +354,10 @@ fn head(outcome: &Outcome) -> String {
 /// The terms in a line.
 pub fn asked(terms: &Terms) -> String {
     let legacy = if terms.legacy_hadr { " as in Db2 HADR" } else { "" };
+    format!("{}{legacy}, {}", terms.mode.word(), load(terms))
+}
+
+fn load(terms: &Terms) -> String {
     let sizes = match &terms.sizes[..] {
         [(bytes, _)] => size(*bytes),
         sizes => format!("{} sizes up to {}", sizes.len(), size(terms.largest_flush())),
@@ -350,7 +366,7 @@ pub fn asked(terms: &Terms) -> String {
     let lanes = if terms.connections == 1 { String::new() } else { format!(", {} connections", terms.connections) };
     let omitted =
         if terms.omit_s == 0.0 { String::new() } else { format!(" after {} that do not count", time(terms.omit_s)) };
-    format!("{}{legacy}, flushes of {sizes}, {}{omitted}{count}{lanes}", terms.mode.word(), time(terms.time_s))
+    format!("flushes of {sizes}, {}{omitted}{count}{lanes}", time(terms.time_s))
 }
 
 fn sockets(near: &Half, far: Option<&Half>) -> String {

@@ -1,6 +1,7 @@
 //! `link serve`: lets authenticated peers test the line to this machine, one test at a time.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use super::client::check_congestion;
 use super::disk::Disk;
 use super::stage::Stage;
 use super::tally::Half;
-use super::terms::{FLUSH_BYTES, FarDisk, Terms};
+use super::terms::{FarDisk, Terms, VERSION};
 use super::wire::{DEAF, Wire};
 use super::words::{ASKED_BYTES_MAX, Word};
 
@@ -207,16 +208,15 @@ impl Server {
         let played = tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms)).await;
         let result = played.unwrap_or_else(|_| Err(Trouble::failed("it did not come to its end in time")));
         let half = self.end_session(*result.as_ref().unwrap_or(&false));
-        if result.is_ok() {
-            control.say(&Word::Report(Box::new(half.clone())));
-        }
-        let is_told = result.is_ok();
-        self.events.ended(from, &terms, &half, result.err().map(Trouble::sentence).as_deref());
-        if is_told {
-            // It closes when it has read that; others may ask for their test meanwhile.
-            let gone = control.until(|wire| wire.is_down().then_some(()));
-            let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
-        }
+        let lost = result.err().map(Trouble::sentence);
+        control.say(&match lost.clone() {
+            None => Word::Report(Box::new(half.clone())),
+            Some(why) => Word::No { why, is_usage: false },
+        });
+        self.events.ended(from, &terms, &half, lost.as_deref());
+        // It closes when it has read that; others may ask for their test meanwhile.
+        let gone = control.until(|wire| wire.is_down().then_some(()));
+        let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
         control.end("the test is over");
         self.unfinished.set(self.unfinished.get() - 1);
         self.served.notify_one();
@@ -246,6 +246,13 @@ impl Server {
         if self.stopping.get() {
             return no("it is about to end".to_owned(), false);
         }
+        if terms.version != VERSION {
+            let asks = terms.version;
+            return no(
+                format!("it serves version {VERSION} of the line test and was asked in {asks}: upgrade the older"),
+                false,
+            );
+        }
         if let Err(why) = terms.check() {
             return no(why, true);
         }
@@ -273,25 +280,22 @@ impl Server {
         Ok(())
     }
 
-    async fn disk(&self, terms: &Terms) -> Result<Disk, String> {
+    async fn disk(&self, control: &Wire, terms: &Terms) -> Result<Disk, Trouble> {
         match (terms.far_disk, &self.serving.disk_file) {
             (FarDisk::None, _) => Ok(Disk::None),
             (FarDisk::Modelled(disk), _) => Ok(Disk::modelled(disk.model())),
-            (FarDisk::File, Some(path)) => Disk::file(path, FLUSH_BYTES.max, terms.timeout()).await,
+            (FarDisk::File, Some(path)) => {
+                // Nobody waits for the file once the client has left.
+                let gone = async { drop(control.until(|_| None::<Infallible>).await) };
+                Disk::file(path, terms, gone).await
+            }
             (FarDisk::File, None) => unreachable!("refused before"),
         }
     }
 
     /// Whether it was interrupted over there.
     async fn play(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms) -> Result<bool, Trouble> {
-        let stage = match self.set_stage(control, terms).await {
-            Ok(stage) => stage,
-            Err(trouble) => {
-                let why = trouble.sentence();
-                control.say(&Word::No { why: why.clone(), is_usage: false });
-                return Err(Trouble::failed(why));
-            }
-        };
+        let stage = self.set_stage(control, terms).await?;
         self.events.began(from, terms);
         control.say(&Word::Go);
         let playing = stage.play();
@@ -341,7 +345,7 @@ impl Server {
             check_congestion(wire, terms).map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
             wire.expect_life(terms.timeout());
         }
-        let disk = Rc::new(self.disk(terms).await.map_err(Trouble::failed)?);
+        let disk = Rc::new(self.disk(control, terms).await?);
         let stage = Stage::new(Rc::new(terms.clone()), true, wires, disk);
         if let Some(session) = &*self.session.borrow() {
             *session.stage.borrow_mut() = Some(stage.clone());

@@ -88,19 +88,22 @@ pub async fn run(
                 (Some(outcome), lost)
             }
             Err(trouble) if soak.stretches.is_empty() && down.is_none() => return Err(trouble),
-            Err(Trouble::Usage(why)) => return Err(Trouble::Usage(why)),
             Err(Trouble::Interrupted) => {
                 soak.interrupted = true;
                 break;
             }
             Err(trouble) => (None, Some(trouble.sentence())),
         };
-        soak.interrupted |= outcome.as_ref().is_some_and(|outcome| outcome.interrupted.is_some());
-        if soak.interrupted && lost.is_some() {
-            break;
-        }
+        let interrupted = outcome.as_ref().and_then(|outcome| outcome.interrupted);
+        // At the far end somebody serves anew, or no more, which is an outage.
+        soak.interrupted |= matches!(interrupted, Some("here" | client::TWICE));
         if let Some(why) = lost {
-            down.get_or_insert((Instant::now(), unix_us() as f64 / 1e6, why));
+            if interrupted != Some(client::TWICE) {
+                down.get_or_insert((Instant::now(), unix_us() as f64 / 1e6, why));
+            }
+            if soak.interrupted {
+                break;
+            }
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => continue,
                 () = stop.notified() => { soak.interrupted = true; break }

@@ -57,7 +57,7 @@ impl Stage {
             // Calls are counted from here on.
             wire.sender.take_calls();
             if let Some(info) = wire.sender.look() {
-                wire.socket.borrow_mut().look(&info);
+                wire.look(&info);
             }
             if stage.receives() {
                 wire.land_on(stage.disk.clone(), &stage.terms);
@@ -159,6 +159,11 @@ impl Stage {
         result
     }
 
+    /// One of its connections is gone, and not by this end's wish.
+    pub fn is_ended_over_there(&self) -> bool {
+        self.wires.iter().any(|wire| wire.is_down() && !wire.is_cut())
+    }
+
     /// Bytes confirmed or received so far, for eyes.
     pub fn progress_bytes(&self) -> u64 {
         let (confirmed, received) = self.moved_bytes();
@@ -216,7 +221,7 @@ impl Stage {
             calls.congestions.iter().for_each(|time| watched.sent.congestion_us.add_time(*time));
             calls.received_bytes.iter().for_each(|bytes| watched.received.receive_bytes.add(u64::from(*bytes)));
             let Some(info) = wire.sender.look() else { continue };
-            wire.socket.borrow_mut().look(&info);
+            wire.look(&info);
             if info.rtt_us > 0 {
                 watched.sent.rtt_us.add(u64::from(info.rtt_us));
             }
@@ -327,7 +332,11 @@ mod tests {
             wire.until(|wire| wire.is_down().then_some(())).await.expect("it is");
             drop(wire);
             // The connection's own task lets go of what it had, a disk's file among it.
-            while held.upgrade().is_some() {
+            for turn in 0.. {
+                assert!(turn < 10_000, "the disk is still held");
+                if held.upgrade().is_none() {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
         });

@@ -173,6 +173,9 @@ pub struct Interval {
 pub struct Kernel {
     pub sent_bytes: u64,
     pub retransmitted_bytes: u64,
+    /// How often segments were seen to arrive in another order.
+    #[serde(default)]
+    pub reorderings: u64,
     pub busy_us: u64,
     pub receiver_limited_us: u64,
     pub buffer_limited_us: u64,
@@ -183,6 +186,7 @@ impl Kernel {
     pub fn add(&mut self, info: &TcpInfo) {
         self.sent_bytes += info.bytes_sent;
         self.retransmitted_bytes += info.bytes_retransmitted;
+        self.reorderings += u64::from(info.reorderings);
         self.busy_us += info.busy_us;
         self.receiver_limited_us += info.receiver_limited_us;
         self.buffer_limited_us += info.buffer_limited_us;
@@ -195,6 +199,7 @@ impl Kernel {
         Kernel {
             sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
             retransmitted_bytes: self.retransmitted_bytes.saturating_sub(before.retransmitted_bytes),
+            reorderings: self.reorderings.saturating_sub(before.reorderings),
             busy_us: self.busy_us.saturating_sub(before.busy_us),
             receiver_limited_us: self.receiver_limited_us.saturating_sub(before.receiver_limited_us),
             buffer_limited_us: self.buffer_limited_us.saturating_sub(before.buffer_limited_us),

@@ -249,12 +249,6 @@ impl Terms {
     /// # Errors
     /// A sentence: which term is out of bounds, and what it may be.
     pub fn check(&self) -> Result<(), String> {
-        if self.version != VERSION {
-            return Err(format!(
-                "it speaks version {} of the line test, this end {VERSION}: upgrade the older",
-                self.version
-            ));
-        }
         self.check_sizes()?;
         if !(TIME_S.min..=TIME_S.max).contains(&self.time_s) {
             return Err(format!("--time: {} is out of bounds; use 100ms to 7d", show_time(Seconds(self.time_s))));

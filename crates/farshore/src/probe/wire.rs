@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use engine::wire::{Ack, Header, Kind, flags};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice, limits};
 use host::buffers::Pool;
+use host::link::info::TcpInfo;
 use host::link::solo::Solo;
 use host::link::{LinkEvents, LinkSender, PeerInfo};
 use host::timer::Pauser;
@@ -26,7 +27,7 @@ use super::words::{self, Ear, Word};
 
 /// Received and not on the receiving disk: beyond it nothing is confirmed as received either.
 const BACKLOG_BYTES: u64 = limits::WINDOW_BYTES_DEFAULT;
-/// Words and echoes that nobody has taken yet: a test knows no more than a few of each.
+/// Words that nobody has taken yet: a test knows no more than a few.
 const KEPT_MAX: usize = 8;
 /// Echoes, times and confirmations that the other end has not read, beside what was handed over.
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
@@ -85,6 +86,8 @@ pub struct Wire {
     pub socket: RefCell<Socket>,
     pub leaving: RefCell<Leaving>,
     pub arriving: RefCell<Arriving>,
+    /// Of a flush in one frame at most, as by the rate that was measured.
+    part_bytes: Cell<u64>,
     /// Bytes of frames that were handed over.
     pushed_bytes: Cell<u64>,
     /// Where arriving flushes go, and how many of them may wait for it.
@@ -98,7 +101,8 @@ pub struct Wire {
     down: RefCell<Option<String>>,
     ear: RefCell<Ear>,
     words: RefCell<VecDeque<Word>>,
-    echoes: RefCell<VecDeque<u64>>,
+    /// The newest: pings follow one another.
+    echo: Cell<u64>,
     news: Notify,
 }
 
@@ -112,6 +116,7 @@ impl Wire {
             socket: RefCell::new(Socket::of(&solo.socket)),
             leaving: RefCell::default(),
             arriving: RefCell::default(),
+            part_bytes: Cell::new(limits::part_bytes(None)),
             pushed_bytes: Cell::new(0),
             landing: OnceCell::new(),
             heard: Cell::new(Instant::now()),
@@ -121,7 +126,7 @@ impl Wire {
             down: RefCell::default(),
             ear: RefCell::new(Ear::new(word_bytes_max)),
             words: RefCell::default(),
-            echoes: RefCell::default(),
+            echo: Cell::new(0),
             news: Notify::new(),
         });
         let events = wire.clone();
@@ -256,7 +261,7 @@ impl Wire {
         answered_within(timeout, self.ping(number)).await
     }
 
-    /// One round trip through both programs.
+    /// One round trip through both programs; numbers rise.
     ///
     /// # Errors
     /// The connection ended.
@@ -265,16 +270,7 @@ impl Wire {
         let began = Instant::now();
         self.send(Kind::Heartbeat, |_| {}, SendPayload::Control(number.to_le_bytes().to_vec()));
         self.sender.flush();
-        self.until(|wire| {
-            let mut echoes = wire.echoes.borrow_mut();
-            while let Some(echo) = echoes.pop_front() {
-                if echo == number {
-                    return Some(());
-                }
-            }
-            None
-        })
-        .await?;
+        self.until(|wire| (wire.echo.get() >= number).then_some(())).await?;
         Ok(began.elapsed())
     }
 
@@ -286,11 +282,18 @@ impl Wire {
 
     // --- Sending ---
 
+    /// What a look at the connection said: parts follow the rate, as a link's do.
+    pub fn look(&self, info: &TcpInfo) {
+        self.socket.borrow_mut().look(info);
+        let rate = Some(info.delivery_bytes_per_s).filter(|rate| *rate > 0);
+        self.part_bytes.set(limits::part_bytes(rate));
+    }
+
     pub fn begin_stream(&self) {
         self.send(Kind::SyncBegin, |_| {}, SendPayload::None);
     }
 
-    /// Hands a flush over in parts as large as a write's, each from another place of `content`, round and round.
+    /// Hands a flush over in parts as large as a link's, each from another place of `content`, round and round.
     pub fn hand_over(&self, number: u64, size: u64, content: &Buf, content_bytes: u64) {
         let mut leaving = self.leaving.borrow_mut();
         leaving.open.push_back((number, size, Instant::now()));
@@ -298,7 +301,7 @@ impl Wire {
         drop(leaving);
         let mut offset = 0;
         while offset < size {
-            let length = (size - offset).min(limits::PART_BYTES_MAX);
+            let length = (size - offset).min(self.part_bytes.get());
             let room = content_bytes - limits::PART_BYTES_MAX;
             let start = (number * 37 * 4096 + offset) % room;
             let slice = Slice { buf: content.clone(), start: start as u32, length: length as u32 };
@@ -410,10 +413,10 @@ impl Wire {
         self.sender.flush();
     }
 
-    fn keep<T>(kept: &RefCell<VecDeque<T>>, new: T) -> Result<(), String> {
-        let mut kept = kept.borrow_mut();
-        kept.push_back(new);
-        if kept.len() <= KEPT_MAX { Ok(()) } else { Err("the other end talks without being asked".to_owned()) }
+    fn keep(&self, word: Word) -> Result<(), String> {
+        let mut words = self.words.borrow_mut();
+        words.push_back(word);
+        if words.len() <= KEPT_MAX { Ok(()) } else { Err("the other end talks without being asked".to_owned()) }
     }
 
     /// The other end asks, or sends, and does not read.
@@ -485,7 +488,8 @@ impl Wire {
             }
             (Kind::HeartbeatEcho, FramePayload::Control(bytes), _) => {
                 let number = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                Wire::keep(&self.echoes, number)
+                self.echo.set(number);
+                Ok(())
             }
             (Kind::SyncBegin, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
@@ -499,7 +503,7 @@ impl Wire {
                 if is_whole { Ok(()) } else { Err("the other end's stream ended before it was complete".to_owned()) }
             }
             (Kind::GroupState, FramePayload::Control(bytes), _) => match self.ear.borrow_mut().hear(header, bytes)? {
-                Some(word) => Wire::keep(&self.words, word),
+                Some(word) => self.keep(word),
                 None => Ok(()),
             },
             (kind, ..) => Err(format!("the other end sent a frame ({kind:?}) that has no place in a test")),
@@ -595,7 +599,7 @@ pub(super) mod tests {
         beside_a_silent_peer(async |wire| {
             let question = FramePayload::Control(vec![7; 8]);
             let ask = || wire.take(&header(Kind::Heartbeat, |_| {}), &question);
-            // Beyond what the kernels of both ends keep: then it is ours to keep.
+            // Nothing is handed to the kernel meanwhile: it is ours to keep.
             let refused = (0..1_000_000).find_map(|_| ask().err());
             assert_eq!(refused.as_deref(), Some(DEAF));
             assert!(wire.sender.queued_bytes() < 2 * ANSWERS_BYTES_MAX);

@@ -96,6 +96,13 @@ impl Writer {
     /// # Errors
     /// The connection was lost, or the disk failed.
     pub async fn run(&self, written: &mut Written) -> Result<(), Trouble> {
+        let result = self.write(written).await;
+        // Of what was lost on the way, too, only that counts.
+        self.leave_out(written);
+        result
+    }
+
+    async fn write(&self, written: &mut Written) -> Result<(), Trouble> {
         let pauser = Pauser::new().map_err(Trouble::no_timer)?;
         let mut sizes = Sizes::new(&self.terms, self.seed);
         let began = Instant::now();

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub mod damage;
+pub mod line;
 pub mod load;
 pub mod wan;
 

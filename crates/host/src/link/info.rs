@@ -36,6 +36,8 @@ pub struct TcpInfo {
     pub bytes_received: u64,
     pub bytes_sent: u64,
     pub bytes_retransmitted: u64,
+    /// How often the kernel saw segments arrive in another order.
+    pub reorderings: u32,
     pub delivery_bytes_per_s: u64,
     pub pacing_bytes_per_s: u64,
     /// Time with something to send, and how much of it the peer's window or our buffer stood in the way.
@@ -88,6 +90,7 @@ impl TcpInfo {
             held_us: 0,
             bytes_sent: wide(200),
             bytes_retransmitted: wide(208),
+            reorderings: narrow(220),
             send_window_bytes: narrow(228),
             receive_window_bytes: narrow(232),
         }
