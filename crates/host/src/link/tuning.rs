@@ -27,14 +27,14 @@ pub const AUTO_ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Keeps the rate of a long line under stray loss, and its queue short.
 const AUTO_CONGESTION: &str = "bbr";
 
-/// What may stand unsent before the line's rate is known.
-const UNSENT_BYTES: u32 = 128 << 10;
+/// What may stand unsent before the line's rate is known, which is after a second at most: a second at 128 kbit/s.
+const UNSENT_BYTES: u32 = 16 << 10;
 /// Then what the line carries in this time. The kernel lets us know when half of it is gone, and a busy processor may
 /// take some milliseconds to come round; if the line has to wait for us, congestion control also takes its rate for one
 /// that we chose, and bbr never leaves its start (on 1 Gbit/s with 128 KiB, which is 1 ms: a fifth was sent twice).
 const UNSENT_TIME: Duration = Duration::from_millis(20);
-/// A few segments, a second at 128 kbit/s; and 20 ms of 1.6 Gbit/s, where the kernel's buffers are the next bound.
-const UNSENT_BYTES_MIN: u32 = 16 << 10;
+/// A few segments, half a second at 128 kbit/s, as the frame that is under way may take the other half (rule 25); and 20 ms of 1.6 Gbit/s, where the kernel's buffers are the next bound.
+const UNSENT_BYTES_MIN: u32 = 8 << 10;
 const UNSENT_BYTES_MAX: u32 = 4 << 20;
 
 /// Which congestion control to ask for.
@@ -564,9 +564,12 @@ mod tests {
                 ..TcpInfo::default()
             })
         };
-        for (mbit, bytes) in [(0, 16 << 10), (1, 16 << 10), (100, 250_000), (1000, 2_500_000), (10_000, 4 << 20)] {
+        for (mbit, bytes) in [(0, 8 << 10), (1, 8 << 10), (100, 250_000), (1000, 2_500_000), (10_000, 4 << 20)] {
             assert_eq!(at(mbit, false, UNSENT_BYTES), bytes, "{mbit} Mbit/s");
         }
+        // On the slowest line a heartbeat waits for that and for the frame that is under way: a second.
+        let waits_s = (f64::from(at(0, false, 0)) + engine::limits::part_bytes(Some(16_000)) as f64) / 16_000.0;
+        assert!(waits_s < 1.05, "{waits_s} s");
         // A rate of our own choosing may raise it and does not lower it.
         assert_eq!((at(1, true, UNSENT_BYTES), at(1000, true, UNSENT_BYTES)), (UNSENT_BYTES, 2_500_000));
         let (socket, _) = tuned(&SocketOptions::default());
