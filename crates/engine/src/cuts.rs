@@ -20,6 +20,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::bitmap::Bitmap;
+use crate::contradiction::ack_contradicts;
 use crate::cut_saves::Spilled;
 use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::ids::*;
@@ -404,7 +405,7 @@ impl Group {
     fn announce_cut(&mut self, cx: &mut Cx) {
         let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
-        let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq)) else { return };
+        let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq) && !self.generation_due) else { return };
         let parent = self.sb.current.identity.parent;
         let begin = SyncBegin { from, parent, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
@@ -434,6 +435,11 @@ impl Group {
     /// Cuts begun in this catch-up, while it goes by cuts.
     pub fn cut_number(&self) -> Option<u64> {
         self.cut.as_ref().map(|_| self.catch_up.cuts)
+    }
+
+    /// The cut of this name is still to be announced.
+    pub fn cut_begins(&self, name: u64) -> bool {
+        self.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
     }
 
     /// The peer's answer to a begin: if it is this cut's, the mark.
@@ -625,12 +631,9 @@ impl Group {
             // The cut waits to begin, perhaps for what the peer cannot apply.
             return self.peer_paused(cx, ack.paused);
         };
-        let (was, ordered) = (cut.confirmed, ack.applied <= ack.durable && ack.durable <= ack.received);
-        if !ordered || ack.received > cut.sent {
-            return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
-        }
-        if ack.received < was.received || ack.durable < was.durable || ack.applied < was.applied {
-            return self.protocol_error(cx, "an acknowledgement that goes back");
+        let was = cut.confirmed;
+        if let Some(what) = ack_contradicts(&ack, [was.received, was.durable, was.applied], cut.sent) {
+            return self.protocol_error(cx, what);
         }
         cut.confirmed = ack;
         (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);

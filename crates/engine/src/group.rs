@@ -468,10 +468,17 @@ impl Group {
         let stream = self.stream.as_ref()?;
         let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
         debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
-        Some(Unbroken { kept_after, last: self.last_seq })
+        Some(Unbroken { kept_after, last: self.sent_through() })
     }
 
     pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
+        if self.unfit.is_some() && header.kind.sender().is_some() {
+            // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
+            return;
+        }
+        if let Some(what) = self.contradiction(&header) {
+            return self.protocol_error(cx, &what);
+        }
         let control = match &payload {
             crate::FramePayload::Control(bytes) => bytes.as_slice(),
             _ => &[],

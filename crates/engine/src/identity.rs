@@ -211,7 +211,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// What can still be sent in order: numbers after `kept_after` up to `last` of the primary's present run.
+/// What can still be sent in order: numbers of the primary's present run after `kept_after`. The peer can stand as far as
+/// `last`, the last one that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unbroken {
     pub kept_after: Seq,

@@ -20,6 +20,7 @@ pub mod bitmap;
 mod bits;
 pub mod cell;
 mod codec;
+mod contradiction;
 mod cut_saves;
 mod cuts;
 mod gate;

@@ -600,7 +600,7 @@ impl Group {
     }
 
     pub fn tell_primary_state(&mut self, cx: &mut Cx) {
-        if self.role() != Role::Primary || self.hello.is_none() {
+        if self.role() != Role::Primary || self.hello.is_none() || self.records_promotion() {
             return;
         }
         let Some(link) = cx.peer.link else { return };

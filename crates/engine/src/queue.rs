@@ -96,18 +96,14 @@ impl Queue {
         self.items.iter().any(|item| matches!(item.body, Body::Pending))
     }
 
-    /// Everything up to `durable` is safe at the peer. `false`: the peer confirmed what was never sent.
-    #[must_use]
-    pub fn confirm(&mut self, durable: Seq) -> bool {
+    /// Everything up to `durable` is safe at the peer, to which it was sent.
+    pub fn confirm(&mut self, durable: Seq) {
         while self.items.front().is_some_and(|item| item.seq <= durable) {
-            if self.unsent_from == 0 {
-                return false;
-            }
+            assert!(self.unsent_from > 0, "what was not sent is not confirmed");
             let item = self.items.pop_front().expect("front was there");
             self.unsent_from -= 1;
             self.bytes -= item.cost_bytes;
         }
-        true
     }
 
     /// After a reconnect: send again from `received` on.
@@ -177,12 +173,12 @@ mod tests {
         let mut q = Queue::default();
         (5..=9).for_each(|n| q.push(item(n)));
         (0..3).for_each(|_| q.advance());
-        assert!(q.confirm(Seq(6)));
+        q.confirm(Seq(6));
         assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Some(Seq(6))));
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(8)));
         q.rewind(Seq(6));
         assert_eq!((q.next_ready().map(|i| i.seq), q.unsent_bytes()), (Some(Seq(7)), 30));
-        assert!(!q.confirm(Seq(7)), "never sent since the rewind");
+        assert_eq!(q.first_unsent(), Some(Seq(7)), "never sent since the rewind");
         assert_eq!(q.clear(), (3, 30));
     }
 

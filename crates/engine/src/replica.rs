@@ -382,7 +382,11 @@ impl Group {
             // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
             return;
         }
-        if !ours || self.replica.beginning.is_some() || header.seq != expected {
+        if self.replica.beginning.is_some() {
+            let what = format!("number {} before this node was ready for its sync", header.seq.0);
+            return self.protocol_error(cx, &what);
+        }
+        if header.seq != expected {
             return self.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
         }
         if !self.range_fits(header) {
@@ -404,11 +408,11 @@ impl Group {
             resync: header.flags & flags::RESYNC != 0,
         };
         let replica = &mut self.replica;
-        replica.received = header.seq;
-        replica.streaming = true;
-        if !replica.window.receive(record.cost) && !planted(Fault::WindowIgnored) {
+        if !replica.window.receive(record.cost) {
             return self.protocol_error(cx, "more than the window allows");
         }
+        replica.received = header.seq;
+        replica.streaming = true;
         replica.landing.push_back(record);
         replica.primary_flushed_to(header.flushed.min(header.seq));
         self.trim_if_pressed(cx);
@@ -583,6 +587,9 @@ impl Group {
         if !welcome || matches!(self.state, State::Failed(_)) {
             // Promoted or failed while it was on its way: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);
+        }
+        if !self.is_of_the_peer(begin.from, begin.parent) {
+            return self.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.replica.streaming = false;
         // Another stream begins only when its primary has flushed what it sent before.

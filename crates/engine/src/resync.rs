@@ -71,6 +71,11 @@ pub(crate) struct Resync {
 }
 
 impl Resync {
+    /// The pass of this number is still to be announced.
+    pub fn begins(&self, pass: u64) -> bool {
+        self.pass == pass && !self.begun
+    }
+
     fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
@@ -327,7 +332,8 @@ impl Group {
     fn announce_sync(&mut self, cx: &mut Cx) {
         let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
         let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
-        let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began)) else { return };
+        let recorded = !self.generation_due;
+        let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began) && recorded) else { return };
         let from = self.place(self.stream_began);
         let dirty_bytes = self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
         let parent = self.sb.current.identity.parent;
@@ -344,6 +350,9 @@ impl Group {
     }
 
     pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
+        if !self.was_begun(header.offset) {
+            return self.protocol_error(cx, "an answer to a sync that was not begun");
+        }
         self.stall.answered(cx.now.mono);
         if self.state == State::Logging {
             self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
@@ -652,7 +661,11 @@ impl Group {
 
     /// The peer's answer to a hash.
     pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
-        let Some(resync) = self.resync.as_mut() else { return };
+        let sent = self.sent_through();
+        let Some(resync) = self.resync.as_mut().filter(|r| r.probes.contains_key(&header.seq)) else { return };
+        if header.seq > sent {
+            return self.protocol_error(cx, "an answer to a comparison that was not sent to it");
+        }
         let Some(range) = resync.probes.remove(&header.seq) else { return };
         self.stall.moved(cx.now.mono);
         if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {

@@ -12,7 +12,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::bitmap::region_span;
+use crate::bitmap::{region_span, regions};
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
@@ -217,7 +217,9 @@ impl Group {
             (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
             (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
-                self.replica.tail_asked = Some(FlushPoints::decode(bytes)?);
+                let points = FlushPoints::decode(bytes)?;
+                // One that was promoted meanwhile has nothing to tell.
+                self.replica.tail_asked = Some(points).filter(|_| self.role() == Role::Secondary);
                 self.answer_tail(cx);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
@@ -233,8 +235,12 @@ impl Group {
         if !matches!(self.settling, Settling::AskedBits) {
             return Some(());
         }
-        let volume = self.volumes.get_mut(usize::from(header.volume.0))?;
-        if !words.len().is_multiple_of(8) || !header.offset.is_multiple_of(64) {
+        let at = usize::from(header.volume.0);
+        let (theirs, volume) = (*self.hello.as_ref()?.volume_bytes.get(at)?, self.volumes.get_mut(at)?);
+        let last = header.offset.checked_add(words.len() as u64 * 8)?;
+        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
+        // Its volume may be larger than ours.
+        if !in_words || last > regions(theirs).next_multiple_of(64) {
             return None;
         }
         for (at, word) in words.chunks_exact(8).enumerate() {
@@ -478,7 +484,8 @@ impl Group {
     pub fn pull_read(&mut self, cx: &mut Cx, range: VolumeRange, session: SessionId, result: Result<IoDone, IoError>) {
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
         // In another session the primary asks anew.
-        let Some(link) = cx.peer.link.filter(|_| session == cx.peer.session) else { return };
+        let asked = session == cx.peer.session && self.role() == Role::Secondary;
+        let Some(link) = cx.peer.link.filter(|_| asked) else { return };
         let header = Header::new(Kind::Pulled, cx.peer.session, self.id());
         let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
         cx.send(link, header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 }));

@@ -10,7 +10,6 @@
 use core::time::Duration;
 
 use crate::group::{Cx, Group, GroupTimer};
-use crate::ids::Seq;
 use crate::limits;
 use crate::marks::Mark;
 use crate::state::State;
@@ -90,9 +89,8 @@ impl Group {
         if let Some(cut) = &self.cut {
             return cut.peer_owes();
         }
-        let sent = self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1));
         let told = self.resync.as_ref().is_none_or(|r| r.begun);
-        told && self.stream.is_some_and(|s| !s.open || s.applied < sent)
+        told && self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
     }
 
     pub fn check_stall(&mut self, cx: &mut Cx) {

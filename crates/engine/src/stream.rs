@@ -1,5 +1,6 @@
 //! The ordered stream to the peer: frames out, confirmations in, and what becomes of it when the link does.
 
+use crate::contradiction::ack_contradicts;
 use crate::group::{Cx, Group, GroupTimer, Phase, Stream, TimerKey};
 use crate::ids::*;
 use crate::limits;
@@ -65,14 +66,13 @@ impl Group {
             // The sync waits to begin for what the peer cannot apply.
             return self.peer_paused(cx, ack.paused);
         }
+        let sent = self.sent_through();
         let Some(stream) = self.stream.as_mut().filter(|s| s.open) else { return };
-        let ordered = ack.applied <= ack.durable && ack.durable <= ack.received;
-        if !ordered || ack.received > self.last_seq {
-            return self.protocol_error(cx, "an acknowledgement of numbers that were never given");
+        if let Some(what) = ack_contradicts(&ack, [stream.received, stream.durable, stream.applied], sent) {
+            return self.protocol_error(cx, what);
         }
-        let forward = ack.received >= stream.received && ack.durable >= stream.durable && ack.applied >= stream.applied;
-        if !forward {
-            return self.protocol_error(cx, "an acknowledgement that goes back");
+        if ack.noted > ack.applied {
+            return self.protocol_error(cx, "an acknowledgement that notes a flush of what it has not applied");
         }
         let before = (stream.received, stream.durable, stream.applied);
         (stream.received, stream.durable, stream.applied) = (ack.received, ack.durable, ack.applied);
@@ -81,9 +81,7 @@ impl Group {
         }
         (stream.granted_bytes, stream.recalls) = (ack.granted_bytes, recalls);
         self.confirmed(self.place(ack.applied));
-        if !self.queue.confirm(ack.durable) {
-            return self.protocol_error(cx, "a confirmation of writes that were not sent to it");
-        }
+        self.queue.confirm(ack.durable);
         self.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
         self.peer_wants_flush = ack.wants_flush;
         if ack.wants_flush {

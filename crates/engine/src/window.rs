@@ -8,6 +8,7 @@
 
 use core::time::Duration;
 
+use crate::planted::{Fault, planted};
 use crate::time::Mono;
 
 #[derive(Debug)]
@@ -55,12 +56,15 @@ impl Window {
         self.promised_bytes = self.granted_bytes;
     }
 
-    /// A record arrived. `false`: it was not granted.
+    /// A record arrived. `false`: it was not granted, and is not taken.
     #[must_use]
     pub fn receive(&mut self, cost_bytes: u64) -> bool {
+        if self.received_bytes + cost_bytes > self.promised_bytes && !planted(Fault::WindowIgnored) {
+            return false;
+        }
         self.received_bytes += cost_bytes;
         self.held_bytes += cost_bytes;
-        self.received_bytes <= self.promised_bytes
+        true
     }
 
     /// A record is on its volume.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::codec::{Reader, Writer};
+use crate::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, PART_BYTES_MAX};
 use crate::state::Pause;
@@ -104,6 +105,21 @@ impl Kind {
             Bits,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
+    }
+
+    /// The role that it takes to send it; `None`: either.
+    pub fn sender(self) -> Option<Role> {
+        use Kind::*;
+        match self {
+            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk => Some(Role::Primary),
+            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits => Some(Role::Secondary),
+            GroupHello | Heartbeat | HeartbeatEcho | GroupState | Goodbye => None,
+        }
+    }
+
+    /// Whether it is of a stream: it has a number.
+    pub fn is_numbered(self) -> bool {
+        matches!(self, Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd)
     }
 
     /// Whether the payload is volume content (goes to aligned memory) or a few control bytes.

@@ -1,0 +1,595 @@
+//! A peer whose frames contradict what it said of itself, or what it was sent: each is refused with its sentence, and nothing of
+//! it is acted on. The peer here is the test; the engine is the real one, over disks that do everything at once.
+//!
+//! The sentences are those of docs/protocol.md, no more and no fewer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::identity::{Identity, Role};
+use engine::state::{Mode, State};
+use engine::wire::{Ack, GroupHello, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
+use engine::*;
+
+const GROUP: GroupId = GroupId(0);
+const US: NodeId = NodeId(0);
+const PEER: NodeId = NodeId(1);
+const LINK: LinkId = LinkId(1);
+const SESSION: SessionId = SessionId(9);
+const KIB: u64 = 1024;
+/// Little enough that all of it is sent in the stream.
+const SMALL: u64 = 128 * KIB;
+/// Too much for that: it goes by cuts.
+const LARGE: u64 = 4096 * KIB;
+/// The run and the history of a primary that is played here.
+const RUN: Incarnation = Incarnation(5);
+const HISTORY: Generation = Generation { number: 3, tag: 33 };
+
+/// The engine, its disks, and what it did last.
+struct Bench {
+    node: Node,
+    role: Role,
+    volume_bytes: u64,
+    now: Now,
+    stores: BTreeMap<Store, Vec<u8>>,
+    /// What of this kind is asked for does not end.
+    stuck: fn(&Output) -> bool,
+    sent: Vec<(Header, Vec<u8>)>,
+    closed: Vec<String>,
+    /// Whatever else was asked for that changes something, or tells somebody.
+    acts: Vec<String>,
+}
+
+fn node(role: Role, volume_bytes: u64) -> Node {
+    let group = GroupConfig {
+        id: GROUP,
+        tag: 1,
+        peer: PEER,
+        starts_as: role,
+        volumes: vec![VolumeConfig { size_bytes: volume_bytes, block_bytes: 4096, changed_outside: false }],
+        settings: Settings { mode: Mode::Nearsync, ..Settings::default() },
+        journal_bytes: limits::JOURNAL_BYTES_MIN,
+        window_bytes: limits::WINDOW_BYTES_MIN,
+        activity: ActivityConfig::default(),
+        history_bytes: limits::HISTORY_BYTES_MIN,
+    };
+    Node::new(NodeConfig {
+        node: US,
+        groups: vec![group],
+        link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+        memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+        syncs_at_once: limits::SYNCS_AT_ONCE,
+    })
+}
+
+impl Bench {
+    fn new(role: Role, volume_bytes: u64) -> Bench {
+        Bench {
+            node: node(role, volume_bytes),
+            role,
+            volume_bytes,
+            now: Now { mono: Mono(1), wall: Wall(1) },
+            stores: BTreeMap::new(),
+            stuck: |_| false,
+            sent: Vec::new(),
+            closed: Vec::new(),
+            acts: Vec::new(),
+        }
+    }
+
+    /// Started, and connected to a peer that has said nothing yet.
+    fn connected(role: Role, volume_bytes: u64) -> Bench {
+        let mut bench = Bench::new(role, volume_bytes);
+        bench.boots(1);
+        bench
+    }
+
+    fn boots(&mut self, boot: u128) {
+        self.handle(Input::Start { entropy: 1, boot });
+        self.handle(Input::LinkUp { peer: PEER, link: LINK, session: SESSION });
+    }
+
+    /// The process is killed and starts again; another boot of the machine: after a power loss.
+    fn killed(&mut self, boot: u128) {
+        self.node = node(self.role, self.volume_bytes);
+        self.sent.clear();
+        self.boots(boot);
+    }
+
+    fn handle(&mut self, input: Input) {
+        let now = self.now;
+        self.node.handle(now, input);
+        while let Some(output) = self.node.poll_output() {
+            if (self.stuck)(&output) {
+                continue;
+            }
+            if let Some((token, done)) = self.perform(output) {
+                self.node.handle(now, Input::Io { token, result: Ok(done) });
+            }
+        }
+    }
+
+    fn waits_a_second(&mut self) {
+        self.now.mono = Mono(self.now.mono.0 + 1_000_000_000);
+        self.handle(Input::Heard { link: LINK });
+        self.handle(Input::Tick);
+    }
+
+    fn perform(&mut self, output: Output) -> Option<(Token, IoDone)> {
+        match output {
+            Output::ReadMeta { token, store, offset, length } => {
+                return Some((token, IoDone::Meta(self.bytes(store, offset, length as usize).to_vec())));
+            }
+            Output::Write { token, store, offset, parts, .. } => {
+                self.acts.push(format!("a write to {store:?}"));
+                let mut at = offset;
+                for part in parts {
+                    if let Bytes::Meta(bytes) = part {
+                        self.bytes(store, at, bytes.len()).copy_from_slice(&bytes);
+                        at += bytes.len() as u64;
+                    }
+                }
+                return Some((token, IoDone::Done));
+            }
+            Output::Zero { token, .. } | Output::Flush { token, .. } => return Some((token, IoDone::Done)),
+            Output::Read { token, .. } => {
+                return Some((token, IoDone::Payload { buf: buf(&[]), zero: true }));
+            }
+            Output::ReadHash { token, .. } => return Some((token, IoDone::Hash([7; 32]))),
+            Output::Send { header, payload, .. } => {
+                let bytes = if let SendPayload::Control(bytes) = payload { bytes } else { Vec::new() };
+                self.sent.push((header, bytes));
+            }
+            Output::CloseLink { reason, .. } => self.closed.push(reason),
+            other => self.acts.push(format!("{other:?}")),
+        }
+        None
+    }
+
+    fn bytes(&mut self, store: Store, offset: u64, length: usize) -> &mut [u8] {
+        let content = self.stores.entry(store).or_default();
+        let end = offset as usize + length;
+        content.resize(content.len().max(end), 0);
+        &mut content[offset as usize..end]
+    }
+
+    fn gets(&mut self, frame: Frame) {
+        let Frame(header, payload) = frame;
+        self.handle(Input::Frame { link: LINK, header, payload });
+    }
+
+    /// The last frame of this kind that the engine sent.
+    #[track_caller]
+    fn said(&self, kind: Kind) -> (Header, Vec<u8>) {
+        let found = self.sent.iter().rev().find(|(header, _)| header.kind == kind);
+        found.unwrap_or_else(|| panic!("no {kind:?}: {:?} {}", self.sent, self.node.explain(GROUP))).clone()
+    }
+
+    fn has_said(&self, kind: Kind) -> bool {
+        self.sent.iter().any(|(header, _)| header.kind == kind)
+    }
+
+    fn identity(&self) -> Identity {
+        self.node.glance(GROUP).expect("there is a group").identity
+    }
+
+    fn state(&self) -> State {
+        self.node.glance(GROUP).expect("there is a group").state
+    }
+
+    /// All that the engine holds.
+    fn everything(&self) -> String {
+        format!("{:?}\n{}\n{:?}", self.node.status(), self.node.explain(GROUP), self.node.dirty_regions(GROUP))
+    }
+
+    /// The frame ends the session with this sentence, and changes nothing.
+    #[track_caller]
+    fn refuses(&mut self, frame: Frame, sentence: &str) -> String {
+        let kind = frame.0.kind;
+        let before = self.everything();
+        self.sent.clear();
+        self.acts.clear();
+        self.gets(frame);
+        assert!(self.closed.iter().any(|reason| reason.contains(sentence)), "{kind:?}: {:?}", self.closed);
+        assert_eq!(self.closed.len(), 1, "{:?}", self.closed);
+        assert!(self.acts.is_empty() && self.sent.is_empty(), "{kind:?}: {:?} {:?}", self.acts, self.sent);
+        assert_eq!(before, self.everything(), "{kind:?}");
+        self.closed.remove(0)
+    }
+}
+
+fn buf(bytes: &[u8]) -> Buf {
+    Buf::new(Arc::new(bytes.to_vec()))
+}
+
+/// What the peer sends.
+#[derive(Clone, Debug)]
+struct Frame(Header, FramePayload);
+
+fn bare(kind: Kind) -> Frame {
+    Frame(Header::new(kind, SESSION, GROUP), FramePayload::None)
+}
+
+fn control(kind: Kind, bytes: Vec<u8>) -> Frame {
+    Frame(Header::new(kind, SESSION, GROUP).sealed(&bytes), FramePayload::Control(bytes))
+}
+
+fn ack([received, durable, applied]: [u64; 3], granted_bytes: u64) -> Frame {
+    let (received, durable, applied) = (Seq(received), Seq(durable), Seq(applied));
+    control(Kind::Ack, Ack { received, durable, applied, granted_bytes, ..Ack::default() }.encode())
+}
+
+fn noting(noted: u64) -> Frame {
+    let three = Seq(3);
+    let ack = Ack { received: three, durable: three, applied: three, noted: Seq(noted), ..Ack::default() };
+    control(Kind::Ack, ack.encode())
+}
+
+fn seq(kind: Kind, seq: u64) -> Frame {
+    Frame(Header { seq: Seq(seq), ..Header::new(kind, SESSION, GROUP) }, FramePayload::None)
+}
+
+fn offset(kind: Kind, offset: u64) -> Frame {
+    Frame(range(kind, offset, 0), FramePayload::None)
+}
+
+fn range(kind: Kind, offset: u64, length: u64) -> Header {
+    Header { offset, length, ..Header::new(kind, SESSION, GROUP) }
+}
+
+/// The last frame of an answer.
+fn last(kind: Kind, bytes: Vec<u8>) -> Frame {
+    at(kind, 0, bytes)
+}
+
+fn at(kind: Kind, offset: u64, bytes: Vec<u8>) -> Frame {
+    let Frame(header, payload) = control(kind, bytes);
+    Frame(Header { offset, flags: flags::LAST, ..header }, payload)
+}
+
+fn outside() -> VolumeRange {
+    VolumeRange { volume: VolumeId(0), offset: SMALL, length: 4096 }
+}
+
+fn from(generation: Generation, incarnation: Incarnation) -> SyncBegin {
+    SyncBegin { from: Position { generation, incarnation, seq: Seq(0) }, ..begin() }
+}
+
+fn other_session() -> Frame {
+    Frame(Header::new(Kind::Ack, SessionId(8), GROUP), FramePayload::None)
+}
+
+fn other_group() -> Frame {
+    Frame(Header::new(Kind::Ack, SESSION, GroupId(1)), FramePayload::None)
+}
+
+/// A frame of every kind that this role may send, as short as can be.
+fn frames_of(role: Role) -> impl Iterator<Item = Frame> {
+    (0..=u8::MAX).filter_map(Kind::from_byte).filter(move |kind| kind.sender() == Some(role)).map(bare)
+}
+
+// ---- a primary, and its peer ----------------------------------------------------------------------------------------
+
+/// The peer is a secondary of the same history that stands here in the engine's present run, or an earlier one.
+fn secondary_at(bench: &Bench, incarnation: Incarnation, seq: u64) -> GroupHello {
+    let generation = bench.identity().generation;
+    let position = Position { generation, incarnation, seq: Seq(seq) };
+    let identity = Identity { role: Role::Secondary, generation, position, ..Identity::default() };
+    GroupHello { identity, volume_bytes: vec![bench.volume_bytes], ..GroupHello::default() }
+}
+
+fn greets(bench: &mut Bench, hello: &GroupHello) {
+    bench.gets(control(Kind::GroupHello, hello.encode()));
+}
+
+/// A primary that has told its peer of a sync.
+fn primary(volume_bytes: u64) -> Bench {
+    let mut bench = Bench::connected(Role::Primary, volume_bytes);
+    let hello = secondary_at(&bench, Incarnation(0), 0);
+    greets(&mut bench, &hello);
+    assert!(bench.has_said(Kind::SyncBegin), "{}", bench.node.explain(GROUP));
+    bench
+}
+
+fn ready(bench: &Bench) -> Frame {
+    let begin = SyncBegin::decode(&bench.said(Kind::SyncBegin).1).expect("ours");
+    let Frame(header, payload) = bare(Kind::SyncReady);
+    Frame(Header { offset: begin.attempt, ..header }, payload)
+}
+
+/// A primary in step: three numbers were sent, all are confirmed, and there is no window for more.
+fn in_step() -> Bench {
+    let mut bench = primary(SMALL);
+    let ready = ready(&bench);
+    bench.gets(ready);
+    bench.gets(ack([0, 0, 0], 3 * limits::ITEM_OVERHEAD_BYTES));
+    assert_eq!(bench.said(Kind::SyncEnd).0.seq, Seq(3));
+    bench.gets(ack([3, 3, 3], 3 * limits::ITEM_OVERHEAD_BYTES));
+    assert_eq!(bench.state(), State::Replicating);
+    bench
+}
+
+/// The same with a writer who waits for number 4 to be received; it was not sent.
+fn with_a_held_write() -> Bench {
+    let mut bench = in_step();
+    bench.sent.clear();
+    bench.handle(write());
+    assert!(!bench.has_said(Kind::Data) && bench.node.status()[0].queue.items == 1);
+    bench
+}
+
+fn write() -> Input {
+    let request = Request::Write { offset: 0, length: 4096, buf: buf(&[1; 4096]), fua: false };
+    Input::Request { group: GROUP, volume: VolumeId(0), id: RequestId(1), request }
+}
+
+/// A primary in the midst of a cut.
+fn in_a_cut() -> Bench {
+    let mut bench = primary(LARGE);
+    assert!(SyncBegin::decode(&bench.said(Kind::SyncBegin).1).is_some_and(|begin| begin.cut > 0));
+    let ready = ready(&bench);
+    bench.gets(ready);
+    bench.gets(ack([0, 0, 0], 8 * limits::ITEM_OVERHEAD_BYTES));
+    assert_eq!(bench.said(Kind::Zero).0.seq, Seq(8));
+    bench.gets(ack([4, 3, 2], 8 * limits::ITEM_OVERHEAD_BYTES));
+    bench
+}
+
+/// A primary that was killed while it wrote, or lost its power, and greets its peer again.
+fn back(boot: u128, dirty_bytes: u64) -> Bench {
+    let mut bench = in_step();
+    // What is flushed on both sides is not marked any more, on disk neither.
+    (0..8).for_each(|_| bench.waits_a_second());
+    bench.handle(write());
+    let run = bench.identity().incarnation;
+    bench.killed(boot);
+    let hello = GroupHello { dirty_bytes, ..secondary_at(&bench, run, 3) };
+    greets(&mut bench, &hello);
+    bench
+}
+
+/// A primary that was killed: it would have a hash compared, for which there is no window.
+fn comparing() -> Bench {
+    let mut bench = back(1, 0);
+    let ready = ready(&bench);
+    bench.gets(ready);
+    assert!(!bench.has_said(Kind::Probe) && bench.node.status()[0].queue.items > 0);
+    bench
+}
+
+/// A primary that lost its power and asks for a range that its peer named.
+fn pulling() -> Bench {
+    let mut bench = back(2, 0);
+    bench.gets(last(Kind::Tail, encode_ranges(&[VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 }])));
+    assert_eq!(bench.said(Kind::Pull).0.length, 4096);
+    bench
+}
+
+/// A primary with a sync that it cannot tell of yet: what it would send is not flushed.
+fn before_its_begin() -> Bench {
+    let mut bench = in_step();
+    bench.handle(Input::Command { group: GROUP, id: CommandId(1), command: Command::Logging });
+    bench.handle(write());
+    bench.stuck = |output| matches!(output, Output::Flush { .. });
+    bench.sent.clear();
+    bench.handle(Input::Command { group: GROUP, id: CommandId(2), command: Command::Sync { full: false } });
+    assert!(!bench.has_said(Kind::SyncBegin) && bench.state() == State::Syncing);
+    bench
+}
+
+// ---- a secondary, and its peer --------------------------------------------------------------------------------------
+
+fn begin() -> SyncBegin {
+    let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
+    let parent = Position::default();
+    SyncBegin { from, parent, nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
+}
+
+fn begins(begin: SyncBegin) -> Frame {
+    control(Kind::SyncBegin, begin.encode())
+}
+
+/// A secondary that knows its primary.
+fn secondary() -> Bench {
+    let mut bench = Bench::connected(Role::Secondary, SMALL);
+    let identity =
+        Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
+    greets(&mut bench, &GroupHello { identity, volume_bytes: vec![SMALL], ..GroupHello::default() });
+    bench
+}
+
+/// A secondary that takes numbers.
+fn streaming() -> Bench {
+    let mut bench = secondary();
+    bench.gets(begins(begin()));
+    assert!(bench.has_said(Kind::SyncReady) && bench.has_said(Kind::Ack));
+    bench
+}
+
+/// A good frame of the stream.
+fn data(seq: u64) -> Header {
+    Header {
+        seq: Seq(seq),
+        length: 4096,
+        payload_bytes: 4096,
+        origin: PEER,
+        incarnation: RUN,
+        generation_tag: HISTORY.tag,
+        ..Header::new(Kind::Data, SESSION, GROUP)
+    }
+}
+
+fn sends(header: Header) -> Frame {
+    Frame(header, FramePayload::Data(buf(&[1; 4096])))
+}
+
+/// A secondary that is told of a sync, and has not recorded it yet.
+fn unready() -> Bench {
+    let mut bench = secondary();
+    bench.stuck = |output| matches!(output, Output::Write { store: Store::Superblock(_), .. });
+    bench.gets(begins(begin()));
+    assert!(!bench.has_said(Kind::SyncReady));
+    bench
+}
+
+/// Frames of 4 KiB that a secondary grants to begin with.
+const WINDOW_FRAMES: u64 = limits::MEMORY_GROUP_BYTES / (4096 + limits::ITEM_OVERHEAD_BYTES);
+
+/// A secondary that holds all it granted: its journal takes nothing.
+fn window_used_up() -> Bench {
+    let mut bench = streaming();
+    bench.stuck = |output| matches!(output, Output::Write { .. });
+    (1..=WINDOW_FRAMES).for_each(|seq| bench.gets(sends(data(seq))));
+    assert!(bench.closed.is_empty());
+    bench
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+const CANNOT_HAVE: &str = "with a payload it cannot have";
+const NOT_SENT: &str = "an acknowledgement of numbers that were not sent to it";
+const BACK: &str = "an acknowledgement that goes back";
+const MORE: &str = "an acknowledgement of more than it received";
+const NOT_BEGUN: &str = "an answer to a sync that was not begun";
+const OTHER_RUN: &str = "of another run than its own";
+const SECOND_HELLO: &str = "a second GroupHello in one session";
+const OTHER_SYNC: &str = "a sync of another run or history than its own";
+
+type Row = (fn() -> Bench, fn(&Bench) -> Frame, &'static str);
+
+const ROWS: &[Row] = &[
+    // What a secondary confirms.
+    (with_a_held_write, |_| ack([4, 3, 3], 0), NOT_SENT),
+    (with_a_held_write, |_| ack([4, 4, 4], 0), NOT_SENT),
+    (with_a_held_write, |_| ack([9, 3, 3], 0), NOT_SENT),
+    (with_a_held_write, |_| ack([2, 2, 2], 0), BACK),
+    (with_a_held_write, |_| ack([3, 3, 2], 0), BACK),
+    (with_a_held_write, |_| ack([3, 4, 3], 0), MORE),
+    (with_a_held_write, |_| ack([3, 3, 4], 0), MORE),
+    (in_step, |_| noting(4), "an acknowledgement that notes a flush of what it has not applied"),
+    (in_a_cut, |_| ack([9, 3, 2], 0), NOT_SENT),
+    (in_a_cut, |_| ack([4, 3, 1], 0), BACK),
+    (in_a_cut, |_| ack([4, 5, 2], 0), MORE),
+    // What it answers.
+    (|| primary(SMALL), |_| offset(Kind::SyncReady, 0), NOT_BEGUN),
+    (|| primary(SMALL), |_| offset(Kind::SyncReady, 2), NOT_BEGUN),
+    (before_its_begin, |_| offset(Kind::SyncReady, 2), NOT_BEGUN),
+    (comparing, |_| seq(Kind::ProbeResult, 1), "an answer to a comparison that was not sent to it"),
+    (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[outside()])), CANNOT_HAVE),
+    (|| back(2, 0), |_| last(Kind::Tail, vec![0; 17]), CANNOT_HAVE),
+    (pulling, |_| Frame(range(Kind::Pulled, 4096, 4096), FramePayload::Data(buf(&[1; 4096]))), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(Kind::Bits, 64, vec![1; 8]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 16]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(Kind::Bits, 1, vec![1; 8]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 7]), CANNOT_HAVE),
+    (in_step, |_| control(Kind::Ack, vec![0; 7]), CANNOT_HAVE),
+    // How a primary begins.
+    (secondary, |_| begins(SyncBegin { from: Position::default(), ..begin() }), "a sync of a blank history"),
+    (secondary, |_| begins(from(Generation { tag: 34, ..HISTORY }, RUN)), OTHER_SYNC),
+    (secondary, |_| begins(from(Generation { number: 4, ..HISTORY }, RUN)), OTHER_SYNC),
+    (secondary, |_| begins(from(HISTORY, Incarnation(6))), OTHER_SYNC),
+    (secondary, |_| begins(SyncBegin { parent: begin().from, ..begin() }), OTHER_SYNC),
+    (secondary, |_| control(Kind::SyncBegin, vec![0; 7]), CANNOT_HAVE),
+    (unready, |_| sends(data(1)), "number 1 before this node was ready for its sync"),
+    // What it sends.
+    (streaming, |_| sends(data(2)), "number 2 where 1 was expected"),
+    (streaming, |_| sends(data(0)), "number 0 where 1 was expected"),
+    (streaming, |_| sends(Header { incarnation: Incarnation(6), ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(Header { generation_tag: 34, ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(Header { origin: US, ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(Header { offset: SMALL, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(Header { offset: 100, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(Header { offset: u64::MAX - 511, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(Header { length: 0, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(Header { volume: VolumeId(1), ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(Header { kind: Kind::Zero, ..data(1) }), "number 1 without its payload"),
+    (streaming, |_| Frame(data(1), FramePayload::None), "number 1 without its payload"),
+    (window_used_up, |_| sends(data(WINDOW_FRAMES + 1)), "more than the window allows"),
+    (streaming, |_| control(Kind::Tick, vec![9, 9]), CANNOT_HAVE),
+    (streaming, |_| control(Kind::TailAsk, vec![0; 7]), CANNOT_HAVE),
+    (streaming, |_| Frame(range(Kind::Pull, SMALL, 4096), FramePayload::None), CANNOT_HAVE),
+    (streaming, |_| Frame(range(Kind::Pull, 0, 0), FramePayload::None), CANNOT_HAVE),
+    (streaming, |_| control(Kind::BitsAsk, vec![0]), CANNOT_HAVE),
+    // Who it is.
+    (in_step, |bench| control(Kind::GroupHello, secondary_at(bench, Incarnation(1), 2).encode()), SECOND_HELLO),
+    (in_step, |_| control(Kind::GroupState, vec![0; 7]), CANNOT_HAVE),
+    (in_step, |_| other_session(), "the peer sent a frame of session 8, which is not this one"),
+    (in_step, |_| other_group(), "the peer sent a frame for group number 1, which it does not share"),
+];
+
+#[test]
+fn every_contradiction_is_refused_with_its_sentence_and_changes_nothing() {
+    for (number, (bench, frame, sentence)) in ROWS.iter().enumerate() {
+        println!("row {number}: {sentence}");
+        let mut bench = bench();
+        let frame = frame(&bench);
+        bench.refuses(frame, sentence);
+    }
+}
+
+/// What a role may not send it may not send at any time: not as what it said it is, not before it said so, and not to a node
+/// that has not said yet what it is.
+#[test]
+fn frames_of_the_other_role_and_frames_too_early_are_refused() {
+    for role in [Role::Primary, Role::Secondary] {
+        for frame in frames_of(role) {
+            let mut strange = if role == Role::Primary { with_a_held_write() } else { streaming() };
+            let other = if role == Role::Primary { "secondary" } else { "primary" };
+            strange.refuses(frame.clone(), &format!("frame, though it said that it is the {other}"));
+            let mut silent = Bench::connected(Role::Secondary, SMALL);
+            silent.refuses(frame.clone(), "frame before it said who it is");
+            let mut starting = Bench::new(Role::Secondary, SMALL);
+            starting.stuck = |output| matches!(output, Output::ReadMeta { .. });
+            starting.boots(1);
+            let identity = Identity { role, ..Identity::default() };
+            greets(&mut starting, &GroupHello { identity, ..GroupHello::default() });
+            starting.refuses(frame, "frame before it heard who this node is");
+        }
+    }
+}
+
+/// A peer that was promoted says so: from then on it is nobody's secondary.
+#[test]
+fn a_peer_that_changed_its_role_is_held_to_the_new_one() {
+    for frame in frames_of(Role::Secondary) {
+        let mut bench = with_a_held_write();
+        let mut hello = secondary_at(&bench, Incarnation(1), 3);
+        hello.identity.role = Role::Primary;
+        bench.gets(control(Kind::GroupState, hello.encode()));
+        assert_eq!(bench.state(), State::Logging);
+        bench.refuses(frame, "frame, though it said that it is the primary");
+    }
+}
+
+/// A number that was given and never sent: its peer cannot stand there, whatever it says when it is met again.
+#[test]
+fn a_queue_does_not_continue_behind_what_was_sent() {
+    for (stands_at, continues) in [(3, true), (4, false)] {
+        let mut bench = with_a_held_write();
+        let settings = Settings { mode: Mode::Async, ..Settings::default() };
+        bench.handle(Input::Command { group: GROUP, id: CommandId(1), command: Command::Set(settings) });
+        bench.handle(Input::LinkDown { link: LINK, reason: "cut".into() });
+        bench.sent.clear();
+        bench.handle(Input::LinkUp { peer: PEER, link: LINK, session: SESSION });
+        let run = bench.identity().incarnation;
+        let hello = GroupHello { granted_bytes: 1 << 20, ..secondary_at(&bench, run, stands_at) };
+        greets(&mut bench, &hello);
+        assert_eq!(bench.has_said(Kind::Data), continues, "{stands_at}");
+        assert_eq!(bench.has_said(Kind::SyncBegin), !continues, "{stands_at}");
+    }
+}
+
+/// What a node that does not fit sends is not acted on, and the session goes on for the other groups.
+#[test]
+fn nothing_of_a_peer_that_does_not_fit_is_acted_on() {
+    let mut bench = Bench::connected(Role::Secondary, SMALL);
+    let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
+    let hello = GroupHello { identity, required: 0x20, volume_bytes: vec![SMALL], ..GroupHello::default() };
+    greets(&mut bench, &hello);
+    let before = bench.everything();
+    (bench.sent, bench.acts) = (Vec::new(), Vec::new());
+    bench.gets(begins(begin()));
+    frames_of(Role::Primary).for_each(|frame| bench.gets(frame));
+    assert!(bench.closed.is_empty() && bench.sent.is_empty() && bench.acts.is_empty());
+    assert_eq!(before, bench.everything());
+}
