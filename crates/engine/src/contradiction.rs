@@ -7,8 +7,9 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::group::{Group, Phase};
+use crate::group::Group;
 use crate::ids::{Position, Seq};
+use crate::state::State;
 use crate::wire::{Ack, GroupHello, Header, Kind};
 
 impl Group {
@@ -26,7 +27,7 @@ impl Group {
         }
         let sender = kind.sender()?;
         let Some(said) = said else { return Some(format!("a {kind:?} frame before it said who it is")) };
-        if matches!(self.phase, Phase::Starting(_)) {
+        if self.is_starting() && !matches!(self.state, State::Failed(_)) {
             return Some(format!("a {kind:?} frame before it heard who this node is"));
         }
         if sender != said.identity.role {

@@ -20,7 +20,7 @@ use crate::queue::Queue;
 use crate::record::SuperWriter;
 use crate::replica::Replica;
 use crate::resync::Resync;
-use crate::rollback::Rollback;
+use crate::rollback::{Rollback, Then};
 use crate::saving::Saver;
 use crate::settle::{Pulling, Settling};
 use crate::slots::{Op, Slots};
@@ -428,6 +428,15 @@ impl Group {
         }
     }
 
+    /// It is not known yet who this node is. A rollback that was cut short is finished first.
+    pub fn is_starting(&self) -> bool {
+        match &self.phase {
+            Phase::Starting(_) => true,
+            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
+            _ => false,
+        }
+    }
+
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.hello = None;
@@ -436,7 +445,7 @@ impl Group {
         self.primary_says = None;
         self.settling = Settling::NotYet;
         self.stall.link_up(cx.now.mono);
-        if matches!(self.phase, Phase::Starting(_)) {
+        if self.is_starting() {
             return;
         }
         self.replica.new_session();

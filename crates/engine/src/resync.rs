@@ -101,7 +101,7 @@ impl Group {
     // ---- meeting the peer ------------------------------------------------------------------------------------------
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if matches!(self.phase, Phase::Starting(_)) {
+        if self.is_starting() {
             // Who this node is, is not known yet.
             self.early_hello = Some(hello);
             return;
@@ -117,7 +117,7 @@ impl Group {
 
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if matches!(self.phase, Phase::Starting(_)) {
+        if self.is_starting() {
             self.early_hello = Some(hello);
             return;
         }

@@ -3,7 +3,7 @@
 //!
 //! The sentences are those of docs/protocol.md, no more and no fewer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
@@ -392,8 +392,7 @@ fn begins(begin: SyncBegin) -> Frame {
 /// A secondary that knows its primary.
 fn secondary() -> Bench {
     let mut bench = Bench::connected(Role::Secondary, SMALL);
-    let identity =
-        Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
+    let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
     greets(&mut bench, &GroupHello { identity, volume_bytes: vec![SMALL], ..GroupHello::default() });
     bench
 }
@@ -421,6 +420,15 @@ fn data(seq: u64) -> Header {
 
 fn sends(header: Header) -> Frame {
     Frame(header, FramePayload::Data(buf(&[1; 4096])))
+}
+
+/// A node that does not know yet who it is; its peer has said so.
+fn starting() -> Bench {
+    let mut bench = Bench::new(Role::Secondary, SMALL);
+    bench.stuck = |output| matches!(output, Output::ReadMeta { .. });
+    bench.boots(1);
+    greets(&mut bench, &GroupHello::default());
+    bench
 }
 
 /// A secondary that is told of a sync, and has not recorded it yet.
@@ -511,6 +519,9 @@ const ROWS: &[Row] = &[
     (streaming, |_| Frame(range(Kind::Pull, 0, 0), FramePayload::None), CANNOT_HAVE),
     (streaming, |_| control(Kind::BitsAsk, vec![0]), CANNOT_HAVE),
     // Who it is.
+    (|| Bench::connected(Role::Secondary, SMALL), |_| bare(Kind::Data), "a Data frame before it said who it is"),
+    (starting, |_| bare(Kind::Data), "a Data frame before it heard who this node is"),
+    (in_step, |_| bare(Kind::Data), "a Data frame, though it said that it is the secondary"),
     (in_step, |bench| control(Kind::GroupHello, secondary_at(bench, Incarnation(1), 2).encode()), SECOND_HELLO),
     (in_step, |_| control(Kind::GroupState, vec![0; 7]), CANNOT_HAVE),
     (in_step, |_| other_session(), "the peer sent a frame of session 8, which is not this one"),
@@ -519,12 +530,37 @@ const ROWS: &[Row] = &[
 
 #[test]
 fn every_contradiction_is_refused_with_its_sentence_and_changes_nothing() {
+    let mut said = BTreeSet::new();
     for (number, (bench, frame, sentence)) in ROWS.iter().enumerate() {
         println!("row {number}: {sentence}");
         let mut bench = bench();
         let frame = frame(&bench);
-        bench.refuses(frame, sentence);
+        let reason = bench.refuses(frame, sentence);
+        said.insert(shape(reason.split_once("the peer sent ").expect("that is how it begins").1));
     }
+    assert_eq!(said, documented(), "left: said here, right: docs/protocol.md");
+}
+
+/// A sentence without its numbers, kinds and roles.
+fn shape(sentence: &str) -> String {
+    let kinds: Vec<String> = (0..=u8::MAX).filter_map(Kind::from_byte).map(|kind| format!("{kind:?}")).collect();
+    let word = |word: &str| match word {
+        "primary" | "secondary" => "ROLE".into(),
+        _ if kinds.iter().any(|kind| kind == word) => "KIND".into(),
+        _ if word.trim_end_matches(',').parse::<u64>().is_ok() => {
+            format!("N{}", word.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        _ => word.to_owned(),
+    };
+    sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The sentences of the table in docs/protocol.md.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../../docs/protocol.md");
+    let (_, table) = page.split_once("| The sentence | When |").expect("the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| shape(row.split('`').nth(1).expect("a sentence"))).collect()
 }
 
 /// What a role may not send it may not send at any time: not as what it said it is, not before it said so, and not to a node
@@ -538,12 +574,7 @@ fn frames_of_the_other_role_and_frames_too_early_are_refused() {
             strange.refuses(frame.clone(), &format!("frame, though it said that it is the {other}"));
             let mut silent = Bench::connected(Role::Secondary, SMALL);
             silent.refuses(frame.clone(), "frame before it said who it is");
-            let mut starting = Bench::new(Role::Secondary, SMALL);
-            starting.stuck = |output| matches!(output, Output::ReadMeta { .. });
-            starting.boots(1);
-            let identity = Identity { role, ..Identity::default() };
-            greets(&mut starting, &GroupHello { identity, ..GroupHello::default() });
-            starting.refuses(frame, "frame before it heard who this node is");
+            starting().refuses(frame, "frame before it heard who this node is");
         }
     }
 }

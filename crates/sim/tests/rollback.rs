@@ -148,6 +148,32 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
 }
 
+/// It meets its peer while it still goes back: it says who it is once, when that is known, and misses nothing it is asked.
+#[test]
+fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
+    let (mut world, before) = mid_sync(slow());
+    let rolls_back = |world: &World| {
+        world.nodes[FAR].engine.as_ref().is_some_and(|engine| engine.explain(GROUP).contains("WriteBack"))
+    };
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    while !rolls_back(&world) {
+        world.pass(50_000);
+    }
+    world.crash(FAR, true, MILLISECOND);
+    world.restore_path();
+    while !rolls_back(&world) {
+        world.pass(20_000);
+    }
+    world.connect([NEAR, FAR]);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.mark(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.images_of(FAR), before);
+    world.settle();
+    assert_eq!(world.mark(NEAR, Mark::BitsJoined), 1);
+}
+
 #[test]
 fn an_interrupted_sync_keeps_the_first_point() {
     let (mut world, before) = mid_sync(slow());
