@@ -7,15 +7,21 @@ use engine::state::{Mode, Policy, State};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
-/// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
-fn lost_power() -> World {
+/// In step, with writes that the peer has confirmed and this node has not flushed.
+fn unflushed() -> World {
     let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
         let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
     }
-    // Confirmed there, and not flushed here: that happens every five seconds.
+    // Here that happens every five seconds.
     world.pass(200 * MILLISECOND);
+    world
+}
+
+/// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
+fn lost_power() -> World {
+    let mut world = unflushed();
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     world
@@ -45,5 +51,26 @@ fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
     }
     world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
     assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    world.settle();
+}
+
+/// A device that fails a flush may have dropped what it was to make durable, and reads go on as if nothing were wrong. The machine
+/// does not restart; the next start of the daemon treats it as a power loss all the same.
+#[test]
+fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    world.nodes[0].trouble.fail_next_flush = true;
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0, "it is no flush");
+    let write = world.write(1, 0, 4 * KIB);
+    assert!(!world.answer(write).0, "nothing is acknowledged any more");
+    assert!(matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    assert_ne!(world.images_of(0), confirmed, "something was lost");
+    world.pass(20 * MILLISECOND);
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert!(world.images_of(0) == confirmed, "all that the peer had is here again");
     world.settle();
 }

@@ -26,7 +26,11 @@ fn a_link_lost_while_catching_up_holds_the_writers_too() {
     world.cut([false; 2]);
     world.until("the link is given up", |world| is(world, State::Holding));
     assert!(world.tally.edges.contains(&("catching-up", "holding")));
+    let id = world.write(1, 0, 4096);
+    world.pass(30 * SECOND);
+    assert_eq!(world.reply(id), None, "nothing is acknowledged alone while the window is open");
     world.restore_path();
+    assert!(world.answer(id).0, "the peer came back");
     world.settle();
 }
 
