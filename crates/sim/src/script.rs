@@ -190,6 +190,13 @@ fn in_one_role() -> Vec<Script> {
             load(steps, second(1) + SECOND / 2, 30);
         }),
         in_step("link-lost-and-back", Mode::Async, |steps| {
+            // What the queue has room for, until the silence is noticed and longer.
+            load(steps, second(1), 12);
+            steps.push((second(1) + 20 * MILLISECOND, Step::Cable([false; 2])));
+            steps.push((second(8), Step::Cable([true; 2])));
+            load(steps, second(8) + SECOND / 2, 40);
+        }),
+        in_step("queue-full-link-lost", Mode::Async, |steps| {
             load(steps, second(1), 60);
             steps.push((second(1) + 20 * MILLISECOND, Step::Cable([false; 2])));
             steps.push((second(2), Step::Cable([true; 2])));
