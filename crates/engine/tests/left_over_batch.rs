@@ -17,7 +17,8 @@ const PRIMARYS_RUN: Incarnation = Incarnation(3);
 /// The run that recorded the journal's head last.
 const LAST_RUN: u64 = 5;
 
-fn superblock() -> Vec<u8> {
+/// It counts the batches before this one as durable.
+fn superblock(confirmed_ordinal: u64) -> Vec<u8> {
     let position = Position { generation: HISTORY, incarnation: PRIMARYS_RUN, seq: Seq(100) };
     let identity = Identity {
         role: Role::Secondary,
@@ -27,9 +28,16 @@ fn superblock() -> Vec<u8> {
         ..Identity::default()
     };
     let journal = JournalHead { offset: RING_OFFSET, ordinal: 11 };
-    let slot =
-        |update| Superblock { update, tag: TAG, peer: NodeId(1), identity, journal, ..Superblock::default() }.encode();
-    [slot(2), slot(1)].concat()
+    let slot = |update| Superblock {
+        update,
+        tag: TAG,
+        peer: NodeId(1),
+        identity,
+        journal,
+        confirmed_ordinal,
+        ..Superblock::default()
+    };
+    [slot(2).encode(), slot(1).encode()].concat()
 }
 
 fn batch(boot: u64, seq: u64) -> Vec<u8> {
@@ -65,9 +73,23 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
     bytes
 }
 
+/// What came of a start.
+struct Started {
+    node: Node,
+    /// Something was written to its volume.
+    wrote: bool,
+    stands: Position,
+    notes: Vec<String>,
+}
+
 /// Starts a secondary over this batch; whether anything was written to its volume, and where it stands then.
 fn start_over(batch: &[u8]) -> (bool, Position) {
-    let mut superblocks = superblock();
+    let started = start(batch, 0);
+    (started.wrote, started.stands)
+}
+
+fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
+    let mut superblocks = superblock(confirmed_ordinal);
     superblocks.resize(superblock::FILE_BYTES as usize, 0);
     let mut journal = vec![0; limits::JOURNAL_BYTES_MIN as usize];
     journal[RING_OFFSET as usize..][..batch.len()].copy_from_slice(batch);
@@ -91,10 +113,11 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
         syncs_at_once: limits::SYNCS_AT_ONCE,
     };
     let (mut node, now) = (Node::new(config), Now { mono: Mono(1), wall: Wall(1) });
-    let (mut wrote, mut stands) = (false, None);
+    let (mut wrote, mut stands, mut notes) = (false, None, Vec::new());
     node.handle(now, Input::Start { entropy: 1, boot: 1 });
     while let Some(output) = node.poll_output() {
-        let mut done = |token, result| node.handle(now, Input::Io { token, result: Ok(result) });
+        let mut answer = |token, result| node.handle(now, Input::Io { token, result });
+        let mut done = |token, result| answer(token, Ok(result));
         match output {
             Output::ReadMeta { token, store: Store::Superblock(_), .. } => {
                 done(token, IoDone::Meta(superblocks.clone()))
@@ -104,8 +127,9 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
             }
             Output::Read { token, offset, length, crc, .. } => {
                 let bytes = journal[offset as usize..][..length as usize].to_vec();
-                assert_eq!(crc, Some(crc32c::crc32c(&bytes)));
-                done(token, IoDone::Payload { buf: Buf::new(Arc::new(bytes)), zero: false });
+                let whole = crc == Some(crc32c::crc32c(&bytes));
+                let read = IoDone::Payload { buf: Buf::new(Arc::new(bytes)), zero: false };
+                answer(token, if whole { Ok(read) } else { Err(IoError::Damaged) });
             }
             Output::Write { token, store, .. } => {
                 wrote |= matches!(store, Store::Volume(..));
@@ -113,10 +137,11 @@ fn start_over(batch: &[u8]) -> (bool, Position) {
             }
             Output::Flush { token, .. } => done(token, IoDone::Done),
             Output::Event { event: Event::Replayed { to, .. }, .. } => stands = Some(to),
+            Output::Event { event: Event::Note(note), .. } => notes.push(note),
             _ => {}
         }
     }
-    (wrote, stands.expect("the journal was replayed"))
+    Started { node, wrote, stands: stands.expect("the journal was replayed"), notes }
 }
 
 #[test]
@@ -138,4 +163,52 @@ fn a_batch_that_adds_nothing_is_not_replayed() {
     let (wrote, stands) = start_over(&batch(LAST_RUN, 40));
     assert!(!wrote, "an old write went over newer ones");
     assert_eq!(stands.seq, Seq(100));
+}
+
+/// What a forced promotion answers; disks do everything at once.
+fn promote(node: &mut Node) -> CommandResult {
+    let now = Now { mono: Mono(2), wall: Wall(2) };
+    let command = Command::Promote { force: true, entropy: 4 };
+    node.handle(now, Input::Command { group: GroupId(0), id: CommandId(1), command });
+    let mut answered = None;
+    while let Some(output) = node.poll_output() {
+        match output {
+            Output::Write { token, .. } | Output::Flush { token, .. } => {
+                node.handle(now, Input::Io { token, result: Ok(IoDone::Done) });
+            }
+            Output::CommandDone { result, .. } => answered = Some(result),
+            _ => {}
+        }
+    }
+    answered.expect("it is answered")
+}
+
+/// One byte of the last batch is another than it was: in its index, or in its content.
+#[test]
+fn a_rotten_batch_that_the_superblock_counts_is_named_and_leaves_no_image() {
+    for at in [40, INDEX_BYTES + 100] {
+        let mut rotten = batch(LAST_RUN, 101);
+        rotten[at] ^= 1;
+        let mut started = start(&rotten, 12);
+        assert!(!started.wrote && started.stands.seq == Seq(100), "byte {at}");
+        let named = "the journal is damaged at byte 8192: batch 11 was durable and is not whole any more";
+        assert!(started.notes.iter().any(|note| note.contains(named)), "byte {at}: {:?}", started.notes);
+        assert!(started.node.glance(GroupId(0)).is_some_and(|glance| glance.identity.inconsistent));
+        let CommandResult::Refused(why) = promote(&mut started.node) else { panic!("byte {at}: promoted a mixture") };
+        assert!(why.contains("no consistent image"), "{why}");
+    }
+}
+
+/// The same damage behind what the superblock counts: that batch was being written when the power failed.
+#[test]
+fn a_torn_batch_that_was_never_confirmed_is_no_alarm() {
+    for at in [40, INDEX_BYTES + 100] {
+        let mut torn = batch(LAST_RUN, 101);
+        torn[at] ^= 1;
+        let mut started = start(&torn, 11);
+        assert!(!started.wrote && started.stands.seq == Seq(100), "byte {at}");
+        assert!(!started.notes.iter().any(|note| note.contains("journal")), "byte {at}: {:?}", started.notes);
+        assert!(started.node.glance(GroupId(0)).is_some_and(|glance| !glance.identity.inconsistent));
+        assert!(matches!(promote(&mut started.node), CommandResult::Warning(_)), "byte {at}");
+    }
 }

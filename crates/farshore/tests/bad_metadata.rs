@@ -99,8 +99,10 @@ fn a_missing_superblock_beside_other_files_is_refused() {
     is_refused(&pair, Node::Near, &["superblock is missing, though its journal is there", "restore it"]);
 }
 
+/// Which of them are named depends on what the superblock counted when the node was killed; the story with each of both is
+/// told in the engine's `left_over_batch.rs`.
 #[test]
-fn a_rotten_confirmed_batch_is_named_and_its_writes_come_again() {
+fn the_writes_of_rotten_batches_come_again() {
     let pair = killed_secondary();
     // Every batch of the run that was killed.
     edit(&state(&pair, Node::Far, "journal"), |bytes| {

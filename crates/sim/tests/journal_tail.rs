@@ -62,9 +62,11 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     assert!(due.len() > 2 && !stale.is_empty(), "{} due, {} stale", due.len(), stale.len());
     let whole = due.iter().rev().nth(1).map(Index::last);
     world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.settled));
-    assert_eq!(world.mark(FAR, Mark::JournalTornTail), 1);
-    let position = world.glance(FAR, GROUP).expect("up").identity.position;
+    assert_eq!((world.mark(FAR, Mark::JournalTornTail), world.mark(FAR, Mark::JournalDamaged)), (1, 0));
+    let identity = world.glance(FAR, GROUP).expect("up").identity;
+    let position = identity.position;
     assert_eq!(Some(position.seq), whole, "up to the last whole batch");
+    assert!(!identity.inconsistent, "what was never confirmed is missed by nobody");
     assert!(position.seq > Seq::NONE);
     world.restore_path();
     world.settle();
