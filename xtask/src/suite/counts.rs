@@ -7,6 +7,8 @@ pub struct Counts {
     pub passed: u64,
     pub failed: u64,
     pub skipped: u64,
+    /// Of those that passed: not at their first try.
+    pub flaky: u64,
 }
 
 impl Counts {
@@ -23,7 +25,7 @@ impl Counts {
             let is_plain = line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed, ");
             is_plain.then_some(line.as_str())?
         };
-        let mut counts = Counts::default();
+        let mut counts = Counts { flaky: flaky_of(list), ..Counts::default() };
         for item in without_brackets(list).split([',', ';']) {
             let Some((number, word)) = item.trim().split_once(' ') else {
                 continue;
@@ -45,6 +47,7 @@ impl Counts {
         self.passed += more.passed;
         self.failed += more.failed;
         self.skipped += more.skipped;
+        self.flaky += more.flaky;
     }
 
     /// Tests that passed only because they found they could not run here.
@@ -60,6 +63,9 @@ impl fmt::Display for Counts {
         if self.skipped > 0 {
             write!(f, ", {} skipped", self.skipped)?;
         }
+        if self.flaky > 0 {
+            write!(f, ", {} FLAKY", self.flaky)?;
+        }
         Ok(())
     }
 }
@@ -72,6 +78,13 @@ fn without_escapes(line: &str) -> String {
         rest = escape.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, after)| after);
     }
     plain + rest
+}
+
+/// What nextest says in brackets behind those that passed: `(1 slow, 2 flaky)`.
+fn flaky_of(list: &str) -> u64 {
+    let words: Vec<&str> = list.split([' ', ',', '(', ')']).filter(|word| !word.is_empty()).collect();
+    let before = words.windows(2).find(|pair| pair[1] == "flaky").map(|pair| pair[0]);
+    before.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 fn without_brackets(list: &str) -> String {
@@ -90,7 +103,7 @@ mod tests {
     use super::*;
 
     fn counts(passed: u64, failed: u64, skipped: u64) -> Option<Counts> {
-        Some(Counts { passed, failed, skipped })
+        Some(Counts { passed, failed, skipped, flaky: 0 })
     }
 
     #[test]
@@ -98,7 +111,7 @@ mod tests {
         let nextest = "     Summary [   2.828s] 34 tests run: 34 passed, 0 skipped";
         assert_eq!(Counts::of_line(nextest), counts(34, 0, 0));
         let nextest = " Summary [ 1.0s] 9 tests run: 5 passed (1 slow, 1 flaky), 2 failed, 1 timed out, 1 skipped";
-        assert_eq!(Counts::of_line(nextest), counts(5, 3, 1));
+        assert_eq!(Counts::of_line(nextest), counts(5, 3, 1).map(|counts| Counts { flaky: 1, ..counts }));
         let colored = "\u{1b}[32;1m Summary\u{1b}[0m [ 1s] \u{1b}[1m1\u{1b}[0m test run: \u{1b}[1m1\u{1b}[0m \u{1b}[32mpassed\u{1b}[0m, 0 skipped";
         assert_eq!(Counts::of_line(colored), counts(1, 0, 0));
         let cargo = "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.1s";
@@ -115,9 +128,11 @@ mod tests {
 
     #[test]
     fn the_sum_says_skipped_only_when_there_are_some() {
-        let mut sum = Counts { passed: 5, failed: 0, skipped: 0 };
+        let mut sum = Counts { passed: 5, ..Counts::default() };
         assert_eq!(sum.to_string(), "5 passed, 0 failed");
         sum.turn_into_skips(2);
         assert_eq!(sum.to_string(), "3 passed, 0 failed, 2 skipped");
+        sum.add(&Counts { passed: 1, flaky: 1, ..Counts::default() });
+        assert_eq!(sum.to_string(), "4 passed, 0 failed, 2 skipped, 1 FLAKY");
     }
 }

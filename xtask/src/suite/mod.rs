@@ -96,7 +96,7 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
         let verdict = match outcome {
             Outcome::Ok(counts) => {
                 sum.add(counts);
-                "ok".to_owned()
+                if counts.flaky > 0 { format!("ok, but {} flaky", counts.flaky) } else { "ok".to_owned() }
             }
             Outcome::Absent(reason) => format!("- ({reason})"),
             Outcome::Failed(counts, reason) => {
