@@ -217,8 +217,11 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     assert!(sentence.contains("may differ"), "{sentence}");
 }
 
-/// What a story is named after: a node, a branch, and how often it takes it at least.
-const REACHED: &[(&str, &[(usize, Mark, u64)])] = &[
+/// A node, a branch, and how often it takes it at least.
+type Reached = (usize, Mark, u64);
+
+/// What each story is named after.
+const REACHED: &[(&str, &[Reached])] = &[
     ("first-sync", &[(0, Mark::FullSyncBegan, 1), (0, Mark::CutEnded, 1)]),
     ("sync-mode", &[]),
     ("journal-wrap", &[(1, Mark::JournalWrapped, 1)]),
