@@ -166,6 +166,7 @@ fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
     while !rolls_back(&world) {
         world.pass(20_000);
     }
+    world.nodes[FAR].trouble.slow_until = world.now + SECOND;
     world.connect([NEAR, FAR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     assert_eq!(world.mark(FAR, Mark::RollbackResumed), 1);
