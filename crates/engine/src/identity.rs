@@ -97,30 +97,49 @@ pub enum Decision {
     Idle,
 }
 
-impl Decision {
-    /// The rows of the table that the simulator's seeds come to, by name. To the other three it takes an operator who lets two
-    /// histories begin, or an old copy of a primary's state directory.
-    pub const ROWS: [&'static str; 7] =
-        ["continue", "update-sync", "never-synced", "fork", "two-primaries", "peer-is-newer", "peer-went-back"];
+/// A row of the table: its variant, its name, and when it is taken.
+macro_rules! rows {
+    ($($variant:ident, $name:literal, $when:literal;)*) => {
+        /// A row of the table: every branch of [`row`] and of [`went_back`] has one of its own.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Row { $(#[doc = $when] $variant,)* }
 
-    /// The row it came from; `None` where nobody sends.
-    pub fn row(&self) -> Option<&'static str> {
-        Some(match self {
-            Decision::Continue(_) => "continue",
-            Decision::UpdateSync => "update-sync",
-            Decision::NeedsFullSync(why) | Decision::Refuse(why) => match why {
-                Why::NeverSynced => "never-synced",
-                Why::Fork { .. } => "fork",
-                Why::Unrelated { .. } => "unrelated",
-                Why::PeerSawOurFuture => "peer-saw-our-future",
-                Why::TwoPrimaries { .. } => "two-primaries",
-                Why::PeerIsNewer { .. } => "peer-is-newer",
-                Why::PeerWentBack { .. } => "peer-went-back",
-                Why::PeerWentFurther { .. } => "peer-went-further",
-            },
-            Decision::Idle => return None,
-        })
-    }
+        impl Row {
+            pub const ALL: &'static [Row] = &[$(Row::$variant,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Row::$variant => $name,)* }
+            }
+
+            /// When it is taken.
+            pub fn when(self) -> &'static str {
+                match self { $(Row::$variant => $when,)* }
+            }
+        }
+    };
+}
+
+rows! {
+    TwoSecondaries, "two-secondaries", "Both are secondary: nobody sends before a promotion.";
+    PeerSends, "peer-sends", "The peer is the primary: it decides.";
+    TwoPrimaries, "two-primaries", "Both are primary.";
+    NeverSynced, "never-synced", "The peer has no history.";
+    LaterRun, "later-run", "The same history, and a later run of this node than it knows of.";
+    PastOurLast, "past-our-last", "This run, and numbers that were never given.";
+    InQueue, "in-queue", "This run, at a place from which the queue goes on.";
+    HalfSynced, "half-synced", "This run, in the middle of a sync.";
+    OutOfQueue, "out-of-queue", "This run, at a place from which nothing goes on.";
+    EarlierRun, "earlier-run", "The same history, left in an earlier run.";
+    PeerIsNewer, "peer-is-newer", "The peer's history grew out of ours.";
+    PeerWentFurther, "peer-went-further", "The peer's history grew out of something younger than ours.";
+    AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that place.";
+    LoneStretch, "lone-stretch", "It followed until we went on alone.";
+    HandedOver, "handed-over", "It handed over at the very place of our promotion.";
+    Tail, "tail", "It was primary until our promotion, and may hold more than we have.";
+    BothWentOn, "both-went-on", "Both went on from one place, each alone.";
+    Unrelated, "unrelated", "Nothing connects the two histories.";
+    WentBack, "went-back", "It stands before what it confirmed, in one generation.";
+    BackBeforeLoneStretch, "back-before-lone-stretch", "It confirmed what we wrote alone, and stands before all of it.";
 }
 
 /// The reason, for people.
@@ -222,47 +241,88 @@ pub struct Unbroken {
 /// Decides for the node with identity `ours` what to do with a peer of identity `theirs`. `queue` is what this node, as
 /// a primary, can still send in order.
 pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
+    row(ours, theirs, queue).decision(ours, theirs)
+}
+
+/// The row of the table that two identities come to.
+pub fn row(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Row {
     let (mine, other) = (ours.generation, theirs.generation);
     match (ours.role, theirs.role) {
-        (Role::Secondary, Role::Secondary) => return Decision::Idle,
-        (Role::Primary, Role::Primary) => {
-            return Decision::Refuse(Why::TwoPrimaries { ours: mine, theirs: other });
-        }
-        (Role::Secondary, Role::Primary) => return Decision::Idle,
+        (Role::Secondary, Role::Secondary) => return Row::TwoSecondaries,
+        (Role::Primary, Role::Primary) => return Row::TwoPrimaries,
+        (Role::Secondary, Role::Primary) => return Row::PeerSends,
         (Role::Primary, Role::Secondary) => {}
     }
     if other.is_blank() {
-        return Decision::NeedsFullSync(Why::NeverSynced);
+        return Row::NeverSynced;
     }
     if mine == other {
         return same_history(ours, theirs, queue);
     }
     if theirs.parent.generation == mine {
-        return Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other });
+        return Row::PeerIsNewer;
     }
     // What grew out of ours is a child of ours or of something younger; a number alone proves nothing, since a history
     // that goes on alone counts up too.
     if theirs.parent.generation.number > mine.number {
-        return Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other });
+        return Row::PeerWentFurther;
     }
     if ours.parent.generation == other && ours.continued {
         // A follower of the history that this node went on writing alone: what it lacks is dirty here.
         let ahead = theirs.position.generation == other && theirs.position.place() > ours.parent.place();
-        return if ahead { Decision::NeedsFullSync(Why::PeerSawOurFuture) } else { Decision::UpdateSync };
+        return if ahead { Row::AheadOfLoneStretch } else { Row::LoneStretch };
     }
     if ours.parent.generation == other {
         let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
-        return if at_fork || planted(Fault::ForkOverwritten) {
-            Decision::UpdateSync
-        } else {
-            Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position })
-        };
+        return if at_fork || planted(Fault::ForkOverwritten) { Row::HandedOver } else { Row::Tail };
     }
-    if theirs.parent.generation == ours.parent.generation && !other.is_blank() && !ours.parent.generation.is_blank() {
-        // Both went on from one place, each alone.
-        return Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: theirs.position });
+    if theirs.parent.generation == ours.parent.generation && !ours.parent.generation.is_blank() {
+        return Row::BothWentOn;
     }
-    Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other })
+    Row::Unrelated
+}
+
+fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Row {
+    let place = theirs.position;
+    if place.generation == ours.generation && place.incarnation > ours.incarnation {
+        return Row::LaterRun;
+    }
+    if place.generation != ours.generation || place.incarnation != ours.incarnation {
+        return Row::EarlierRun;
+    }
+    if place.seq > ours.position.seq {
+        return Row::PastOurLast;
+    }
+    match queue {
+        _ if theirs.inconsistent => Row::HalfSynced,
+        Some(q) if q.kept_after <= place.seq && place.seq <= q.last => Row::InQueue,
+        _ => Row::OutOfQueue,
+    }
+}
+
+impl Row {
+    /// What the row says.
+    pub(crate) fn decision(self, ours: &Identity, theirs: &Identity) -> Decision {
+        let (mine, other) = (ours.generation, theirs.generation);
+        let place = theirs.position;
+        match self {
+            Row::TwoSecondaries | Row::PeerSends => Decision::Idle,
+            Row::TwoPrimaries => Decision::Refuse(Why::TwoPrimaries { ours: mine, theirs: other }),
+            Row::NeverSynced => Decision::NeedsFullSync(Why::NeverSynced),
+            Row::LaterRun | Row::PastOurLast | Row::AheadOfLoneStretch => {
+                Decision::NeedsFullSync(Why::PeerSawOurFuture)
+            }
+            Row::InQueue => Decision::Continue(place.seq),
+            Row::HalfSynced | Row::OutOfQueue | Row::EarlierRun | Row::LoneStretch | Row::HandedOver => {
+                Decision::UpdateSync
+            }
+            Row::PeerIsNewer => Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other }),
+            Row::PeerWentFurther => Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other }),
+            Row::Tail | Row::BothWentOn => Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: place }),
+            Row::Unrelated => Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other }),
+            Row::WentBack | Row::BackBeforeLoneStretch => unreachable!("told by what was confirmed, see `went_back`"),
+        }
+    }
 }
 
 /// Whether the peer contradicts what it confirmed as applied on this node's present run: it stands before it, in the same
@@ -279,28 +339,16 @@ pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Opt
         .then_some(Decision::NeedsFullSync(Why::PeerWentBack { confirmed: confirmed.seq, stands_at: place.seq }))
 }
 
-fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
-    let place = theirs.position;
-    if place.generation == ours.generation && place.incarnation > ours.incarnation {
-        return Decision::NeedsFullSync(Why::PeerSawOurFuture);
-    }
-    if place.generation == ours.generation && place.incarnation == ours.incarnation {
-        if place.seq > ours.position.seq {
-            return Decision::NeedsFullSync(Why::PeerSawOurFuture);
-        }
-        if let Some(q) = queue
-            && !theirs.inconsistent
-            && q.kept_after <= place.seq
-            && place.seq <= q.last
-        {
-            return Decision::Continue(place.seq);
-        }
-    }
-    Decision::UpdateSync
+/// The row of a peer that [`went_back`].
+pub fn row_back(confirmed: Position, theirs: &Identity) -> Row {
+    if theirs.position.generation == confirmed.generation { Row::WentBack } else { Row::BackBeforeLoneStretch }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn generation(number: u64) -> Generation {
@@ -327,6 +375,60 @@ mod tests {
 
     fn queue(kept_after: u64, last: u64) -> Option<Unbroken> {
         Some(Unbroken { kept_after: Seq(kept_after), last: Seq(last) })
+    }
+
+    /// Every pair of small identities, and what the queue may hold.
+    fn small_cases() -> impl Iterator<Item = (Identity, Identity, Option<Unbroken>)> {
+        let places = || {
+            (0..3u64).flat_map(|number| {
+                let numbers = move |tag| Generation { number, tag: if number == 0 { 0 } else { number * 1000 + tag } };
+                (0..2).flat_map(move |tag| {
+                    (1..3).flat_map(move |run| {
+                        (1..3).map(move |seq| Position {
+                            generation: numbers(tag),
+                            incarnation: Incarnation(run),
+                            seq: Seq(seq),
+                        })
+                    })
+                })
+            })
+        };
+        let identities = move |role| {
+            places().flat_map(move |position| {
+                places().filter(move |parent| parent.generation.number < position.generation.number.max(1)).flat_map(
+                    move |parent| {
+                        (0..8u8).map(move |bits| Identity {
+                            role,
+                            generation: position.generation,
+                            incarnation: position.incarnation,
+                            position,
+                            parent,
+                            inconsistent: bits & 1 != 0,
+                            handed_over: bits & 2 != 0,
+                            continued: bits & 4 != 0,
+                        })
+                    },
+                )
+            })
+        };
+        identities(Role::Primary).flat_map(move |ours| {
+            identities(Role::Secondary)
+                .flat_map(move |theirs| [None, queue(1, 2)].map(move |queue| (ours, theirs, queue)))
+        })
+    }
+
+    #[test]
+    fn small_identities_come_to_every_row_and_each_row_decides_one_thing() {
+        let mut said: BTreeMap<Row, core::mem::Discriminant<Decision>> = BTreeMap::new();
+        for (ours, theirs, queue) in small_cases() {
+            let row = row(&ours, &theirs, queue);
+            let decision = core::mem::discriminant(&decide(&ours, &theirs, queue));
+            assert_eq!(*said.entry(row).or_insert(decision), decision, "{}", row.name());
+        }
+        let elsewhere =
+            [Row::TwoSecondaries, Row::PeerSends, Row::TwoPrimaries, Row::WentBack, Row::BackBeforeLoneStretch];
+        let missing: Vec<&Row> = Row::ALL.iter().filter(|r| !said.contains_key(r) && !elsewhere.contains(r)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]

@@ -474,6 +474,7 @@ pub enum Event {
         generation: Generation,
     },
     Decided {
+        row: identity::Row,
         decision: identity::Decision,
     },
     SyncBegan {

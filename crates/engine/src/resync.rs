@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::{Decision, Role, decide, went_back};
+use crate::identity::{Decision, Role, Row, row, row_back, went_back};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -198,13 +198,20 @@ impl Group {
     }
 
     pub fn decision(&self) -> Option<Decision> {
+        self.decided().map(|(_, decision)| decision)
+    }
+
+    /// The decision, and the row of the table it comes from.
+    fn decided(&self) -> Option<(Row, Decision)> {
         let hello = self.hello.as_ref()?;
         // A peer that went back by rule, to its rollback point, has bits for what it undid. Others may have bits too.
         let by_rule = self.peer_is_overwritten && hello.dirty_bytes > 0;
         if !by_rule && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity) {
-            return Some(decision);
+            return Some((row_back(self.peer_confirmed, &hello.identity), decision));
         }
-        Some(decide(&self.identity(), &hello.identity, self.unbroken()))
+        let ours = self.identity();
+        let row = row(&ours, &hello.identity, self.unbroken());
+        Some((row, row.decision(&ours, &hello.identity)))
     }
 
     pub fn meet_peer(&mut self, cx: &mut Cx) {
@@ -214,10 +221,10 @@ impl Group {
         {
             return;
         }
-        let Some(decision) = self.decision() else { return };
+        let Some((row, decision)) = self.decided() else { return };
         let Some(hello) = &self.hello else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
-        cx.event(self.id(), Event::Decided { decision });
+        cx.event(self.id(), Event::Decided { row, decision });
         match decision {
             _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {

@@ -7,6 +7,7 @@ pub mod damage;
 pub mod disk;
 pub mod enumerate;
 pub mod faults;
+pub mod gates;
 pub mod judge;
 pub mod net;
 pub mod node;

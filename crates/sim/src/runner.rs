@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use engine::identity::Decision;
+use engine::identity::Row;
 use engine::marks::{Mark, Marks};
 
+use crate::gates::{EDGES_BY_STORY, ROWS_BY_TEST};
 use crate::oracle::{Failure, Oracle};
 use crate::run_seed;
 use crate::world::Tally;
@@ -19,16 +20,6 @@ pub enum Verdict {
     /// An assertion of the engine or the simulator.
     Panicked,
 }
-
-/// Edges that take a fault within a moment that is too short for seeds: the stories in `tests/rare_edges.rs` take them.
-const ONLY_BY_STORIES: [(&str, &str); 6] = [
-    ("catching-up", "holding"),
-    ("catching-up", "paused"),
-    ("holding", "failed"),
-    ("queuing", "failed"),
-    ("paused", "holding"),
-    ("paused", "queuing"),
-];
 
 impl Verdict {
     pub fn is_well(&self) -> bool {
@@ -139,11 +130,13 @@ impl Tally {
     /// Rare branches, edges of the state table and rows of the identity table that were never taken.
     pub fn missing(&self) -> Vec<String> {
         let marks = Mark::ALL.into_iter().filter(|mark| self.marks.count(*mark) == 0);
-        let edges = engine::state::edges().filter(|edge| !ONLY_BY_STORIES.contains(edge) && !self.edges.contains(edge));
+        let by_story = |edge: &(&str, &str)| EDGES_BY_STORY.iter().any(|(taken, _)| taken == edge);
+        let edges = engine::state::edges().filter(|edge| !by_story(edge) && !self.edges.contains(edge));
         let marks = marks.map(|mark| format!("branch {mark:?}"));
         let edges = edges.map(|(from, to)| format!("edge {from} -> {to}"));
-        let rows = Decision::ROWS.into_iter().filter(|row| !self.rows.contains(row));
-        marks.chain(edges).chain(rows.map(|row| format!("row {row} of the identity table"))).collect()
+        let elsewhere = |row: &Row| ROWS_BY_TEST.iter().any(|(taken, _)| taken == row);
+        let rows = Row::ALL.iter().filter(|row| !elsewhere(row) && !self.rows.contains(row));
+        marks.chain(edges).chain(rows.map(|row| format!("row {} of the identity table", row.name()))).collect()
     }
 
     /// How often a rare branch was taken.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::identity::Role;
+use engine::identity::{Role, Row};
 use engine::marks::Marks;
 use engine::state::State;
 use engine::*;
@@ -91,7 +91,7 @@ pub struct Tally {
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
     /// Rows of the identity table that a primary came to.
-    pub rows: BTreeSet<&'static str>,
+    pub rows: BTreeSet<Row>,
 }
 
 /// The longest write of a client, with its bookkeeping.
@@ -446,7 +446,7 @@ impl World {
                 self.operator.was_promoted(group, node);
                 self.primary_up(node, group);
             }
-            engine::Event::Decided { decision } => self.tally.rows.extend(decision.row()),
+            engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);

@@ -1,13 +1,34 @@
-//! Every fault that can be planted stands in the document, with what it breaks and how.
+//! What the documents and the gates name is there.
+
+use std::path::Path;
 
 use engine::planted::Fault;
+use sim::gates::{EDGES_BY_STORY, ROWS_BY_TEST};
+
+fn text(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
 
 #[test]
 fn every_planted_fault_is_in_the_document() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
-    let text = std::fs::read_to_string(document).expect("docs/simulator.md");
+    let text = text("../../docs/simulator.md");
     for fault in Fault::ALL {
         let row = format!("| `{}` | {} | {} |", fault.name(), fault.breaks(), fault.how());
         assert!(text.contains(&row), "docs/simulator.md has no row that begins with\n{row}");
+    }
+}
+
+/// What seeds need not come to is shown by a test, not by a promise of one.
+#[test]
+fn what_is_left_to_tests_has_its_test() {
+    let sources = ["tests/rare_edges.rs", "tests/identity_rows.rs", "../engine/src/identity.rs"].map(text).concat();
+    let edges = EDGES_BY_STORY.iter().map(|(_, name)| *name);
+    for name in ROWS_BY_TEST.iter().map(|(_, name)| *name).chain(edges) {
+        assert!(
+            sources.contains(&format!("#[test]\nfn {name}()"))
+                || sources.contains(&format!("    #[test]\n    fn {name}()")),
+            "there is no test `{name}`"
+        );
     }
 }

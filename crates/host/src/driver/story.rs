@@ -32,7 +32,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::WritesAlone { generation } => {
             tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
         }
-        Event::Decided { decision } => tell_decision(group, decision),
+        Event::Decided { decision, .. } => tell_decision(group, decision),
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };
             let how = if *compare { ", by comparing hashes" } else { "" };

@@ -1,0 +1,23 @@
+//! What the seeds need not come to by themselves, and which test shows it instead.
+
+use engine::identity::Row;
+
+/// Edges of the state table that take a fault within a moment too short for seeds.
+pub const EDGES_BY_STORY: [((&str, &str), &str); 6] = [
+    (("catching-up", "holding"), "a_link_lost_while_catching_up_holds_the_writers_too"),
+    (("catching-up", "paused"), "a_secondary_that_runs_full_pauses_a_backlog_too"),
+    (("holding", "failed"), "a_flush_that_fails_while_writers_are_held_fails_the_group"),
+    (("queuing", "failed"), "a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group"),
+    (("paused", "holding"), "a_link_lost_while_paused_holds_the_writers"),
+    (("paused", "queuing"), "a_link_lost_while_paused_leaves_the_queue_waiting"),
+];
+
+/// Rows of the identity table: two at which nobody decides, the others after what no seed does.
+pub const ROWS_BY_TEST: [(Row, &str); 6] = [
+    (Row::TwoSecondaries, "row_secondaries_wait"),
+    (Row::PeerSends, "row_secondaries_wait"),
+    (Row::LaterRun, "a_peer_of_a_run_that_was_forgotten_saw_a_later_one"),
+    (Row::PastOurLast, "a_peer_of_a_run_that_is_taken_again_is_past_its_last_number"),
+    (Row::AheadOfLoneStretch, "row_a_degraded_window_is_no_fork"),
+    (Row::BackBeforeLoneStretch, "row_a_peer_that_takes_its_word_back_is_made_whole"),
+];
