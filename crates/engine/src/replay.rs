@@ -260,9 +260,6 @@ impl Group {
         let replay = self.replay_mut();
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));
-        if next.ordinal < self.sb.current.confirmed_ordinal {
-            self.journal_damaged(cx, next, last);
-        }
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
@@ -272,6 +269,10 @@ impl Group {
             self.sb.current.identity.inconsistent = false;
             self.sb.current.rollback_point = RollbackPoint::default();
             self.forget_doubt();
+        }
+        // After the end of a sync: what is missing behind it makes the copy none again.
+        if next.ordinal < self.sb.current.confirmed_ordinal {
+            self.journal_damaged(cx, next, last);
         }
         self.replica.stand_at(position, wall);
         self.replica.kept_from_journal();

@@ -6,7 +6,7 @@ use engine::journal::{INDEX_BYTES, Index};
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock;
+use engine::superblock::{self, Superblock};
 use engine::{Seq, Store};
 use sim::disk::SECTOR;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -70,4 +70,45 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     assert!(position.seq > Seq::NONE);
     world.restore_path();
     world.settle();
+}
+
+/// What the secondary's superblock holds.
+fn recorded(world: &World) -> Superblock {
+    let file = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
+    let tag = cell::decode(superblock::KIND, &file[..cell::BYTES]).expect("recorded").0.tag;
+    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
+}
+
+/// The end of a sync stands in the journal, not yet on record; behind it a batch that the superblock counts is damaged.
+#[test]
+fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    // What was being written is compared, in the stream.
+    world.crash(0, false, SECOND);
+    world.until("the sync's begin is on record", |world| recorded(world).identity.inconsistent);
+    let in_sync = recorded(&world);
+    world.until("in step", |world| world.in_step(GROUP));
+    for n in 0..2 {
+        let id = world.write(0, (n + 4) * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(SECOND);
+    }
+    world.cut([false; 2]);
+    world.crash(FAR, true, SECOND);
+    // An update that counted the batches and did not yet know of the sync's end.
+    let Superblock { update, confirmed_ordinal, .. } = recorded(&world);
+    let between = Superblock { update: update + 1, confirmed_ordinal, ..in_sync };
+    let disks = &mut world.nodes[FAR].disks;
+    let file = disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");
+    file.goes_astray(between.slot_offset() as usize, &between.encode());
+    let (due, _) = batches(&world);
+    let last = due.last().expect("batches wait").ring_offset as usize;
+    let journal = world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("there is a journal");
+    journal.goes_astray(last + INDEX_BYTES, &[0xaa; SECTOR]);
+    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1);
+    assert!(world.glance(FAR, GROUP).expect("up").identity.inconsistent, "later writes may be on the volumes");
 }
