@@ -13,6 +13,7 @@ use crate::limits;
 use crate::link::Link;
 use crate::marks::{Mark, Marks};
 use crate::memory::Memory;
+use crate::planted::{Fault, planted};
 use crate::primary::frame_bytes;
 use crate::time::{Mono, Now, Timers};
 use crate::wire::{Header, Kind};
@@ -181,6 +182,9 @@ impl Node {
         };
         if let Some((old, _)) = l.session {
             // Reconnects race: the newer session wins (rule 18).
+            if planted(Fault::OlderSessionWins) {
+                return;
+            }
             self.marks.hit(Mark::SessionSuperseded);
             let reason = String::from("superseded by a newer connection");
             self.outputs.push_back(Output::CloseLink { link: old, reason: reason.clone() });

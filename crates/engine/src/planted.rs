@@ -48,6 +48,8 @@ faults! {
         "A write that is not streamed sets no bit.";
     BitNotSetQueued, "bit-not-set-queued", "rules 2 and 10, P3",
         "A streamed write sets no bit: a dropped queue leaves nothing behind.";
+    NumberedAfterAnswer, "numbered-after-answer", "rule 4",
+        "A write that waits for its range is answered at once and numbered later.";
     WriteIgnoresOverlap, "write-ignores-overlap", "rule 3",
         "Overlapping writes of a primary's clients are on the disk's way at once.";
     ApplyIgnoresOverlap, "apply-ignores-overlap", "rule 3, P2",
@@ -116,6 +118,14 @@ faults! {
         "A primary sends more than its secondary granted, and the secondary takes it.";
     QueueLimitIgnored, "queue-limit-ignored", "P8, rule 22",
         "The queue grows past its limit instead of making writers wait.";
+    PayloadNotCounted, "payload-not-counted", "rule 22",
+        "What is queued or received counts its bookkeeping only: every counter of memory lies.";
+    OlderSessionWins, "older-session-wins", "rule 18",
+        "A second connection to a peer is passed over while the first one is thought to live.";
+    TailRegionUnmarked, "tail-region-unmarked", "rule 21, P3",
+        "A write to the partial last region of a volume sets no bit.";
+    StartAloneIgnored, "start-alone-ignored", "rule 24, P1",
+        "A primary that lost power serves at once, without waiting for its peer as long as it was told to.";
     WaiterForgotten, "waiter-forgotten", "P8",
         "A writer that waited for room is not let in when there is some.";
     TailNotPulled, "tail-not-pulled", "P1",

@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use crate::Slice;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
+use crate::planted::{Fault, planted};
 use crate::time::Wall;
 
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Item {
 /// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
 /// blocks.
 pub(crate) fn cost(payload_bytes: u64) -> u64 {
+    let payload_bytes = if planted(Fault::PayloadNotCounted) { 0 } else { payload_bytes };
     payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
 }
 

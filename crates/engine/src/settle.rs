@@ -495,7 +495,7 @@ impl Group {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, cx: &mut Cx) {
-        if !self.is_in_doubt() || self.sb.current.served_in_doubt {
+        if !self.is_in_doubt() || self.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored) {
             return cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
         self.withheld = true;

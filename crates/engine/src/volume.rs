@@ -231,7 +231,9 @@ impl Volume {
     pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
-            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
+            let partial = (region + 1) * REGION_BYTES > self.config.size_bytes;
+            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
+                || partial && planted(Fault::TailRegionUnmarked);
             let was_clean = forgotten || self.dirty.set(region);
             if let Some(cut) = &mut self.cut {
                 cut.touch(region);

@@ -2,9 +2,12 @@
 //! Each record is damaged once in a seed at most: what is kept twice has a whole copy then, and what has not is named.
 
 use engine::cell::{BYTES, SLOT_BYTES};
+use engine::identity::Role;
 use engine::state::State;
-use engine::{GroupId, Store};
+use engine::superblock::{self, Superblock};
+use engine::{GroupId, Store, journal, undo};
 
+use crate::disk::SECTOR;
 use crate::faults::Fault;
 use crate::operator::Plan;
 use crate::world::{Event, World};
@@ -25,58 +28,77 @@ pub struct OldCopy {
     stores: Vec<(Store, Vec<u8>)>,
 }
 
+/// Ordinal and bytes of the batch whose index stands there.
+fn batch_at(store: Store, ring: &[u8], at: u64) -> Option<(u64, u32)> {
+    let block = ring.get(at as usize..at as usize + BYTES)?;
+    match store {
+        Store::Journal(_) => journal::Index::decode(block).map(|index| (index.ordinal, index.bytes)),
+        _ => undo::Index::decode(block).map(|index| (index.ordinal, index.bytes)),
+    }
+}
+
 /// All that a node keeps for a group beside the volumes.
 fn records(group: GroupId) -> [Store; 5] {
     [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Journal(group), Store::Undo(group)]
 }
 
 impl World {
-    pub fn damage_records(&mut self, fault: Fault, group: GroupId) {
+    /// True if something was damaged; an old copy counts when it comes back.
+    pub fn damage_records(&mut self, fault: Fault, group: GroupId) -> bool {
         let primary = self.operator.authority(group);
         let node = *self.rng.pick(&[primary, self.other(group, primary)]);
         match fault {
             Fault::Rot => self.rot(node, group),
             Fault::RotAll => self.rot_all(node, group),
             Fault::Astray => self.goes_astray(node, group, node == primary),
-            _ => self.copies_records(group),
+            _ => {
+                self.copies_records(group);
+                false
+            }
         }
     }
 
     /// The power fails, and a bit of a record that was written lately turns over.
-    fn rot(&mut self, node: usize, group: GroupId) {
+    fn rot(&mut self, node: usize, group: GroupId) -> bool {
         let store = *self.rng.pick(&records(group));
         let trouble = self.nodes[node].trouble;
         let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > self.now;
         let counted = matches!(store, Store::Journal(_) | Store::Undo(_));
         let starts = !self.nodes[node].ready.contains(&group);
         if !self.nodes[node].up() || counted && (slow || starts) || !self.watch.rotten.insert((node, store)) {
-            return;
+            return false;
         }
         self.loses_power_for_a_while(node);
         let before = if counted { self.now.saturating_sub(COUNTED_NS) } else { u64::MAX };
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
         let done = disk.rot(before, &mut self.rng);
         self.log(format_args!("a bit of {store:?} of node {node} turns over: {done}"));
+        done
     }
 
     /// The power fails, and of one store's records nothing whole is left.
-    fn rot_all(&mut self, node: usize, group: GroupId) {
+    fn rot_all(&mut self, node: usize, group: GroupId) -> bool {
         let store = *self.rng.pick(&[Store::Bitmap(group), Store::Activity(group)]);
+        let up = self.nodes[node].up();
         self.loses_power_for_a_while(node);
         self.nodes[node].disks.get_mut(&store).expect("every store has a disk").rot_all();
+        up
     }
 
     /// The power fails, and a write that was meant for another place is found over a copy of a cell, or over a slot of it.
     /// Over a slot of a secondary's superblock: the group fails, and its records have to be made anew.
-    fn goes_astray(&mut self, node: usize, group: GroupId, serves: bool) {
-        let store = *self.rng.pick(&[Store::Superblock(group), Store::Bitmap(group), Store::Activity(group)]);
+    fn goes_astray(&mut self, node: usize, group: GroupId, serves: bool) -> bool {
+        let store = *self.rng.pick(&records(group));
+        if matches!(store, Store::Journal(_) | Store::Undo(_)) {
+            return self.goes_astray_over_batch(node, group, store);
+        }
         let whole = self.rng.percent(50) && !(serves && matches!(store, Store::Superblock(_)));
         let length = if whole { SLOT_BYTES as usize } else { BYTES };
         let from = *self.rng.pick(&self.stores_of(node, group));
         if !self.nodes[node].up() || self.watch.rotten.contains(&(node, store)) {
-            return;
+            return false;
         }
-        let Some(data) = self.nodes[node].disks[&from].latest(length) else { return };
+        let Some(data) = self.nodes[node].disks[&from].latest(length) else { return false };
         self.watch.rotten.insert((node, store));
         self.loses_power_for_a_while(node);
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
@@ -86,6 +108,62 @@ impl World {
             self.watch.spoiled.insert((group, node));
         }
         self.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
+        true
+    }
+
+    /// The power fails, and a write that was meant for another place is found over a batch of the journal or the undo store
+    /// that the superblock counts as durable: over its index, or over the first sector of its content.
+    fn goes_astray_over_batch(&mut self, node: usize, group: GroupId, store: Store) -> bool {
+        if !self.nodes[node].up() || self.watch.rotten.contains(&(node, store)) {
+            return false;
+        }
+        self.loses_power_for_a_while(node);
+        let batches = self.counted_batches(node, group, store);
+        let from = *self.rng.pick(&self.stores_of(node, group));
+        if batches.is_empty() {
+            return false;
+        }
+        let (offset, bytes) = *self.rng.pick(&batches);
+        let over_content = bytes > BYTES && self.rng.percent(50);
+        let (at, length) = if over_content { (offset + BYTES, SECTOR) } else { (offset, BYTES) };
+        let Some(data) = self.nodes[node].disks[&from].latest(length) else { return false };
+        let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        if disk.durable()[at..at + length] == data {
+            return false;
+        }
+        disk.goes_astray(at, &data);
+        self.watch.rotten.insert((node, store));
+        if matches!(store, Store::Journal(_)) {
+            self.watch.hit.insert((group, node));
+        }
+        self.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
+        true
+    }
+
+    /// Batches of a secondary's store that its superblock counts as durable and a start reads: where each begins, and its
+    /// bytes.
+    fn counted_batches(&self, node: usize, group: GroupId, store: Store) -> Vec<(usize, usize)> {
+        let disks = &self.nodes[node].disks;
+        let tag = self.group_config(node, group).tag;
+        let file = disks[&Store::Superblock(group)].durable();
+        let read = superblock::read(file, tag).ok().and_then(|read| read.found);
+        let follows = |sb: &Superblock| sb.identity.role == Role::Secondary && !sb.rolling_back;
+        let Some(sb) = read.filter(follows) else { return Vec::new() };
+        let (mut offset, first, last) = match store {
+            Store::Journal(_) => (sb.journal.offset, sb.journal.ordinal, sb.confirmed_ordinal),
+            _ => (0, 1, sb.rollback_point.batches + 1),
+        };
+        let ring = disks[&store].durable();
+        let mut batches = Vec::new();
+        for ordinal in first..last {
+            // One that did not fit at the end stands at the start.
+            let places = [offset, 0].into_iter();
+            let found = places.filter_map(|at| Some((at, batch_at(store, ring, at)?))).find(|(_, b)| b.0 == ordinal);
+            let Some((at, (_, bytes))) = found else { break };
+            batches.push((at as usize, bytes as usize));
+            offset = at + u64::from(bytes);
+        }
+        batches
     }
 
     /// Somebody copies a secondary's records, all or the superblock alone, to restore them in a while.
@@ -113,6 +191,7 @@ impl World {
             return;
         }
         self.log(format_args!("an old copy of {} records of node {node} is restored", stores.len()));
+        self.tally.faults += 1;
         self.loses_power_for_a_while(node);
         for (store, content) in stores {
             self.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);
@@ -160,6 +239,7 @@ impl World {
     /// What the node's copy was known to be no longer holds.
     fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.watch.forget(group, node);
+        self.watch.hit.remove(&(group, node));
         self.judge.promises_void(group);
         self.operator.gives_up(group, node);
     }

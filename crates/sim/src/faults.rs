@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::state::Mode;
-use engine::{Command, GroupId, Input};
+use engine::{Command, CommandResult, GroupId, Input};
 
 use crate::operator::Plan;
 use crate::rng::Rng;
@@ -158,14 +158,16 @@ impl World {
     fn strike_once(&mut self) {
         let options = Rc::clone(&self.options);
         // The first faults are the ones every seed must have.
-        let turn = self.tally.faults as usize;
-        let fault = options.faults.get(turn).copied().unwrap_or(*self.rng.pick(&options.faults));
-        self.tally.faults += 1;
+        let fault = options.faults.get(self.strikes).copied().unwrap_or(*self.rng.pick(&options.faults));
+        self.strikes += 1;
         self.log(format_args!("fault: {fault:?}"));
-        self.strike(fault);
+        let felt = self.strike(fault);
+        self.tally.faults += u64::from(felt);
     }
 
-    pub fn strike(&mut self, fault: Fault) {
+    /// True if it did something there and then. What does it later, a disk's trouble or records that come back, counts
+    /// when it does.
+    pub fn strike(&mut self, fault: Fault) -> bool {
         let group = GroupId(self.rng.below(u64::from(self.options.groups())) as u32);
         let primary = self.operator.authority(group);
         let secondary = self.other(group, primary);
@@ -185,6 +187,7 @@ impl World {
             Fault::ClockJump => {
                 let node = self.rng.below(self.nodes.len() as u64) as usize;
                 self.nodes[node].wall_skew_ns += self.rng.below(2 * HOUR as u64) as i64 - HOUR;
+                true
             }
             Fault::LocalWriteErrors
             | Fault::ApplyErrors
@@ -196,43 +199,59 @@ impl World {
             | Fault::SlowPrimary => self.trouble_disks(fault, primary, secondary),
             // Longer than a sync may stand still; seldom, as little else happens meanwhile.
             Fault::StalledSecondary => {
-                if self.rng.percent(20) && self.operator.plans.values().all(|p| *p == Plan::None) {
+                let stalls = self.rng.percent(20) && self.operator.plans.values().all(|p| *p == Plan::None);
+                if stalls {
                     self.nodes[secondary].trouble.stalled_until = self.now + 100 * SECOND;
                 }
+                stalls
             }
             Fault::ModeChange => {
                 let mode = *self.rng.pick(&Mode::ALL);
+                let before = self.operator.settings(group).mode;
                 self.set_mode(group, mode);
+                mode != before
             }
             Fault::Rot | Fault::RotAll | Fault::Astray | Fault::OldCopy => self.damage_records(fault, group),
             Fault::SlowThenPower => {
-                self.nodes[secondary].trouble.slow_until = self.now + SECOND;
-                let after = self.rng.between(SECOND / 100, SECOND / 2);
                 let node = *self.rng.pick(&[primary, secondary, secondary]);
-                self.schedule(after, Event::PowerLoss { node });
+                self.loses_power_at_work(secondary, node)
             }
             Fault::Switchover | Fault::Failover => {
-                if self.operator.plans.values().all(|p| *p == Plan::None) {
+                let idle = self.operator.plans.values().all(|p| *p == Plan::None);
+                if idle {
                     self.change_primary(group, fault);
                 }
+                idle
             }
-            Fault::OperatorLogging => {
-                self.command(primary, group, Command::Logging);
-            }
-            Fault::FullSync => {
-                self.command(primary, group, Command::Sync { full: true });
-            }
+            Fault::OperatorLogging => self.types(primary, group, Command::Logging),
+            Fault::FullSync => self.types(primary, group, Command::Sync { full: true }),
             Fault::Whim => self.whim(group, primary),
             Fault::WhimOfTwo => {
-                self.whim(group, primary);
-                self.whim(group, secondary);
+                let first = self.whim(group, primary);
+                self.whim(group, secondary) || first
             }
         }
     }
 
-    fn take_down(&mut self, fault: Fault, primary: usize, secondary: usize) {
+    /// The disks of `slow` are slow, and while much is on its way to them the power of `node` goes.
+    fn loses_power_at_work(&mut self, slow: usize, node: usize) -> bool {
+        self.nodes[slow].trouble.slow_until = self.now + SECOND;
+        let after = self.rng.between(SECOND / 100, SECOND / 2);
+        self.schedule(after, Event::PowerLoss { node });
+        self.nodes[node].up()
+    }
+
+    /// True unless the node is down or refuses at once.
+    fn types(&mut self, node: usize, group: GroupId, command: Command) -> bool {
+        let id = self.command(node, group, command);
+        self.nodes[node].up() && !matches!(self.operator.results.get(&id), Some(CommandResult::Refused(_)))
+    }
+
+    fn take_down(&mut self, fault: Fault, primary: usize, secondary: usize) -> bool {
+        let crashes: u64 = self.tally.crashes.iter().sum();
         let down = self.rng.between(SECOND / 10, 3 * SECOND);
         match fault {
+            Fault::PowerSecondary if self.rng.percent(50) => return self.loses_power_at_work(secondary, secondary),
             Fault::KillPrimary => self.crash(primary, false, down),
             Fault::KillSecondary => self.crash(secondary, false, down),
             Fault::PowerPrimary => self.crash(primary, true, down),
@@ -244,12 +263,17 @@ impl World {
             }
             _ => {
                 let node = *self.rng.pick(&[primary, secondary]);
+                let up = self.nodes[node].up();
                 self.input(node, Input::Stop);
+                return up;
             }
         }
+        self.tally.crashes.iter().sum::<u64>() > crashes
     }
 
-    fn trouble_link(&mut self, fault: Fault, pair: [usize; 2]) {
+    fn trouble_link(&mut self, fault: Fault, pair: [usize; 2]) -> bool {
+        let passed = self.net.paths[&pair].passes != [false; 2];
+        let open = self.net.open_between(pair).is_some();
         match fault {
             Fault::Cut => self.cut_for_a_while(pair, [false; 2]),
             Fault::CutOneWay => {
@@ -263,11 +287,13 @@ impl World {
                 if self.reachable(pair) {
                     self.connect(pair);
                 }
+                return open && self.reachable(pair);
             }
         }
+        if matches!(fault, Fault::Flap | Fault::HalfOpen) { open } else { passed }
     }
 
-    fn trouble_disks(&mut self, fault: Fault, primary: usize, secondary: usize) {
+    fn trouble_disks(&mut self, fault: Fault, primary: usize, secondary: usize) -> bool {
         let now = self.now;
         let either = *self.rng.pick(&[primary, secondary]);
         match fault {
@@ -280,6 +306,18 @@ impl World {
             Fault::SlowPrimary => self.nodes[primary].trouble.slow_until = now + 2 * SECOND,
             _ => self.nodes[secondary].trouble.slow_until = now + 2 * SECOND,
         }
+        let struck = match fault {
+            Fault::LocalWriteErrors | Fault::ReadErrors | Fault::SlowPrimary => primary,
+            Fault::RecordError | Fault::FlushFails => either,
+            _ => secondary,
+        };
+        self.nodes[struck].trouble.unfelt += 1;
+        false
+    }
+
+    /// The trouble of a node's disks shows: the faults that made it count now.
+    pub fn felt(&mut self, node: usize) {
+        self.tally.faults += std::mem::take(&mut self.nodes[node].trouble.unfelt);
     }
 
     fn change_primary(&mut self, group: GroupId, fault: Fault) {
@@ -318,7 +356,7 @@ impl World {
     }
 
     /// An operator types whatever comes to mind.
-    fn whim(&mut self, group: GroupId, node: usize) {
+    fn whim(&mut self, group: GroupId, node: usize) -> bool {
         let entropy = self.rng.draw();
         let command = match self.rng.below(8) {
             0 => Command::Logging,
@@ -329,9 +367,10 @@ impl World {
             5 => Command::Promote { force: false, entropy },
             _ => {
                 let mode = *self.rng.pick(&Mode::ALL);
-                return self.set_mode(group, mode);
+                self.set_mode(group, mode);
+                return true;
             }
         };
-        self.command(node, group, command);
+        self.types(node, group, command)
     }
 }

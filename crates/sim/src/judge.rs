@@ -176,6 +176,15 @@ impl Judge {
         self.pending.values().filter(|p| p.node == node && p.group == group).count()
     }
 
+    /// Payload of requests that a node has not answered: its clients' memory.
+    pub fn asked_bytes(&self, node: usize, group: GroupId) -> u64 {
+        let payload = |p: &Pending| match p.asked {
+            Asked::Write { length, fill: Fill::Stamp(_), .. } => length,
+            Asked::Write { .. } | Asked::Flush { .. } => 0,
+        };
+        self.pending.values().filter(|p| p.node == node && p.group == group).map(payload).sum()
+    }
+
     /// A write of the volume issued a moment ago, in flight or just done: first sector and count.
     pub fn recent(&self, group: GroupId, volume: VolumeId) -> Option<(u64, u64)> {
         let found = self.recent.iter().rev().find(|r| r.0 == group && r.1 == volume)?;

@@ -13,6 +13,7 @@ pub mod net;
 pub mod node;
 pub mod operator;
 pub mod oracle;
+pub mod payload;
 mod pulled;
 pub mod rng;
 pub mod runner;
@@ -37,8 +38,11 @@ const SECOND: u64 = 1_000_000_000;
 /// Virtual time after which a healed world must be in step.
 const HEAL_LIMIT: u64 = 600 * SECOND;
 
-/// Faults that each seed has at least.
+/// Faults that each seed has at least; one that found nothing to do does not count.
 const FAULTS_MIN: u64 = 6;
+
+/// Virtual time by which a seed has had its least of everything.
+const SEED_LIMIT: u64 = 3000 * SECOND;
 
 /// Runs one seed: safety under fire, then healing and convergence.
 pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
@@ -54,9 +58,17 @@ pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
             && w.tally.faults >= FAULTS_MIN
             && w.tally.crashes.iter().all(|c| *c > 0)
     };
-    while world.verdict.is_ok() && !enough(&world) && until < 3000 * SECOND {
+    while world.verdict.is_ok() && !enough(&world) && until < SEED_LIMIT {
         until += SECOND / 10;
         world.run_until(until);
+    }
+    if world.verdict.is_ok() && !enough(&world) {
+        let Tally { faults, crashes, .. } = &world.tally;
+        let what = format!(
+            "{} writes, {} of them overlapping, {faults} faults and {crashes:?} crashes are fewer than each seed has",
+            world.judge.writes, world.judge.overlaps
+        );
+        world.fail(Failure::new(Oracle::Liveness, what));
     }
     heal(&mut world);
     world.conclude()

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::wire::{HEADER_BYTES, Header};
-use engine::{Buf, FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
+use engine::wire::{HEADER_BYTES, Header, Kind};
+use engine::{FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
 
 use crate::node::SimNode;
 use crate::oracle::{Failure, Oracle};
+use crate::payload::Payload;
 use crate::trip::Instant;
 use crate::world::{Event, World, slice_of};
 
@@ -197,11 +198,26 @@ impl World {
             return self.fail(failure);
         }
         let parcel = Parcel { header: header.sealed(&payload).encode(), payload: Arc::new(payload) };
+        self.check_session(node, link);
         let Some(c) = self.net.connections.get_mut(&link.0) else { return };
         let end = usize::from(c.ends[1] == node);
         if c.open[end] {
             c.directions[end].queue.push_back(parcel);
             self.transmit(link.0, end);
+        }
+    }
+
+    /// Who was told of a newer connection to a peer sends on none before it (rule 18).
+    fn check_session(&mut self, node: usize, link: LinkId) {
+        let Some(ends) = self.net.connections.get(&link.0).map(|c| c.ends) else { return };
+        let newer = self
+            .net
+            .connections
+            .range(link.0 + 1..)
+            .find(|(_, c)| c.ends == ends && c.open[usize::from(c.ends[1] == node)]);
+        if let Some((newer, _)) = newer {
+            let what = format!("node {node} sends on connection {} and was told of {newer}", link.0);
+            self.fail(Failure::new(Oracle::Session, what));
         }
     }
 
@@ -256,7 +272,9 @@ impl World {
             }
         };
         let payload = if header.kind.carries_data() {
-            FramePayload::Data(Buf::new(parcel.payload))
+            let meters = self.nodes[to].payload.entry(header.group).or_default();
+            let meter = if header.kind == Kind::Pulled { &meters.aside } else { &meters.queued };
+            FramePayload::Data(Payload::handed_over(Arc::unwrap_or_clone(parcel.payload), meter))
         } else if parcel.payload.is_empty() {
             FramePayload::None
         } else {

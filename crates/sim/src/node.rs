@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::{GroupId, Node, NodeId, Store, VolumeId};
 
 use crate::disk::Disk;
+use crate::payload::{Meter, Meters};
 use crate::rng::Rng;
 use crate::swarm::Options;
 
@@ -25,6 +26,8 @@ pub struct Trouble {
     pub fail_next_flush: bool,
     /// The next write of a superblock, bitmap or journal fails.
     pub fail_next_record: bool,
+    /// Faults that made this trouble and have not shown yet.
+    pub unfelt: u64,
 }
 
 pub struct SimNode {
@@ -47,6 +50,8 @@ pub struct SimNode {
     opened: BTreeMap<GroupId, u64>,
     /// It goes by intent: its last words still leave.
     pub stopping: bool,
+    /// What its engine holds of each group.
+    pub payload: BTreeMap<GroupId, Meters>,
     /// Groups whose state directory was emptied: the operator has them start as secondaries.
     pub wiped: BTreeSet<GroupId>,
 }
@@ -87,6 +92,7 @@ impl SimNode {
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
             opened: BTreeMap::new(),
             stopping: false,
+            payload: BTreeMap::new(),
             wiped: BTreeSet::new(),
         }
     }
@@ -101,6 +107,24 @@ impl SimNode {
 
     pub fn opens_in(&mut self, group: GroupId) {
         self.opened.insert(group, self.machine_boot);
+    }
+
+    /// Where payload of a group counts that goes the way of writes.
+    pub fn queued(&mut self, group: GroupId) -> &Meter {
+        &self.payload.entry(group).or_default().queued
+    }
+
+    /// Where payload counts that was read: on a primary it joins the writes, from a journal it is replayed as one.
+    pub fn read_from(&mut self, store: Store) -> &Meter {
+        let (Store::Volume(group, _)
+        | Store::Journal(group)
+        | Store::Superblock(group)
+        | Store::Bitmap(group)
+        | Store::Activity(group)
+        | Store::Undo(group)) = store;
+        let queued = matches!(store, Store::Journal(_)) || self.serving.contains(&group);
+        let meters = self.payload.entry(group).or_default();
+        if queued { &meters.queued } else { &meters.aside }
     }
 
     pub fn up(&self) -> bool {

@@ -50,6 +50,10 @@ pub struct Operator {
     promoted: BTreeMap<(GroupId, usize), bool>,
     /// Forced promotions that were asked for and are not refused.
     forces: BTreeMap<CommandId, (GroupId, usize)>,
+    /// The same, of nodes that died meanwhile.
+    cut_short: BTreeSet<(GroupId, usize)>,
+    /// Nodes that were told to sync since they started.
+    pub typed_sync: BTreeSet<(GroupId, usize)>,
 }
 
 impl Operator {
@@ -79,6 +83,8 @@ impl Operator {
             syncs: BTreeMap::new(),
             promoted: BTreeMap::new(),
             forces: BTreeMap::new(),
+            cut_short: BTreeSet::new(),
+            typed_sync: BTreeSet::new(),
         }
     }
 
@@ -98,10 +104,17 @@ impl Operator {
         self.given_up.contains(&(group, node))
     }
 
-    pub fn was_promoted(&mut self, group: GroupId, node: usize) {
+    /// Whether it was forced.
+    pub fn was_promoted(&mut self, group: GroupId, node: usize) -> bool {
         let forced = self.forces.values().any(|asked| *asked == (group, node));
         self.forces.retain(|_, asked| *asked != (group, node));
         self.promoted.insert((group, node), forced);
+        forced
+    }
+
+    /// A node is through with starting: a forced promotion that its death cut short took place if it comes back as primary.
+    pub fn came_back(&mut self, group: GroupId, node: usize, role: Role) -> bool {
+        self.cut_short.remove(&(group, node)) && role == Role::Primary && self.authority[&group] != node
     }
 
     /// A node serves the group: was it forced to? `None`: it is an old primary that came back, another one was promoted
@@ -139,7 +152,11 @@ impl Operator {
 
     /// The node died: what it was asked and has not answered it never will.
     pub fn node_died(&mut self, node: usize) {
-        self.forces.retain(|_, asked| asked.1 != node);
+        let (died, alive): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
+        self.forces = alive;
+        self.cut_short.extend(died.into_values());
+        self.typed_sync.retain(|(_, at)| *at != node);
         let unanswered: Vec<CommandId> = self
             .asked
             .iter()
@@ -171,10 +188,12 @@ impl World {
         let id = self.operator.next();
         self.operator.asked.insert(id, node);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
+        if matches!(command, Command::Sync { .. }) {
+            self.operator.typed_sync.insert((group, node));
+        }
         match &command {
             Command::Promote { force: true, .. } => {
                 self.operator.forces.insert(id, (group, node));
-                self.watch.forked.insert(group);
             }
             Command::Sync { full: true } if self.operator.authority(group) == node => self.judge.tail_given_up(group),
             _ => {}

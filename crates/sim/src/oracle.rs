@@ -21,6 +21,10 @@ pub enum Oracle {
     Order,
     /// Queue, window and waiting writers stay within their limits (P8).
     Memory,
+    /// What a disk did to records is named by the next start that reads them (P9).
+    Damage,
+    /// The newest connection to a peer is the only one that is sent on (rule 18).
+    Session,
     /// An engine refused what another engine sent.
     Protocol,
     /// Everything comes back and is answered in bounded time (P5, P8).
@@ -38,6 +42,8 @@ impl fmt::Display for Oracle {
             Oracle::OneWriter => "one-writer",
             Oracle::Order => "order",
             Oracle::Memory => "memory",
+            Oracle::Damage => "damage",
+            Oracle::Session => "session",
             Oracle::Protocol => "protocol",
             Oracle::Liveness => "liveness",
         })

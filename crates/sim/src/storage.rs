@@ -1,10 +1,9 @@
 //! What the disks of a node do with what its engine asks for, and what goes wrong there.
 
-use std::sync::Arc;
-
 use engine::wire::Header;
 use engine::*;
 
+use crate::payload::{Meter, Payload};
 use crate::trip::Instant;
 use crate::world::{Event, World, slice_of};
 
@@ -43,6 +42,9 @@ impl World {
         let (low, high) = self.options.disk_ns;
         let slow = self.nodes[node].trouble.slow_until > self.now;
         let after = self.rng.between(low, high) * if slow { 100 } else { 1 };
+        if slow {
+            self.felt(node);
+        }
         let stalled_ns = self.nodes[node].trouble.stalled_until.saturating_sub(self.now);
         let (after, boot) = (after + stalled_ns, self.nodes[node].boot);
         self.schedule(after, Event::DiskDone { node, boot, token, job });
@@ -57,6 +59,9 @@ impl World {
             return;
         }
         let result = self.finish_job(node, job);
+        if result.is_err() {
+            self.felt(node);
+        }
         self.input(node, Input::Io { token, result });
         if is_sync {
             self.trips_after(node, Instant::Sync);
@@ -98,7 +103,7 @@ impl World {
                 }
                 let view = &sim.disks[&store].view()[offset as usize..][..before.len()];
                 let data = if view != before && self.rng.percent(50) { before } else { view.to_vec() };
-                kind.answer(data)
+                kind.answer(data, sim.read_from(store))
             }
         }
     }
@@ -129,14 +134,14 @@ impl World {
 }
 
 impl ReadKind {
-    fn answer(self, data: Vec<u8>) -> Result<IoDone, IoError> {
+    fn answer(self, data: Vec<u8>, meter: &Meter) -> Result<IoDone, IoError> {
         let zero = data.iter().all(|b| *b == 0);
         match self {
             ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
-            ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Buf::new(Arc::new(data)), zero }),
+            ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),
             ReadKind::Summed => {
                 let crc = crc32c(&data);
-                Ok(IoDone::Summed { buf: Buf::new(Arc::new(data)), zero, crc })
+                Ok(IoDone::Summed { buf: Payload::handed_over(data, meter), zero, crc })
             }
             ReadKind::Hash => Ok(IoDone::Hash(hash(&data))),
         }

@@ -1,15 +1,14 @@
 //! A world for stories told by hand: the same nodes, disks and path as the seeds have, with an operator who only does
 //! what the story says, and clients who only write what it says. The judge watches all the same.
 
-use std::sync::Arc;
-
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::{Buf, Command, CommandResult, GroupId, Input, Request, RequestId, VolumeId, status::GroupStatus};
+use engine::{Command, CommandResult, GroupId, Input, Request, RequestId, VolumeId, status::GroupStatus};
 
 use crate::disk::SECTOR;
 use crate::judge::{Asked, Fill, content};
+use crate::payload::Payload;
 use crate::swarm::Options;
 use crate::world::World;
 
@@ -151,7 +150,8 @@ impl World {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua },
             Fill::Stamp(_) => {
                 let data = content(fill, volume, sectors);
-                Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua }
+                let buf = Payload::handed_over(data, self.nodes[node].queued(group));
+                Request::Write { offset, length, buf, fua }
             }
         };
         self.input(node, Input::Request { group, volume, id, request });

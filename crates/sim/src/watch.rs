@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::identity::{Decision, Identity, Role, decide};
-use engine::limits::{KIB, REGION_BYTES};
+use engine::identity::Role;
+use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
 use engine::wire::{Ack, Header, Kind, SyncBegin};
 use engine::{GroupId, Incarnation, Seq, Store, Wall};
@@ -21,6 +21,9 @@ const ANSWER_SLACK_NS: u64 = 60 * SECOND;
 /// What one write and one region read may hold beyond the queue's limit: a lone write is always let in.
 const QUEUE_SLACK_BYTES: u64 = 256 * KIB;
 
+/// Payload that lives beyond what is counted: a lone write and one region read, and as much that is confirmed in part.
+const PAYLOAD_SLACK_BYTES: u64 = 2 * QUEUE_SLACK_BYTES;
+
 /// A run of numbers on the wire: group, generation's tag, incarnation.
 type Run = (GroupId, u64, u64);
 
@@ -35,13 +38,17 @@ pub struct Watch {
     in_cut: BTreeSet<(GroupId, usize)>,
     /// Whether what they were told of last is a cut. One that was told of a stream is in its cut before it is ready for that.
     begins: BTreeMap<(GroupId, usize), bool>,
-    /// Groups with a forced promotion that has not been settled: two nodes may serve.
+    /// Groups with a forced promotion that took place and has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
     /// Stores that were damaged.
     pub rotten: BTreeSet<(usize, Store)>,
+    /// Secondaries with a journal in which a batch that they count as durable was hit.
+    pub hit: BTreeSet<(GroupId, usize)>,
     /// Secondaries with old records, or with a superblock in doubt, before they are synced again.
     pub spoiled: BTreeSet<(GroupId, usize)>,
+    /// Primaries in doubt that have waited for their peer as long as they were told to, and may serve without it.
+    pub waited_alone: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
     pub chosen: BTreeSet<GroupId>,
 }
@@ -124,12 +131,26 @@ impl World {
     }
 
     /// A node says something about a group.
-    pub fn note(&mut self, group: GroupId, words: &str) {
+    pub fn note(&mut self, node: usize, group: GroupId, words: &str) {
         if words.contains("not yet durable are dropped") {
             self.judge.received_void(group);
         }
-        if words.contains("the operator chose this node's content") {
+        let typed = self.operator.typed_sync.contains(&(group, node));
+        if typed && words.contains("the operator chose this node's content") {
             self.watch.chosen.insert(group);
+        }
+    }
+
+    /// A secondary came back whose journal was hit: it says that it is no image (P9).
+    pub fn check_named(&mut self, node: usize, group: GroupId) {
+        let Some(glance) = self.glance(node, group).filter(|_| self.watch.hit.remove(&(group, node))) else { return };
+        let id = glance.identity;
+        if !id.inconsistent && !id.generation.is_blank() {
+            let what = format!(
+                "node {node} stands at {:?} as if nothing was missing, and a batch that it had confirmed is not whole",
+                id.position
+            );
+            self.fail(Failure::new(Oracle::Damage, what));
         }
     }
 
@@ -186,9 +207,8 @@ impl World {
     /// Every sector that differs between two related copies lies in a dirty region of one of them (P3).
     pub fn check_covered(&mut self, group: GroupId) {
         let Some((primary, secondary)) = self.working_pair(group) else { return };
-        let identity = |node: usize| self.glance(node, group).map(|g| g.identity);
-        let (Some(p), Some(s)) = (identity(primary), identity(secondary)) else { return };
-        if !related(&p, &s) || self.watch.spoiled.contains(&(group, secondary)) {
+        // A copy that was given up is nobody's before it is synced again.
+        if self.operator.discarded(group, secondary) || self.watch.spoiled.contains(&(group, secondary)) {
             return;
         }
         self.watch.coverage_checks += 1;
@@ -239,6 +259,31 @@ impl World {
         }
     }
 
+    /// The payload that lives on a node, counted by its buffers, stays within what is configured, but for what clients
+    /// have not been answered for and a few pieces that are let go of in part.
+    pub fn check_payload(&mut self, node: usize) {
+        let o = &self.options;
+        let sim = &self.nodes[node];
+        let (mut most, mut sum) = (o.memory_bytes, 0);
+        for (group, meters) in &sim.payload {
+            let (held, aside) = (meters.queued.bytes(), meters.aside.bytes());
+            let own = PAYLOAD_SLACK_BYTES + self.judge.asked_bytes(node, *group);
+            let limit = if sim.serving.contains(group) { o.queue_bytes } else { o.queue_bytes.max(o.window_bytes) };
+            (most, sum) = (most + own, sum + held);
+            if held > limit + own || aside > SAVE_HELD_BYTES_MAX {
+                let what = format!(
+                    "node {node} group {} holds {held} bytes of payload of {limit} + {own}, and {aside} aside",
+                    group.0
+                );
+                return self.fail(Failure::new(Oracle::Memory, what));
+            }
+        }
+        if sum > most {
+            let what = format!("node {node} holds {sum} bytes of payload, it may hold {most}");
+            self.fail(Failure::new(Oracle::Memory, what));
+        }
+    }
+
     /// Every client is answered in bounded time while its node serves (P8).
     fn check_answers(&mut self) {
         let limit = self.options.wait_limit_ms * 1_000_000 + ANSWER_SLACK_NS;
@@ -270,11 +315,6 @@ impl World {
             self.watch.forked.remove(&group);
         }
     }
-}
-
-/// Whether the primary would send to this secondary without a full sync: only then must its bits cover what differs.
-fn related(primary: &Identity, secondary: &Identity) -> bool {
-    matches!(decide(primary, secondary, None), Decision::Continue(_) | Decision::UpdateSync)
 }
 
 /// The first sector that differs, and whose writes its two versions are.

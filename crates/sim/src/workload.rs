@@ -1,12 +1,12 @@
 //! What clients ask.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use engine::{Buf, GroupId, Input, Request, RequestId, VolumeId};
+use engine::{GroupId, Input, Request, RequestId, VolumeId};
 
 use crate::disk::SECTOR;
 use crate::judge::{Asked, Fill, content};
+use crate::payload::Payload;
 use crate::world::{Event, World};
 
 impl World {
@@ -58,7 +58,8 @@ impl World {
             Request::Zero { offset, length, no_hole: self.rng.percent(50), fua }
         } else {
             let data = content(fill, volume, first..first + count);
-            Request::Write { offset, length, buf: Buf::new(Arc::new(data)), fua }
+            let buf = Payload::handed_over(data, self.nodes[node].queued(group));
+            Request::Write { offset, length, buf, fua }
         };
         self.input(node, Input::Request { group, volume, id, request });
     }

@@ -16,6 +16,7 @@ use crate::net::{Net, Parcel, Path};
 use crate::node::SimNode;
 use crate::operator::Operator;
 use crate::oracle::{Failure, Oracle};
+use crate::payload::Payload;
 use crate::rng::Rng;
 use crate::storage::{Job, ReadKind, bytes_of};
 use crate::swarm::Options;
@@ -112,6 +113,8 @@ pub struct World {
     /// Faults are over: everything must heal.
     pub healing: bool,
     pub stage: Stage,
+    /// Faults that were tried.
+    pub strikes: usize,
     /// Writes that clients still owe in this round; then a trickle goes on.
     pub burst: u64,
     pub next_request: u64,
@@ -151,6 +154,7 @@ impl World {
             events: BTreeMap::new(),
             healing: false,
             stage: Stage::Load,
+            strikes: 0,
             burst: 0,
             next_request: 1,
             replies: BTreeMap::new(),
@@ -233,7 +237,7 @@ impl World {
 
     // ---- nodes -------------------------------------------------------------------------------------------------------
 
-    fn group_config(&self, node: usize, group: GroupId) -> GroupConfig {
+    pub fn group_config(&self, node: usize, group: GroupId) -> GroupConfig {
         let o = &self.options;
         // A node whose state directory was emptied must not begin a history of its own.
         let starts_primary = o.first_primary(group.0) == node && !self.nodes[node].wiped.contains(&group);
@@ -285,6 +289,12 @@ impl World {
         }
         self.log(format_args!("node {node} {}", if power { "loses power" } else { "is killed" }));
         self.tally.crashes[node] += 1;
+        for group in self.groups_of(node) {
+            // What it waited for may be on record, though it was not seen to serve.
+            if self.glance(node, group).is_some_and(|glance| glance.in_doubt) {
+                self.may_serve_alone(node, group);
+            }
+        }
         let sim = &mut self.nodes[node];
         if let Some(engine) = sim.engine.take() {
             self.tally.marks.add(engine.marks());
@@ -321,6 +331,7 @@ impl World {
         let Some(engine) = self.nodes[node].engine.as_mut() else { return };
         engine.handle(now, input);
         self.check_node_memory(node);
+        self.check_payload(node);
         while let Some(output) = self.nodes[node].engine.as_mut().and_then(|e| e.poll_output()) {
             self.perform(node, output);
             if self.verdict.is_err() {
@@ -428,7 +439,12 @@ impl World {
             self.nodes[node].ready.insert(group);
         }
         match event {
+            engine::Event::Ready { role, .. } if self.operator.came_back(group, node, role) => {
+                self.watch.forked.insert(group);
+                self.primary_up(node, group);
+            }
             engine::Event::Ready { role: Role::Secondary, .. } => {
+                self.check_named(node, group);
                 self.check_confirmed(node, group);
                 self.check_secondary(node, group);
             }
@@ -443,7 +459,9 @@ impl World {
                 self.watch.forget(group, node);
                 // Old records or not: from here on they are what counts.
                 self.watch.spoiled.remove(&(group, node));
-                self.operator.was_promoted(group, node);
+                if self.operator.was_promoted(group, node) {
+                    self.watch.forked.insert(group);
+                }
                 self.primary_up(node, group);
             }
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
@@ -451,7 +469,7 @@ impl World {
                 self.check_consent(node, group);
                 self.check_covered(group);
             }
-            engine::Event::Note(words) => self.note(group, &words),
+            engine::Event::Note(words) => self.note(node, group, &words),
             engine::Event::SyncEnded { .. } => self.synced(group, node),
             engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
@@ -475,6 +493,7 @@ impl World {
     /// A sync from this node ended.
     fn synced(&mut self, group: GroupId, node: usize) {
         self.operator.synced(group, node);
+        self.watch.waited_alone.remove(&(group, node));
         let other = self.other(group, node);
         // One that is down was synced before its records were spoiled.
         if self.operator.authority(group) == node && self.glance(other, group).is_some_and(|glance| glance.running) {
@@ -506,7 +525,8 @@ impl World {
         self.judge.set_mode(group, mode);
         let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
         let chosen = self.watch.chosen.remove(&group);
-        if was_authority && lost_power && !glance.in_doubt && !chosen {
+        let alone = glance.in_doubt && self.may_serve_alone(node, group);
+        if was_authority && lost_power && !alone && !chosen {
             let peer = self.other(group, node);
             let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
             let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
@@ -519,6 +539,15 @@ impl World {
         if let Err(failure) = begins {
             self.fail(failure);
         }
+    }
+
+    /// A primary in doubt has waited for its peer as long as it was told to, now or before it died again (rule 24).
+    fn may_serve_alone(&mut self, node: usize, group: GroupId) -> bool {
+        let waited = self.now - self.nodes[node].booted_at >= self.options.start_alone_ms * 1_000_000;
+        if waited {
+            self.watch.waited_alone.insert((group, node));
+        }
+        self.watch.waited_alone.contains(&(group, node))
     }
 
     /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
@@ -588,6 +617,6 @@ impl World {
 }
 
 pub(crate) fn slice_of(slice: &Slice) -> &[u8] {
-    let bytes = slice.buf.get::<Vec<u8>>().expect("the simulator's buffers are vectors");
-    &bytes[slice.start as usize..][..slice.length as usize]
+    let payload = slice.buf.get::<Payload>().expect("the simulator's buffers count themselves");
+    &payload.bytes[slice.start as usize..][..slice.length as usize]
 }
