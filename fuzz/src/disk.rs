@@ -3,7 +3,7 @@
 use engine::activity::{ActivityCell, Extent, SLOTS_PER_CELL, encode_slots};
 use engine::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
-use engine::identity::{Identity, Role};
+use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
@@ -26,6 +26,11 @@ fn as_is_and_mended(bytes: &[u8], block: usize) -> [Vec<u8>; 2] {
 }
 
 const GENERATION: Generation = Generation { number: 3, tag: 0x1234_5678_9abc_def0 };
+
+fn confirmed() -> Confirmed {
+    let at = |seq| Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(seq) };
+    Confirmed { place: at(97), image: at(95) }
+}
 
 fn sample() -> Superblock {
     let position = Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(99) };
@@ -71,6 +76,7 @@ pub fn superblock_seeds() -> Vec<Seed> {
         RollbackPoint { id: 7, position, parent: position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
     let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
     let doubt = Superblock { in_doubt: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
+    let doubt = Superblock { confirmed: confirmed(), ..doubt };
     vec![
         ("primary", sample().encode()[..cell::BYTES].to_vec()),
         ("secondary_fields", fields(&secondary)),
@@ -188,7 +194,7 @@ fn body(bytes: &[u8]) -> Vec<u8> {
 /// Rule: a believed cell comes back when it is written again, and no bit past a volume's end gets into its bitmap.
 pub fn bitmap_cell(bytes: &[u8]) {
     if let Ok(read) = BitmapCell::decode(&body(bytes)) {
-        let again = BitmapCell::encode(read.volume, read.volume_bytes, read.first_region, &read.words);
+        let again = BitmapCell::encode(read.volume, read.volume_bytes, read.first_region, read.confirmed, &read.words);
         assert_eq!(BitmapCell::decode(&body(&again)).as_ref(), Ok(&read));
         let size = 100 * REGION_BYTES - 512;
         let mut map = Bitmap::new(size);
@@ -207,7 +213,9 @@ pub fn bitmap_cell_seeds() -> Vec<Seed> {
     for region in [0, 3, 64, 99] {
         map.set(region);
     }
-    let encode = |cell: u64, words: &[u64]| BitmapCell::encode(VolumeId(1), 1 << 40, cell * REGIONS_PER_CELL, words);
+    let encode = |cell: u64, words: &[u64]| {
+        BitmapCell::encode(VolumeId(1), 1 << 40, cell * REGIONS_PER_CELL, confirmed(), words)
+    };
     vec![("first", encode(0, map.cell(0))), ("second_full", encode(1, &[u64::MAX; 8]))]
 }
 
@@ -215,7 +223,7 @@ pub fn bitmap_cell_seeds() -> Vec<Seed> {
 pub fn activity_cell(bytes: &[u8]) {
     if let Ok(read) = ActivityCell::decode(&body(bytes)) {
         assert!(read.extents.len() <= SLOTS_PER_CELL);
-        let again = encode_slots(read.incarnation, read.extents.iter().copied().map(Some));
+        let again = encode_slots(read.incarnation, read.confirmed, read.extents.iter().copied().map(Some));
         assert_eq!(ActivityCell::decode(&body(&again)), Ok(read));
     }
     let _ = ActivityCell::decode(bytes);
@@ -225,8 +233,8 @@ pub fn activity_cell_seeds() -> Vec<Seed> {
     let extent = |volume, number| Some(Extent { volume: VolumeId(volume), number });
     let slots = [extent(0, 0), None, extent(255, (1 << 48) - 1), extent(3, 77)];
     vec![
-        ("hot", encode_slots(Incarnation(5), slots.into_iter())),
-        ("empty", encode_slots(Incarnation(6), std::iter::empty())),
+        ("hot", encode_slots(Incarnation(5), confirmed(), slots.into_iter())),
+        ("empty", encode_slots(Incarnation(6), Confirmed::default(), std::iter::empty())),
     ]
 }
 
@@ -338,7 +346,8 @@ pub fn link_history(bytes: &[u8]) {
 const LINK_TAG: u64 = 7;
 
 pub fn link_history_seeds() -> Vec<Seed> {
-    let record = |minute: u64| history::Record { unix_ms: minute * 60_000, sent_bytes: 5, ..history::Record::default() };
+    let record =
+        |minute: u64| history::Record { unix_ms: minute * 60_000, sent_bytes: 5, ..history::Record::default() };
     let three = history::example(LINK_TAG, &[record(1), record(2), record(3)]);
     vec![("three_minutes", three.clone()), ("another_link", history::example(8, &[])), ("cut", three[..4200].to_vec())]
 }

@@ -13,16 +13,17 @@ use alloc::vec::Vec;
 use crate::ActivityConfig;
 use crate::cell::{self, BODY_BYTES, CELL_BYTES, Head, Kind, Rejected};
 use crate::codec::{Reader, Writer};
+use crate::identity::Confirmed;
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::VOLUMES_MAX;
 use crate::planted::{Fault, planted};
 
-/// Format versions: 1, the first.
-pub const VERSION: u16 = 1;
+/// Format versions: 2 carries what the peer confirmed beside the extents; 1 was never released.
+pub const VERSION: u16 = 2;
 pub const KIND: Kind = Kind { magic: *b"FSHACTIV", version: VERSION };
 const SLOT_BYTES: usize = 8;
-/// Before the slots: the run that wrote the cell.
-const FIXED_BYTES: usize = 8;
+/// Before the slots: the run that wrote the cell, and what the peer confirmed.
+const FIXED_BYTES: usize = 72;
 pub const SLOTS_PER_CELL: usize = (BODY_BYTES - FIXED_BYTES) / SLOT_BYTES;
 /// A slot's lower bits name the extent, the upper ones the volume.
 const EXTENT_BITS: u32 = 48;
@@ -48,6 +49,8 @@ pub struct Extent {
 pub struct ActivityCell {
     /// The run of the node that wrote it.
     pub incarnation: Incarnation,
+    /// What the peer had confirmed when the cell was written: extents may have left it because of that.
+    pub confirmed: Confirmed,
     pub extents: Vec<Extent>,
 }
 
@@ -57,6 +60,7 @@ impl ActivityCell {
     pub fn decode(body: &[u8]) -> Result<ActivityCell, Rejected> {
         let mut r = Reader(body);
         let incarnation = Incarnation(r.u64().ok_or(Rejected::Damaged)?);
+        let confirmed = Confirmed::decode(&mut r).ok_or(Rejected::Damaged)?;
         let mut extents = Vec::new();
         for _ in 0..SLOTS_PER_CELL {
             let slot = r.u64().ok_or(Rejected::Damaged)?;
@@ -70,14 +74,19 @@ impl ActivityCell {
             let number = slot & ((1 << EXTENT_BITS) - 1);
             extents.push(Extent { volume: VolumeId(volume as u16), number });
         }
-        Ok(ActivityCell { incarnation, extents })
+        Ok(ActivityCell { incarnation, confirmed, extents })
     }
 }
 
 /// The body of a cell with these slots.
-pub fn encode_slots(incarnation: Incarnation, slots: impl Iterator<Item = Option<Extent>>) -> Vec<u8> {
+pub fn encode_slots(
+    incarnation: Incarnation,
+    confirmed: Confirmed,
+    slots: impl Iterator<Item = Option<Extent>>,
+) -> Vec<u8> {
     let mut w = Writer::default();
     w.u64(incarnation.0);
+    confirmed.encode(&mut w);
     for slot in slots {
         w.u64(slot.map_or(0, |e| (u64::from(e.volume.0) + 1) << EXTENT_BITS | e.number));
     }
@@ -213,23 +222,23 @@ impl Activity {
     }
 
     /// The cells to be written now: place and content. What they name is durable after [`Activity::written`].
-    pub fn begin_update(&mut self, head: Head, incarnation: Incarnation) -> Vec<(u64, Vec<u8>)> {
+    pub fn begin_update(&mut self, head: Head, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
         let changed = core::mem::take(&mut self.changed);
         self.in_flight = changed.len();
-        changed.into_iter().map(|index| self.encode(index, head, incarnation)).collect()
+        changed.into_iter().map(|index| self.encode(index, head, run, confirmed)).collect()
     }
 
     /// All cells, empty: nothing is hot in a run that begins.
-    pub fn begin_reset(&mut self, head: Head, incarnation: Incarnation) -> Vec<(u64, Vec<u8>)> {
+    pub fn begin_reset(&mut self, head: Head, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
         self.changed = (0..self.updates.len()).collect();
-        self.begin_update(head, incarnation)
+        self.begin_update(head, run, confirmed)
     }
 
-    fn encode(&mut self, index: usize, head: Head, incarnation: Incarnation) -> (u64, Vec<u8>) {
+    fn encode(&mut self, index: usize, head: Head, run: Incarnation, confirmed: Confirmed) -> (u64, Vec<u8>) {
         self.updates[index] += 1;
         let from = index * SLOTS_PER_CELL;
         let slots = self.slots.iter().skip(from).take(SLOTS_PER_CELL).map(|slot| slot.extent);
-        let body = encode_slots(incarnation, slots);
+        let body = encode_slots(run, confirmed, slots);
         let head = Head { update: self.updates[index], place: index as u64 * CELL_BYTES, ..head };
         (head.slot_offset(), cell::encode(KIND, &head, &body))
     }
@@ -261,6 +270,7 @@ impl Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{Position, Seq};
 
     const CONFIG: ActivityConfig = ActivityConfig { extent_bytes: 1 << 20, extents: 4 };
 
@@ -269,7 +279,7 @@ mod tests {
     }
 
     fn update(log: &mut Activity) -> Vec<(u64, Vec<u8>)> {
-        let cells = log.begin_update(Head::default(), Incarnation(1));
+        let cells = log.begin_update(Head::default(), Incarnation(1), Confirmed::default());
         cells.iter().for_each(|_| _ = log.written(true));
         cells
     }
@@ -294,7 +304,7 @@ mod tests {
         assert!(log.admit(extent(7), |_| true));
         update(&mut log);
         assert!(log.admit(extent(8), |_| true));
-        assert_eq!(log.begin_update(Head::default(), Incarnation(1)).len(), 1);
+        assert_eq!(log.begin_update(Head::default(), Incarnation(1), Confirmed::default()).len(), 1);
         assert!(!log.written(false));
         assert!(log.is_hot(extent(7)) && !log.is_hot(extent(8)));
     }
@@ -317,10 +327,12 @@ mod tests {
     #[test]
     fn a_cell_comes_back() {
         let slots = [Some(Extent { volume: VolumeId(255), number: 1 << 40 }), None, Some(extent(0))];
-        let body = encode_slots(Incarnation(3), slots.into_iter());
+        let confirmed = Confirmed { place: Position { seq: Seq(7), ..Position::default() }, ..Confirmed::default() };
+        let body = encode_slots(Incarnation(3), confirmed, slots.into_iter());
         let block = cell::encode(KIND, &Head::default(), &body);
         let (_, body) = cell::decode(KIND, &block[..cell::BYTES]).expect("whole");
         let back = ActivityCell::decode(body).expect("ours");
-        assert_eq!((back.incarnation, back.extents), (Incarnation(3), slots.into_iter().flatten().collect()));
+        assert_eq!((back.incarnation, back.confirmed), (Incarnation(3), confirmed));
+        assert_eq!(back.extents, slots.into_iter().flatten().collect::<Vec<_>>());
     }
 }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::cell::{BODY_BYTES, CELL_BYTES, Kind, Rejected};
 use crate::codec::{Reader, Writer};
+use crate::identity::Confirmed;
 use crate::ids::VolumeId;
 use crate::limits::REGION_BYTES;
 
@@ -100,14 +101,15 @@ impl Bitmap {
     }
 }
 
-/// Format versions: 2 keeps the bits in cells; 1 was one image, written at a clean stop, and never released.
-pub const VERSION: u16 = 2;
+/// Format versions: 3 carries what the peer confirmed beside the bits that are clear because of it; 2 keeps the bits in cells;
+/// 1 was one image, written at a clean stop. 2 and 1 were never released.
+pub const VERSION: u16 = 3;
 pub const KIND: Kind = Kind { magic: *b"FSHBITMP", version: VERSION };
-/// Before the bits: volume, region size, first region, size of the volume.
-const FIXED_BYTES: usize = 24;
+/// Before the bits: volume, region size, first region, size of the volume, what the peer confirmed.
+const FIXED_BYTES: usize = 88;
 /// Words of bits in one cell.
 const WORDS_PER_CELL: usize = (BODY_BYTES - FIXED_BYTES) / 8;
-/// Regions one cell covers: 1 006 MiB of a volume.
+/// Regions one cell covers: 990 MiB of a volume.
 pub const REGIONS_PER_CELL: u64 = WORDS_PER_CELL as u64 * 64;
 
 /// Cells of a volume of this size.
@@ -127,18 +129,27 @@ pub struct BitmapCell {
     pub first_region: u64,
     /// Size of the volume when the cell was written: one that shrank since is not taken up.
     pub volume_bytes: u64,
+    /// What the peer had confirmed when the cell was written: bits that are clear here may be clear because of it.
+    pub confirmed: Confirmed,
     pub words: Vec<u64>,
 }
 
 impl BitmapCell {
     /// The body of a cell.
-    pub fn encode(volume: VolumeId, volume_bytes: u64, first_region: u64, words: &[u64]) -> Vec<u8> {
+    pub fn encode(
+        volume: VolumeId,
+        volume_bytes: u64,
+        first_region: u64,
+        confirmed: Confirmed,
+        words: &[u64],
+    ) -> Vec<u8> {
         let mut w = Writer::default();
         w.u16(volume.0);
         w.u16(0);
         w.u32(REGION_BYTES as u32);
         w.u64(first_region);
         w.u64(volume_bytes);
+        confirmed.encode(&mut w);
         words.iter().for_each(|word| w.u64(*word));
         w.0
     }
@@ -155,8 +166,9 @@ impl BitmapCell {
             return None;
         }
         let volume_bytes = r.u64()?;
+        let confirmed = Confirmed::decode(r)?;
         let words = (0..WORDS_PER_CELL).map(|_| r.u64()).collect::<Option<Vec<u64>>>()?;
-        Some(BitmapCell { volume, first_region, volume_bytes, words })
+        Some(BitmapCell { volume, first_region, volume_bytes, confirmed, words })
     }
 }
 
@@ -247,7 +259,8 @@ mod tests {
         }
         let mut back = Bitmap::new(size);
         for cell in 0..cells(size) {
-            let body = BitmapCell::encode(VolumeId(3), size, cell * REGIONS_PER_CELL, map.cell(cell));
+            let confirmed = Confirmed::default();
+            let body = BitmapCell::encode(VolumeId(3), size, cell * REGIONS_PER_CELL, confirmed, map.cell(cell));
             let mut padded = body.clone();
             padded.resize(BODY_BYTES, 0);
             let cell_back = BitmapCell::decode(&padded).expect("ours");

@@ -13,6 +13,7 @@ use crate::activity::{Extent, Pins};
 use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::cell::{self, Head};
 use crate::group::{Cx, Group, GroupTimer};
+use crate::identity::Confirmed;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -113,6 +114,12 @@ impl Group {
         Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
     }
 
+    /// What is left out of a record from here on is left out because the peer confirmed so much: the record carries it, so that
+    /// no crash comes between the two.
+    fn relied_upon(&self) -> Confirmed {
+        if planted(Fault::ConfirmedNotStored) { Confirmed::default() } else { self.sb.current.confirmed }
+    }
+
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |group: &Group, index: usize| {
@@ -160,6 +167,7 @@ impl Group {
     }
 
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
+        let confirmed = self.relied_upon();
         let (id, cell) = self.bitmap.place(index);
         let volume = &mut self.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
@@ -171,7 +179,8 @@ impl Group {
         state.writing = true;
         let size = volume.config.size_bytes;
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
-        let image = cell::encode(bitmap::KIND, &head, &BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, &words));
+        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
+        let image = cell::encode(bitmap::KIND, &head, &body);
         self.bitmap.in_flight += 1;
         let token = self.start_op(Op::BitmapCell { index, words });
         let store = Store::Bitmap(self.id());
@@ -285,7 +294,8 @@ impl Group {
         }
         self.store_ahead(crowded);
         self.pump_cells(cx);
-        let cells = self.activity.begin_update(self.cell_head(), self.sb.current.identity.incarnation);
+        let (head, run, confirmed) = (self.cell_head(), self.sb.current.identity.incarnation, self.relied_upon());
+        let cells = self.activity.begin_update(head, run, confirmed);
         self.write_activity(cx, cells);
     }
 
@@ -369,8 +379,8 @@ impl Group {
     /// Empties the log on disk: everything it named is in the stored bitmap.
     pub fn reset_activity(&mut self, cx: &mut Cx) {
         // The run that begins: its incarnation is recorded next.
-        let incarnation = Incarnation(self.sb.current.identity.incarnation.0 + 1);
-        let cells = self.activity.begin_reset(self.cell_head(), incarnation);
+        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        let cells = self.activity.begin_reset(self.cell_head(), run, self.relied_upon());
         self.write_activity(cx, cells);
     }
 

@@ -655,20 +655,19 @@ impl Group {
         let Some(cut) = self.cut.as_mut() else { return };
         cut.done = true;
         let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
+        if let Some(hello) = self.hello.as_mut() {
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
+        }
+        self.confirmed(from);
         self.volumes.iter_mut().for_each(Volume::settle_cut);
         self.empty_scratch();
         self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.recovered = Some(from.seq);
-        self.confirmed(from);
         self.applied_wall = self.applied_wall.max(wall);
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
-        }
-        self.peer_is_overwritten = false;
-        if let Some(hello) = self.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
         }
         cx.event(self.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
         self.retry_saves_for_cut(cx);

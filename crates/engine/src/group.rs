@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::activity::Activity;
 use crate::bits::BitmapWriter;
 use crate::cuts::{CatchUp, Cut};
-use crate::identity::{Identity, Role, Unbroken};
+use crate::identity::{Confirmed, Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::link::PeerView;
 use crate::marks::Marks;
@@ -185,10 +185,6 @@ pub(crate) struct Group {
     pub pulling: Pulling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
-    /// What the peer confirmed last as applied: it cannot stand before it.
-    pub peer_confirmed: Position,
-    /// A sync overwrites the peer's copy, or was cut short: it may go back to the image before it.
-    pub peer_is_overwritten: bool,
     /// For tags of generations that begin without a promotion.
     pub entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -263,8 +259,6 @@ impl Group {
             settling: Settling::NotYet,
             pulling: Pulling::default(),
             full_sync_due: false,
-            peer_confirmed: Position::default(),
-            peer_is_overwritten: false,
             entropy: 0,
             generation_due: false,
             stop_wanted: false,
@@ -571,6 +565,8 @@ impl Group {
         assert!(self.cut.is_none() || matches!(self.state, State::Syncing | State::Paused(_)), "a cut without a sync");
         assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
         assert!(self.role() == Role::Primary || !sends, "a secondary sends nothing");
+        let told = self.sb.current.confirmed != Confirmed::default();
+        assert!(self.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         if let Some(stream) = &self.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.last_seq, "the peer is not ahead of us");

@@ -59,6 +59,11 @@ impl Identity {
         w.position(self.position);
     }
 
+    /// Whether a peer that follows this history may stand in that generation: in ours, or in the one that ours went on from.
+    pub(crate) fn goes_on_from(&self, generation: Generation) -> bool {
+        generation == self.generation || self.continued && generation == self.parent.generation
+    }
+
     pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Identity> {
         let role = match r.u8()? {
             0 => Role::Secondary,
@@ -79,6 +84,35 @@ impl Identity {
             incarnation: Incarnation(r.u64()?),
             position: r.position()?,
         })
+    }
+}
+
+/// What a peer confirmed as applied: durable there, so it cannot stand before it.
+///
+/// A difference that is marked nowhere any more was forgotten because of such a confirmation. So each record that forgets one
+/// carries the newest, and after a crash the greatest found tells where the peer must stand for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Confirmed {
+    pub place: Position,
+    /// The newest of these places at which it held a whole image. While a sync overwrites that, the peer may go back to it by
+    /// itself, and then names the regions that it undid.
+    pub image: Position,
+}
+
+impl Confirmed {
+    /// The earliest place at which the peer may stand.
+    pub(crate) fn earliest(&self, theirs: &Identity, its_dirty_bytes: u64) -> Position {
+        let names_what_it_undid = its_dirty_bytes > 0 && !theirs.inconsistent;
+        if names_what_it_undid { self.image } else { self.place }
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.position(self.place);
+        w.position(self.image);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Confirmed> {
+        Some(Confirmed { place: r.position()?, image: r.position()? })
     }
 }
 
@@ -325,14 +359,14 @@ impl Row {
     }
 }
 
-/// Whether the peer contradicts what it confirmed as applied on this node's present run: it stands before it, in the same
-/// run, in an earlier one, or in the generation that this run went on from.
+/// Whether the peer contradicts what it confirmed as applied to this history: it stands before it, in the same run, in an
+/// earlier one, or in the generation that ours came from though it had followed us.
 pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Option<Decision> {
     let place = theirs.position;
     let before = if place.generation == confirmed.generation {
         place.place() < confirmed.place()
     } else {
-        ours.continued && confirmed.generation == ours.generation && place.generation == ours.parent.generation
+        confirmed.generation == ours.generation && place.generation == ours.parent.generation
     };
     let known = !place.generation.is_blank() && !confirmed.generation.is_blank();
     (theirs.role == Role::Secondary && known && before)
@@ -505,6 +539,40 @@ mod tests {
         let alone = Identity { parent: at(1, 3, 60), continued: true, ..primary(2, 3, 90) };
         assert_eq!(went_back(at(2, 3, 70), &alone, &secondary(1, 3, 60)), told(60), "it had followed");
         assert_eq!(went_back(confirmed, &alone, &secondary(1, 3, 70)), None, "it has not followed yet");
+    }
+
+    #[test]
+    fn row_a_peer_that_followed_a_promotion_is_not_where_it_handed_over() {
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let handed_over = Identity { handed_over: true, ..secondary(1, 3, 70) };
+        assert!(went_back(at(2, 1, 4), &promoted, &handed_over).is_some());
+        assert_eq!(went_back(Position::default(), &promoted, &handed_over), None);
+    }
+
+    #[test]
+    fn a_peer_in_mid_sync_may_go_back_to_its_image_if_it_names_what_it_undid() {
+        let known = Confirmed { place: at(1, 3, 70), image: at(1, 3, 50) };
+        let stands = |seq| secondary(1, 3, seq);
+        let believed = |theirs: &Identity, its_dirty_bytes| {
+            went_back(known.earliest(theirs, its_dirty_bytes), &primary(1, 4, 90), theirs).is_none()
+        };
+        assert!(believed(&stands(50), 4096) && believed(&stands(70), 0));
+        assert!(!believed(&stands(50), 0), "it names nothing");
+        assert!(!believed(&stands(49), 4096), "before its image");
+        assert!(
+            !believed(&Identity { inconsistent: true, ..stands(69) }, 4096),
+            "in the midst of a sync it did not go back"
+        );
+    }
+
+    #[test]
+    fn of_what_records_carry_the_newest_place_of_this_history_counts() {
+        let found = |seq, image| Confirmed { place: at(2, 3, seq), image: at(2, 3, image) };
+        assert!(found(70, 50) > found(60, 60) && found(70, 70) > found(70, 50));
+        let alone = Identity { parent: at(1, 3, 60), continued: true, ..primary(2, 3, 90) };
+        assert!(alone.goes_on_from(generation(2)) && alone.goes_on_from(generation(1)));
+        let promoted = Identity { continued: false, ..alone };
+        assert!(!promoted.goes_on_from(generation(1)) && !promoted.goes_on_from(generation(3)));
     }
 
     #[test]

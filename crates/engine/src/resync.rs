@@ -204,14 +204,13 @@ impl Group {
     /// The decision, and the row of the table it comes from.
     fn decided(&self) -> Option<(Row, Decision)> {
         let hello = self.hello.as_ref()?;
-        // A peer that went back by rule, to its rollback point, has bits for what it undid. Others may have bits too.
-        let by_rule = self.peer_is_overwritten && hello.dirty_bytes > 0;
-        if !by_rule && let Some(decision) = went_back(self.peer_confirmed, &self.identity(), &hello.identity) {
-            return Some((row_back(self.peer_confirmed, &hello.identity), decision));
+        let (ours, theirs) = (self.identity(), &hello.identity);
+        let earliest = self.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
+        if let Some(decision) = went_back(earliest, &ours, theirs) {
+            return Some((row_back(earliest, theirs), decision));
         }
-        let ours = self.identity();
-        let row = row(&ours, &hello.identity, self.unbroken());
-        Some((row, row.decision(&ours, &hello.identity)))
+        let row = row(&ours, theirs, self.unbroken());
+        Some((row, row.decision(&ours, theirs)))
     }
 
     pub fn meet_peer(&mut self, cx: &mut Cx) {
@@ -379,7 +378,6 @@ impl Group {
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
     fn peer_took_up(&mut self, begin: Position, dirty: bool) {
         self.sb.current.alone = false;
-        self.peer_is_overwritten |= dirty;
         let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;
@@ -728,6 +726,7 @@ impl Group {
             return;
         }
         stream.catching_up_since = cx.now.mono;
+        let applied = stream.applied;
         let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
         self.resync = None;
         self.volumes.iter_mut().for_each(|volume| volume.doubt = None);
@@ -737,11 +736,12 @@ impl Group {
         self.tidy_bits(cx);
         cx.event(self.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
-        self.peer_is_overwritten = false;
         if let Some(hello) = self.hello.as_mut() {
             hello.identity.generation = self.sb.current.identity.generation;
             hello.identity.inconsistent = false;
         }
+        // It holds a whole image again.
+        self.confirmed(self.place(applied));
         self.transition(cx, State::CatchingUp, "the sync is done");
     }
 }

@@ -8,7 +8,7 @@ use crate::CommandResult;
 use crate::Output;
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::Role;
+use crate::identity::{Confirmed, Role};
 use crate::ids::*;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -66,6 +66,8 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
+        // As a primary this node comes back in another generation.
+        self.sb.current.confirmed = Confirmed::default();
         self.replica.stand_at(position, wall);
         self.empty_journal();
         self.sb.current.applied_wall = wall;

@@ -259,9 +259,11 @@ impl Group {
     pub fn bits_joined(&mut self, cx: &mut Cx) {
         if matches!(self.settling, Settling::StoringBits) {
             self.settling = Settling::NotYet;
-            // They say why it may stand before what it confirmed: it went back to its rollback point.
-            self.peer_confirmed = Position::default();
             if let Some(hello) = &mut self.hello {
+                // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
+                let known = &mut self.sb.current.confirmed;
+                let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
+                known.place = known.place.min(hello.identity.position).max(earliest);
                 hello.dirty_bytes = 0;
             }
             self.meet_if_apart(cx);

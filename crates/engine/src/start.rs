@@ -15,7 +15,7 @@ use crate::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use crate::bits::{AfterBits, mark_extent};
 use crate::cell::{self, CELL_BYTES, Rejected};
 use crate::group::{Cx, Group, Phase};
-use crate::identity::{Identity, Role};
+use crate::identity::{Confirmed, Identity, Role};
 use crate::ids::*;
 use crate::journal::Ring;
 use crate::limits::REGION_BYTES;
@@ -303,6 +303,7 @@ impl Group {
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
                 self.bitmap.found(index, head.update);
+                self.take_up_confirmed(found.confirmed);
                 self.volume_grew(&found);
                 let volume = self.volume(id);
                 volume.stored.set_cell(cell, &found.words);
@@ -316,6 +317,14 @@ impl Group {
             }
         }
         true
+    }
+
+    /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
+    fn take_up_confirmed(&mut self, found: Confirmed) {
+        let sb = &mut self.sb.current;
+        if sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation) {
+            sb.confirmed = sb.confirmed.max(found);
+        }
     }
 
     /// Rule 21: nothing is taken up over a volume that lost its end.
@@ -376,6 +385,7 @@ impl Group {
             whole &= read.is_ok() && !choice.in_doubt;
             if let Ok((head, found)) = read {
                 self.activity.found(index, head.update);
+                self.take_up_confirmed(found.confirmed);
                 extents.extend(found.extents);
             }
         }

@@ -114,8 +114,12 @@ impl Group {
 
     /// The peer stands at least here: what it said of itself when it was met is older.
     pub fn confirmed(&mut self, place: Position) {
-        self.peer_confirmed = place;
+        let known = &mut self.sb.current.confirmed;
+        known.place = place;
         if let Some(hello) = self.hello.as_mut() {
+            if !hello.identity.inconsistent {
+                known.image = place;
+            }
             let theirs = &mut hello.identity.position;
             let same_run = (theirs.generation, theirs.incarnation) == (place.generation, place.incarnation);
             if same_run && theirs.seq < place.seq {

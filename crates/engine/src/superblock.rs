@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 use crate::cell::{self, Choice, Head, Kind};
 use crate::codec::{Reader, Writer};
-use crate::identity::Identity;
+use crate::identity::{Confirmed, Identity};
 use crate::ids::{Incarnation, NodeId, Position, Seq};
 use crate::limits::VOLUMES_MAX;
 use crate::time::Wall;
 
 pub use crate::cell::Rejected;
 
-/// Format versions: 2 keeps each update twice, and knows the flush points, the run in doubt and the rollback point;
-/// 1 was never released.
-pub const VERSION: u16 = 2;
+/// Format versions: 3 carries what the peer confirmed; 2 keeps each update twice, and knows the flush points, the run in doubt
+/// and the rollback point. 2 and 1 were never released.
+pub const VERSION: u16 = 3;
 pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
@@ -76,6 +76,8 @@ pub struct Superblock {
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,
     pub rollback_point: RollbackPoint,
+    /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
+    pub confirmed: Confirmed,
     /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -126,6 +128,7 @@ impl Superblock {
         w.u64(self.rollback_point.wall.0);
         w.u64(self.rollback_point.batches);
         w.u64(self.rollback_point.reserved_bytes);
+        self.confirmed.encode(&mut w);
         w.u16(self.flushed.len() as u16);
         for seq in &self.flushed {
             w.u64(seq.0);
@@ -160,6 +163,7 @@ impl Superblock {
             batches: r.u64()?,
             reserved_bytes: r.u64()?,
         };
+        let confirmed = Confirmed::decode(&mut r)?;
         let count = usize::from(r.u16()?);
         if count > VOLUMES_MAX {
             return None;
@@ -184,6 +188,7 @@ impl Superblock {
             boot,
             in_doubt,
             rollback_point,
+            confirmed,
             flushed,
         })
     }

@@ -5,7 +5,7 @@
 use engine::activity::{self, Extent, SLOTS_PER_CELL};
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
-use engine::identity::{Identity, Role};
+use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
 use engine::limits::REGION_BYTES;
 use engine::state::Pause;
@@ -120,8 +120,29 @@ fn superblock() -> Superblock {
             batches: 0x5d5d,
             reserved_bytes: 0x5e5e,
         },
+        confirmed: confirmed(),
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
+}
+
+fn confirmed() -> Confirmed {
+    Confirmed { place: at(0x6600), image: at(0x6700) }
+}
+
+/// The rows of what the peer confirmed.
+fn confirmed_fields() -> [(&'static str, Holds); 8] {
+    let [number, tag, incarnation, seq] = position(0x6600);
+    let [image_number, image_tag, image_incarnation, image_seq] = position(0x6700);
+    [
+        ("confirmed generation number", number),
+        ("confirmed generation tag", tag),
+        ("confirmed incarnation", incarnation),
+        ("confirmed seq", seq),
+        ("confirmed image generation number", image_number),
+        ("confirmed image generation tag", image_tag),
+        ("confirmed image incarnation", image_incarnation),
+        ("confirmed image seq", image_seq),
+    ]
 }
 
 /// CRC-32C of everything before the last four bytes.
@@ -134,13 +155,13 @@ fn bitmap_body() -> Vec<u8> {
     let mut map = Bitmap::new(2 * REGIONS_PER_CELL * REGION_BYTES);
     map.set(REGIONS_PER_CELL + 1);
     map.set(REGIONS_PER_CELL + 64);
-    in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, map.cell(1)))
+    in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, confirmed(), map.cell(1)))
 }
 
 fn activity_body() -> Vec<u8> {
     let extent = |volume, number| Some(Extent { volume: VolumeId(volume), number });
     let slots = [extent(0x63, 0x6464), None, extent(0, 0)];
-    in_a_cell(activity::KIND, &activity::encode_slots(Incarnation(0x65), slots.into_iter()))
+    in_a_cell(activity::KIND, &activity::encode_slots(Incarnation(0x65), confirmed(), slots.into_iter()))
 }
 
 fn in_a_cell(kind: cell::Kind, body: &[u8]) -> Vec<u8> {
@@ -265,38 +286,36 @@ fn the_superblock_is_as_documented() {
     let body = &image[cell::HEAD_BYTES..][..cell::BODY_BYTES];
     let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
-    check(
-        "superblock",
-        FORMAT,
-        "## Superblock",
-        body,
-        &[
-            ("identity", Holds::Bytes(identity_bytes())),
-            ("journal offset", Holds::Number(0x5555)),
-            ("journal ordinal", Holds::Number(0x5656)),
-            ("confirmed ordinal", Holds::Number(0x5858)),
-            ("own from ordinal", Holds::Number(0x5454)),
-            ("applied wall", Holds::Number(0x5757)),
-            ("boot", Holds::Text("a machine's boot")),
-            ("in doubt", Holds::Number(0x5959)),
-            ("rollback point", Holds::Number(0x5a5a)),
-            ("point generation number", number),
-            ("point generation tag", tag),
-            ("point incarnation", incarnation),
-            ("point seq", seq),
-            ("point parent generation number", parent_number),
-            ("point parent generation tag", parent_tag),
-            ("point parent incarnation", parent_incarnation),
-            ("point parent seq", parent_seq),
-            ("point wall", Holds::Number(0x5c5c)),
-            ("point batches", Holds::Number(0x5d5d)),
-            ("point reserved bytes", Holds::Number(0x5e5e)),
-            ("volumes", Holds::Number(2)),
-            ("first volume's flushed", Holds::Number(0x5f5f)),
-            ("second volume's flushed", Holds::Number(0x6060)),
-            ("zero", Holds::Zero),
-        ],
-    );
+    let fields = [
+        ("identity", Holds::Bytes(identity_bytes())),
+        ("journal offset", Holds::Number(0x5555)),
+        ("journal ordinal", Holds::Number(0x5656)),
+        ("confirmed ordinal", Holds::Number(0x5858)),
+        ("own from ordinal", Holds::Number(0x5454)),
+        ("applied wall", Holds::Number(0x5757)),
+        ("boot", Holds::Text("a machine's boot")),
+        ("in doubt", Holds::Number(0x5959)),
+        ("rollback point", Holds::Number(0x5a5a)),
+        ("point generation number", number),
+        ("point generation tag", tag),
+        ("point incarnation", incarnation),
+        ("point seq", seq),
+        ("point parent generation number", parent_number),
+        ("point parent generation tag", parent_tag),
+        ("point parent incarnation", parent_incarnation),
+        ("point parent seq", parent_seq),
+        ("point wall", Holds::Number(0x5c5c)),
+        ("point batches", Holds::Number(0x5d5d)),
+        ("point reserved bytes", Holds::Number(0x5e5e)),
+    ];
+    let flushed = [
+        ("volumes", Holds::Number(2)),
+        ("first volume's flushed", Holds::Number(0x5f5f)),
+        ("second volume's flushed", Holds::Number(0x6060)),
+        ("zero", Holds::Zero),
+    ];
+    let fields: Vec<_> = fields.into_iter().chain(confirmed_fields()).chain(flushed).collect();
+    check("superblock", FORMAT, "## Superblock", body, &fields);
 }
 
 fn identity_bytes() -> Vec<u8> {
@@ -333,25 +352,20 @@ fn the_identity_is_as_documented() {
 #[test]
 fn the_bitmap_is_as_documented() {
     let body = bitmap_body();
-    let words = body[24..4048].to_vec();
+    let words = body[88..4048].to_vec();
     assert_eq!(words[..9], [2, 0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(words.len() as u64 * 8, REGIONS_PER_CELL, "the bits fill their row");
-    check(
-        "bitmap",
-        FORMAT,
-        "## Bitmap",
-        &body,
-        &[
-            ("volume", Holds::Number(0x61)),
-            ("zero", Holds::Zero),
-            ("region bytes", Holds::Number(REGION_BYTES)),
-            ("first region", Holds::Number(REGIONS_PER_CELL)),
-            ("volume bytes", Holds::Number(0x6262)),
-            ("bits", Holds::Bytes(words)),
-            ("zero", Holds::Zero),
-        ],
-    );
-    assert_eq!((bitmap::KIND.magic, bitmap::VERSION), (*b"FSHBITMP", 2));
+    let place = [
+        ("volume", Holds::Number(0x61)),
+        ("zero", Holds::Zero),
+        ("region bytes", Holds::Number(REGION_BYTES)),
+        ("first region", Holds::Number(REGIONS_PER_CELL)),
+        ("volume bytes", Holds::Number(0x6262)),
+    ];
+    let bits = [("bits", Holds::Bytes(words)), ("zero", Holds::Zero)];
+    let fields: Vec<_> = place.into_iter().chain(confirmed_fields()).chain(bits).collect();
+    check("bitmap", FORMAT, "## Bitmap", &body, &fields);
+    assert_eq!((bitmap::KIND.magic, bitmap::VERSION), (*b"FSHBITMP", 3));
 }
 
 #[test]
@@ -360,14 +374,11 @@ fn the_activity_log_is_as_documented() {
     let slot = |volume: u64, number: u64| ((volume + 1) << 48 | number).to_le_bytes();
     let mut slots = [slot(0x63, 0x6464), [0; 8], slot(0, 0)].concat();
     slots.resize(8 * SLOTS_PER_CELL, 0);
-    check(
-        "activity log",
-        FORMAT,
-        "## Activity log",
-        &body,
-        &[("incarnation", Holds::Number(0x65)), ("slots", Holds::Bytes(slots)), ("zero", Holds::Zero)],
-    );
-    assert_eq!((activity::KIND.magic, activity::VERSION), (*b"FSHACTIV", 1));
+    let run = [("incarnation", Holds::Number(0x65))];
+    let slots = [("slots", Holds::Bytes(slots)), ("zero", Holds::Zero)];
+    let fields: Vec<_> = run.into_iter().chain(confirmed_fields()).chain(slots).collect();
+    check("activity log", FORMAT, "## Activity log", &body, &fields);
+    assert_eq!((activity::KIND.magic, activity::VERSION), (*b"FSHACTIV", 2));
 }
 
 #[test]
@@ -620,9 +631,9 @@ fn digest(bytes: &[u8]) -> u64 {
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
 const SHAPES: [(&str, u64, u64); 11] = [
-    ("superblock", 2, 0x3447_7496_140f_fb25),
-    ("bitmap", 2, 0x5c8a_21d0_626e_31b0),
-    ("activity log", 1, 0x1e73_f236_703d_39d5),
+    ("superblock", 3, 0xbd4e_f4d4_8d68_8cf5),
+    ("bitmap", 3, 0x43f7_6d3c_0519_cdfa),
+    ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("frame header", 2, 0x66f1_4746_f79f_a790),

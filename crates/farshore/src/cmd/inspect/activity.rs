@@ -53,6 +53,7 @@ pub(super) fn report(image: &[u8], path: &Path) -> Report {
 mod tests {
     use engine::activity::encode_slots;
     use engine::cell::{BYTES, Head, encode};
+    use engine::identity::Confirmed;
     use engine::{Incarnation, VolumeId};
 
     use super::*;
@@ -65,7 +66,7 @@ mod tests {
             [Some(Extent { volume: VolumeId(1), number: 2 }), None, Some(Extent { volume: VolumeId(0), number: 9 })];
         let slot = |update| {
             let head = Head { update, tag: 7, ..Head::default() };
-            encode(KIND, &head, &encode_slots(Incarnation(4), slots.into_iter()))
+            encode(KIND, &head, &encode_slots(Incarnation(4), Confirmed::default(), slots.into_iter()))
         };
         let mut image = [slot(2), slot(1)].concat();
         let seen = report(&image, nowhere);

@@ -96,6 +96,7 @@ fn ranges(set: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
 mod tests {
     use engine::bitmap::REGIONS_PER_CELL;
     use engine::cell::{BYTES, CELL_BYTES, Head, encode};
+    use engine::identity::Confirmed;
     use engine::{Bitmap, VolumeId};
 
     use super::*;
@@ -112,7 +113,13 @@ mod tests {
         for index in 0..2 {
             for update in [2, 1] {
                 let head = Head { update, tag: 7, place: index * CELL_BYTES, ..Head::default() };
-                let body = BitmapCell::encode(VolumeId(0), size, index * REGIONS_PER_CELL, map.cell(index));
+                let body = BitmapCell::encode(
+                    VolumeId(0),
+                    size,
+                    index * REGIONS_PER_CELL,
+                    Confirmed::default(),
+                    map.cell(index),
+                );
                 image.extend(encode(KIND, &head, &body));
             }
         }

@@ -66,6 +66,8 @@ fn facts(found: &Superblock) -> Value {
         "confirmed_ordinal": found.confirmed_ordinal,
         "applied_time": (found.applied_wall.0 != 0).then(|| time_text(found.applied_wall.0)),
         "rollback_point": point_facts(&found.rollback_point),
+        "peer_confirmed": position_facts(found.confirmed.place),
+        "peer_image": position_facts(found.confirmed.image),
         "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
 }
@@ -121,6 +123,9 @@ fn describe(report: &mut Report, found: &Superblock) {
     let applied = if found.applied_wall.0 == 0 { "unknown".into() } else { time_text(found.applied_wall.0) };
     report.line("applied up to", format!("{applied} (the primary's clock)"));
     describe_point(report, found);
+    if found.confirmed.place.seq.0 > 0 {
+        report.line("peer applied", position_words(found.confirmed.place));
+    }
 }
 
 fn describe_identity(report: &mut Report, found: &Superblock) {
