@@ -90,6 +90,34 @@ fn a_secondary_that_takes_its_word_back_is_made_whole() {
     pair.assert_equal(&["data"]);
 }
 
+/// The same with the volume, a whole machine from a snapshot; and the primary, which no fingerprint and no memory helps, was
+/// stopped meanwhile, cleanly, so that its activity log does not count either.
+#[test]
+fn a_restarted_primary_does_not_believe_a_restored_secondary() {
+    let mut pair = in_step();
+    pair.kill(Node::Far);
+    let (old, old_volume) = (pair.path("old"), pair.path("old-volume"));
+    copy(&directory(&pair, Node::Far), &old);
+    fs::copy(pair.device(Node::Far, "data"), &old_volume).expect("copied");
+    pair.serve(Node::Far);
+    pair.wait_for(Node::Near, "replicating");
+    pair.qemu_io(Node::Near, "data", &["write -P 9 256k 256k", "flush"]);
+    pair.until("the write is applied", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.kill(Node::Far);
+    pair.stop(Node::Near);
+    copy(&old, &directory(&pair, Node::Far));
+    fs::copy(&old_volume, pair.device(Node::Far, "data")).expect("restored");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("the contradiction is named", |pair| {
+        let reason = pair.status(Node::Near)["reason"].to_string();
+        reason.contains("had confirmed") && reason.contains("--full")
+    });
+    pair.sync_fully(Node::Near);
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
+
 #[test]
 fn the_peers_directory_is_refused() {
     for node in Node::BOTH {
