@@ -13,7 +13,6 @@ use crate::activity::{Extent, Pins};
 use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::cell::{self, Head};
 use crate::group::{Cx, Group, GroupTimer};
-use crate::identity::Confirmed;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -114,12 +113,6 @@ impl Group {
         Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
     }
 
-    /// What is left out of a record from here on is left out because the peer confirmed so much: the record carries it, so that
-    /// no crash comes between the two.
-    fn relied_upon(&self) -> Confirmed {
-        if planted(Fault::ConfirmedNotStored) { Confirmed::default() } else { self.sb.current.confirmed }
-    }
-
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |group: &Group, index: usize| {
@@ -167,7 +160,8 @@ impl Group {
     }
 
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
-        let confirmed = self.relied_upon();
+        // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
+        let confirmed = self.sb.current.confirmed;
         let (id, cell) = self.bitmap.place(index);
         let volume = &mut self.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
@@ -294,8 +288,11 @@ impl Group {
         }
         self.store_ahead(crowded);
         self.pump_cells(cx);
-        let (head, run, confirmed) = (self.cell_head(), self.sb.current.identity.incarnation, self.relied_upon());
-        let cells = self.activity.begin_update(head, run, confirmed);
+        let cells = self.activity.begin_update(
+            self.cell_head(),
+            self.sb.current.identity.incarnation,
+            self.sb.current.confirmed,
+        );
         self.write_activity(cx, cells);
     }
 
@@ -380,7 +377,7 @@ impl Group {
     pub fn reset_activity(&mut self, cx: &mut Cx) {
         // The run that begins: its incarnation is recorded next.
         let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
-        let cells = self.activity.begin_reset(self.cell_head(), run, self.relied_upon());
+        let cells = self.activity.begin_reset(self.cell_head(), run, self.sb.current.confirmed);
         self.write_activity(cx, cells);
     }
 

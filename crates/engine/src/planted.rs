@@ -72,8 +72,8 @@ faults! {
         "A write goes ahead when its extent's entry in the activity log was only begun.";
     LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
         "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
-    ConfirmedNotStored, "confirmed-not-stored", "P3",
-        "A record forgets a difference without what the peer had confirmed: after a restart a peer that went back is believed.";
+    ConfirmedForgotten, "confirmed-forgotten", "P3",
+        "A start takes up nothing of what the peer had confirmed: one that went back is believed.";
     RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
         "A rollback undoes and drops without setting the bits of what it touches.";
     RollbackHalf, "rollback-half", "P2",

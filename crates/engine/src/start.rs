@@ -227,7 +227,8 @@ impl Group {
         if (found.node, found.peer) == (self.config.peer, self.node) {
             return self.start_failed(cx, Broken::Superblock, PEERS_DIRECTORY);
         }
-        self.sb.current = Superblock { boot, ..found.clone() };
+        self.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
         let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
@@ -322,7 +323,8 @@ impl Group {
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
     fn take_up_confirmed(&mut self, found: Confirmed) {
         let sb = &mut self.sb.current;
-        if sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation) {
+        let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
+        if ours && !planted(Fault::ConfirmedForgotten) {
             sb.confirmed = sb.confirmed.max(found);
         }
     }
