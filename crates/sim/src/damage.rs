@@ -5,7 +5,7 @@ use engine::cell::{BYTES, SLOT_BYTES};
 use engine::identity::Role;
 use engine::state::State;
 use engine::superblock::{self, Superblock};
-use engine::{GroupId, Store, journal, undo};
+use engine::{GroupId, Input, Store, journal, undo};
 
 use crate::disk::SECTOR;
 use crate::faults::Fault;
@@ -18,13 +18,12 @@ const SECOND: u64 = 1_000_000_000;
 /// that rots before looks torn (docs/reliability.md, P9).
 const COUNTED_NS: u64 = SECOND;
 
-/// Records of a secondary as they were.
+/// What a secondary held as it was.
 pub struct OldCopy {
     pub group: GroupId,
     node: usize,
-    /// The primary that will find out, and its run: it remembers what was confirmed to it.
+    /// The primary that will find out.
     primary: usize,
-    primary_boot: u64,
     stores: Vec<(Store, Vec<u8>)>,
 }
 
@@ -166,33 +165,43 @@ impl World {
         batches
     }
 
-    /// Somebody copies a secondary's records, all or the superblock alone, to restore them in a while.
+    /// Somebody copies what a secondary holds to restore it in a while: the superblock alone, all records, or those with the
+    /// volumes.
     fn copies_records(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
         let node = self.other(group, primary);
         if !self.is_followed(group) || self.watch.spoiled.contains(&(group, node)) {
             return;
         }
-        let some: &[Store] = if self.rng.percent(50) { &records(group)[..1] } else { &records(group) };
+        let some = match self.rng.below(4) {
+            0 => vec![Store::Superblock(group)],
+            1 => records(group).to_vec(),
+            _ => self.stores_of(node, group),
+        };
         let disks = &self.nodes[node].disks;
         let stores = some.iter().map(|store| (*store, disks[store].durable().to_vec())).collect();
-        let copy = OldCopy { group, node, primary, primary_boot: self.nodes[primary].boot, stores };
+        let copy = OldCopy { group, node, primary, stores };
         let after = self.rng.between(SECOND / 10, 3 * SECOND);
         self.schedule(after, Event::Restore(copy));
     }
 
-    /// The old copy comes back, if the primary is still the one that remembers better.
+    /// The old copy comes back, if the primary is still the one to find out; often it starts again just then.
     pub fn restores_records(&mut self, copy: OldCopy) {
-        let OldCopy { group, node, primary, primary_boot, stores } = copy;
-        let remembers = self.nodes[primary].boot == primary_boot
-            && self.operator.authority(group) == primary
-            && self.is_followed(group);
-        if self.healing || !remembers || self.operator.plans[&group] != Plan::None {
+        if self.healing || self.operator.authority(copy.group) != copy.primary {
             return;
         }
-        self.log(format_args!("an old copy of {} records of node {node} is restored", stores.len()));
+        if !self.is_followed(copy.group) || self.operator.plans[&copy.group] != Plan::None {
+            return self.schedule(SECOND / 2, Event::Restore(copy));
+        }
+        let OldCopy { group, node, primary, stores } = copy;
+        self.log(format_args!("an old copy of {} stores of node {node} is restored", stores.len()));
         self.tally.faults += 1;
         self.loses_power_for_a_while(node);
+        match self.rng.below(4) {
+            0 => {}
+            1 => self.input(primary, Input::Stop),
+            how => self.crash(primary, how == 2, SECOND / 5),
+        }
         for (store, content) in stores {
             self.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);
         }
@@ -206,14 +215,6 @@ impl World {
         let secondary = self.glance(self.other(group, primary), group);
         self.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating)
             && secondary.is_some_and(|glance| glance.running && !glance.identity.inconsistent)
-    }
-
-    /// Node `dead` is gone, and with it what it remembered of a peer whose records are old ones: they are made anew.
-    pub fn replaces_spoiled_peers_of(&mut self, dead: usize) {
-        let spoiled = self.watch.spoiled.iter().copied().filter(|(group, node)| self.other(*group, *node) == dead);
-        for (group, node) in spoiled.collect::<Vec<_>>() {
-            self.replaces_records(group, node);
-        }
     }
 
     /// The operator of a node whose group failed on spoiled records makes them anew.

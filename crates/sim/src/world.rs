@@ -316,7 +316,6 @@ impl World {
         self.operator.node_died(node);
         self.drop_connections(node, power);
         self.schedule(down_ns, Event::Restart { node, boot });
-        self.replaces_spoiled_peers_of(node);
     }
 
     fn clocks(&self, node: usize) -> Now {

@@ -1,10 +1,10 @@
-//! A secondary's records are restored from an old copy, in which it still has differences of its own from when it was primary.
+//! A secondary comes back from an old copy: its records, in which it still has differences of its own from when it was primary;
+//! or its whole machine, while the primary, which heard what it had confirmed since, was away too.
 
-use engine::Command;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use sim::faults::Fault;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use engine::{Command, Input, Store};
+use sim::story::{GROUP, SECOND, options};
 use sim::world::World;
 
 #[test]
@@ -21,14 +21,95 @@ fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     world.order(1, Command::Sync { full: true });
     world.until("in step", |world| state(world) == Some(State::Replicating));
 
-    world.damage_records(Fault::OldCopy, GROUP);
-    while world.figures(1).state == State::Replicating {
-        world.write(1, 128 * KIB, 8 * KIB);
-        world.pass(50 * MILLISECOND);
-    }
+    let records = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Journal(GROUP), Store::Undo(GROUP)];
+    let old = snapshot(&world, 0).into_iter().filter(|(store, _)| records.contains(store)).collect();
+    let id = world.write(1, 128 * KIB, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.until("it is applied", |world| world.figures(1).volumes.iter().all(|v| v.dirty_bytes == 0));
+    comes_back_as(&mut world, 0, old);
+    world.until("it is back", |world| world.nodes[0].ready.contains(&GROUP));
+    assert!(world.figures(0).volumes.iter().any(|v| v.dirty_bytes > 0), "it has differences of its own");
     world.until("the contradiction is named", |world| world.figures(1).reason.contains("had confirmed"));
     world.order(1, Command::Sync { full: true });
     world.until("in step again", |world| state(world) == Some(State::Replicating));
     world.settle();
     assert_eq!(world.images_of(0), world.images_of(1));
+}
+
+const HERE: usize = 0;
+const THERE: usize = 1;
+
+/// How the primary goes away meanwhile.
+#[derive(Clone, Copy, Debug)]
+enum Away {
+    Stopped,
+    Killed,
+    LostPower,
+}
+
+/// All that a node's disks hold, as a snapshot of the machine finds it.
+fn snapshot(world: &World, node: usize) -> Vec<(Store, Vec<u8>)> {
+    world.nodes[node].disks.iter().map(|(store, disk)| (*store, disk.durable().to_vec())).collect()
+}
+
+/// A node's power goes, and what it held is what it held before: no judge believes it until it is synced again.
+fn comes_back_as(world: &mut World, node: usize, snapshot: Vec<(Store, Vec<u8>)>) {
+    world.crash(node, true, 3 * SECOND);
+    for (store, content) in snapshot {
+        world.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);
+    }
+    world.watch.forget(GROUP, node);
+    world.watch.spoiled.insert((GROUP, node));
+    world.operator.gives_up(GROUP, node);
+}
+
+/// Nothing is under way, nothing differs, and no bit of it is left on disk.
+fn rest(world: &mut World) {
+    world.settle();
+    world.until("every bit is clear", |world| world.figures(HERE).volumes.iter().all(|v| v.dirty_bytes == 0));
+    world.pass(20 * SECOND);
+}
+
+/// Writes to more extents than the activity log holds: it names none of those from before.
+fn forget_what_was_hot(world: &mut World) {
+    for offset in (256..1024).step_by(256) {
+        world.write(0, offset * KIB, 8 * KIB);
+        rest(world);
+    }
+    for offset in (0..1024).step_by(256) {
+        world.write(1, offset * KIB, 8 * KIB);
+        rest(world);
+    }
+}
+
+fn goes_away(world: &mut World, how: Away) {
+    match how {
+        Away::Stopped => {
+            world.input(HERE, Input::Stop);
+            world.until("it has stopped", |world| !world.nodes[HERE].up());
+        }
+        Away::Killed => world.crash(HERE, false, SECOND),
+        Away::LostPower => world.crash(HERE, true, SECOND),
+    }
+}
+
+#[test]
+fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed() {
+    for how in [Away::Stopped, Away::Killed, Away::LostPower] {
+        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        world.write(0, 0, 64 * KIB);
+        rest(&mut world);
+        let old = snapshot(&world, THERE);
+        world.write(0, 0, 64 * KIB);
+        rest(&mut world);
+        forget_what_was_hot(&mut world);
+
+        comes_back_as(&mut world, THERE, old);
+        goes_away(&mut world, how);
+        world.until("the contradiction is named", |world| {
+            world.nodes[HERE].up() && world.figures(HERE).reason.contains("had confirmed")
+        });
+        world.order(HERE, Command::Sync { full: true });
+        world.settle();
+    }
 }
