@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::{Decision, Role, Row, row, row_back, went_back};
+use crate::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -211,6 +211,10 @@ impl Group {
         }
         let row = row(&ours, theirs, self.unbroken());
         Some((row, row.decision(&ours, theirs)))
+    }
+
+    pub fn peer_went_back(&self) -> bool {
+        matches!(self.decision(), Some(Decision::NeedsFullSync(Why::PeerWentBack { .. })))
     }
 
     pub fn meet_peer(&mut self, cx: &mut Cx) {

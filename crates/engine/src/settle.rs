@@ -84,6 +84,8 @@ impl Group {
         let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
         match self.settling {
             Settling::Done => return true,
+            // What a peer from an old copy keeps may be older than what stands here: nothing is asked of it.
+            Settling::NotYet if self.peer_went_back() => return false,
             Settling::NotYet => {}
             _ => return false,
         }
