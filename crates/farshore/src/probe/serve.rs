@@ -17,7 +17,7 @@ use super::client::check_congestion;
 use super::disk::Disk;
 use super::stage::Stage;
 use super::tally::Half;
-use super::terms::{FarDisk, Terms, VERSION};
+use super::terms::{FarDisk, Terms};
 use super::wire::{DEAF, Wire};
 use super::words::{ASKED_BYTES_MAX, Word};
 
@@ -246,12 +246,8 @@ impl Server {
         if self.stopping.get() {
             return no("it is about to end".to_owned(), false);
         }
-        if terms.version != VERSION {
-            let asks = terms.version;
-            return no(
-                format!("it serves version {VERSION} of the line test and was asked in {asks}: upgrade the older"),
-                false,
-            );
+        if let Err(why) = terms.check_version() {
+            return no(why, false);
         }
         if let Err(why) = terms.check() {
             return no(why, true);

@@ -246,6 +246,18 @@ impl Terms {
         self.target_bytes_per_s.is_some() || (has_disk && self.mode != Mode::Catchup)
     }
 
+    /// By whoever serves: what he asks was written by this program or another one.
+    ///
+    /// # Errors
+    /// A sentence for who asks.
+    pub fn check_version(&self) -> Result<(), String> {
+        let asked = self.version;
+        if asked == VERSION {
+            return Ok(());
+        }
+        Err(format!("it serves version {VERSION} of the line test and was asked in version {asked}: upgrade the older"))
+    }
+
     /// # Errors
     /// A sentence: which term is out of bounds, and what it may be.
     pub fn check(&self) -> Result<(), String> {
@@ -429,7 +441,6 @@ mod tests {
             (|terms| terms.sockets.congestion = Some("No Such!".into()), "--congestion"),
             (|terms| terms.sockets.pacing_bytes_per_s = Some(1), "--pace"),
             (|terms| terms.mode = Mode::Superasync, "superasync never waits"),
-            (|terms| terms.version = 7, "version 7"),
             (
                 |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(0.0), overhead_s: 0.0 }),
                 "--remote-disk",
@@ -440,6 +451,10 @@ mod tests {
             let told = terms.check().expect_err(hint);
             assert!(told.contains(hint), "{hint}: {told}");
         }
+        let newer = Terms { version: VERSION + 1, ..Terms::default() };
+        assert!(
+            newer.check_version().is_err_and(|why| why.contains("upgrade the older")) && good.check_version().is_ok()
+        );
         assert!(Mode::parse("snyc").expect_err("misspelt").contains("sync"));
     }
 

@@ -263,20 +263,19 @@ mod tests {
             };
             let mut written = Written::default();
             // Nobody reads: the kernels take some flushes, and a part of the last one at most.
-            let handed_over = loop {
+            for _ in 0..10_000 {
                 let handed_over = writer.send(FLUSH_BYTES.default, &mut written);
+                // The connection's own task hands over the rest when the kernel lets it, and says what was taken, in turns.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
                 let is_taken = wire.taken_bytes() >= handed_over;
                 assert_eq!(is_taken, wire.sender.queued_bytes() == 0, "flush {}", written.flushes);
                 if !is_taken {
-                    break handed_over;
+                    return;
                 }
-            };
-            // The connection's own task says what was taken some turns later.
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
             }
-            assert!(wire.sender.queued_bytes() > 0, "the kernels took it all");
-            assert!(wire.taken_bytes() < handed_over, "some of it is still ours");
+            panic!("the kernels take it all");
         });
     }
 }
