@@ -456,3 +456,22 @@ fn a_small_window_on_a_long_line_is_named() {
     assert!(verdict.contains("net.ipv4.tcp_") && verdict.contains("buffers"), "{verdict}");
     drop(writing);
 }
+
+#[test]
+fn a_line_that_flips_bits_ends_links_and_changes_nothing() {
+    let test = "a_line_that_flips_bits_ends_links_and_changes_nothing";
+    let name = format!("flips-{}", std::process::id());
+    let Some(wan) = Wan::start(test, &["--rtt", "10ms", "--name", &name]) else { return };
+    let mut pair = wan.pair(&Plan { volume_bytes: 8 << 20, ..SMALL });
+    wan.serve(&mut pair);
+    pair.sync_fully(Node::Near);
+    // TCP's own sum does not notice: only TLS does.
+    wan.control(&["corrupt", "2%"]);
+    pair.qemu_io(Node::Near, "data", &["write -P 7 0 8M", "flush"]);
+    pair.until("a changed byte ended the link", |pair| link(pair, Node::Near)["connections"].as_u64() > Some(1));
+    let logs = Node::BOTH.map(|node| pair.log(node)).concat();
+    assert!(logs.contains("does not decrypt"), "{logs}");
+    wan.control(&["corrupt", "0"]);
+    pair.wait_for(Node::Near, "replicating");
+    ends_equal(pair);
+}

@@ -62,6 +62,13 @@ impl Disk {
         Ok(Disk::Real { trial: Mutex::new(Some(Box::new(trial))), patience })
     }
 
+    /// What `bytes` take of a modelled disk's rate: what it has to do beside others, one after the other.
+    pub fn transfer_time(&self, bytes: u64) -> Option<Duration> {
+        let Disk::Modelled { disk, .. } = self else { return None };
+        let rate = disk.rate.map_or(f64::INFINITY, |rate| rate.bytes_per_s());
+        Some(Duration::from_secs_f64(bytes as f64 / rate))
+    }
+
     /// When `bytes` that are handed over now are durable, if that is known now.
     pub fn due(&self, bytes: u64) -> Option<Instant> {
         let Disk::Modelled { disk, at_work, since } = self else { return None };
