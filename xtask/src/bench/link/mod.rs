@@ -63,6 +63,9 @@ pub struct LinkArgs {
     /// Over IPv6
     #[arg(long)]
     ipv6: bool,
+    /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/link.md]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    queue: Option<u64>,
     /// Size of the volume in MiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..))]
     size: u32,

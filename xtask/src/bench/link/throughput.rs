@@ -93,7 +93,8 @@ pub fn lossy(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
 
 fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> Result<Cell> {
     let link = format!("congestion = {congestion:?}");
-    let [queue, window] = [line.queue_bytes(), line.window_bytes()];
+    let queue = arguments.queue.map_or(line.queue_bytes(), |mib| mib << 20);
+    let window = line.window_bytes();
     let group = format!("queue.memory = \"{queue}B\"\nwindow = \"{window}B\"");
     let volume_bytes = stage.volume_bytes;
     let pair = Pair::start(stage, &Setup { line: line.options(), link: &link, group: &group, volume_bytes })?;
