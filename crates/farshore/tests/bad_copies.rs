@@ -66,20 +66,17 @@ fn a_secondary_with_an_old_directory_is_not_believed() {
     pair.assert_equal(&["data"]);
 }
 
-/// The copy was taken while the daemon ran, so no fingerprint tells; the primary remembers what was confirmed to it.
-#[test]
-fn a_secondary_that_takes_its_word_back_is_made_whole() {
-    let mut pair = in_step();
-    pair.kill(Node::Far);
-    let old = pair.path("old");
-    copy(&directory(&pair, Node::Far), &old);
+/// The far node serves until it has confirmed a write, and is killed.
+fn confirms_a_write(pair: &mut Pair) {
     pair.serve(Node::Far);
     pair.wait_for(Node::Near, "replicating");
     pair.qemu_io(Node::Near, "data", &["write -P 9 256k 256k", "flush"]);
     pair.until("the write is applied", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
     pair.kill(Node::Far);
-    copy(&old, &directory(&pair, Node::Far));
-    pair.serve(Node::Far);
+}
+
+/// What came back from an old copy is not believed, and a full sync mends it.
+fn is_named_and_made_whole(mut pair: Pair) {
     pair.until("the contradiction is named", |pair| {
         let reason = pair.status(Node::Near)["reason"].to_string();
         reason.contains("had confirmed") && reason.contains("--full")
@@ -88,6 +85,19 @@ fn a_secondary_that_takes_its_word_back_is_made_whole() {
     pair.wait_for(Node::Near, "replicating");
     pair.stop_both();
     pair.assert_equal(&["data"]);
+}
+
+/// The copy was taken while the daemon ran, so no fingerprint tells; the primary remembers what was confirmed to it.
+#[test]
+fn a_secondary_that_takes_its_word_back_is_made_whole() {
+    let mut pair = in_step();
+    pair.kill(Node::Far);
+    let old = pair.path("old");
+    copy(&directory(&pair, Node::Far), &old);
+    confirms_a_write(&mut pair);
+    copy(&old, &directory(&pair, Node::Far));
+    pair.serve(Node::Far);
+    is_named_and_made_whole(pair);
 }
 
 /// The same with the volume, a whole machine from a snapshot; and the primary, which no fingerprint and no memory helps, was
@@ -99,23 +109,12 @@ fn a_restarted_primary_does_not_believe_a_restored_secondary() {
     let (old, old_volume) = (pair.path("old"), pair.path("old-volume"));
     copy(&directory(&pair, Node::Far), &old);
     fs::copy(pair.device(Node::Far, "data"), &old_volume).expect("copied");
-    pair.serve(Node::Far);
-    pair.wait_for(Node::Near, "replicating");
-    pair.qemu_io(Node::Near, "data", &["write -P 9 256k 256k", "flush"]);
-    pair.until("the write is applied", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
-    pair.kill(Node::Far);
+    confirms_a_write(&mut pair);
     pair.stop(Node::Near);
     copy(&old, &directory(&pair, Node::Far));
     fs::copy(&old_volume, pair.device(Node::Far, "data")).expect("restored");
     Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-    pair.until("the contradiction is named", |pair| {
-        let reason = pair.status(Node::Near)["reason"].to_string();
-        reason.contains("had confirmed") && reason.contains("--full")
-    });
-    pair.sync_fully(Node::Near);
-    pair.wait_for(Node::Near, "replicating");
-    pair.stop_both();
-    pair.assert_equal(&["data"]);
+    is_named_and_made_whole(pair);
 }
 
 #[test]
