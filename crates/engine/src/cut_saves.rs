@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 
 use crate::bitmap::region_span;
-use crate::cuts::CutRead;
+use crate::cuts::{CutRead, longest_read};
 use crate::group::{Cx, Group};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
@@ -46,7 +46,7 @@ impl Group {
         cx.marks.hit(Mark::CutSavedRegion);
         self.give_back_range(slot);
         let mut from = first;
-        let longest = limits::PART_BYTES_MAX.min(self.cut_room(cx) / 4).max(REGION_BYTES);
+        let longest = longest_read(limits::PART_BYTES_MAX, self.cut_room(cx));
         while let Some((run, next)) = self.volume(id).next_of_cut(from, last, longest) {
             let bytes = (next - run) * REGION_BYTES;
             let room = self.cut_room(cx);

@@ -108,6 +108,12 @@ pub(crate) struct CutRead {
     pub save: bool,
 }
 
+/// The longest run that one read takes of a cut which may hold `room`, all in bytes: a quarter of it, or a region. So what is
+/// read while a write waits fits beside it.
+pub(crate) fn longest_read(longest: u64, room: u64) -> u64 {
+    longest.min(room / 4).max(REGION_BYTES)
+}
+
 /// A range as it was at the mark, to be sent; `buf` is `None` where it is zero.
 #[derive(Debug)]
 struct Piece {
@@ -486,8 +492,7 @@ impl Group {
             if self.fetch_spilled(cx) {
                 continue;
             }
-            let longest = cx.peer.part_bytes.max(REGION_BYTES);
-            let Some((volume, first, next)) = self.next_of_cut(longest) else { return };
+            let Some((volume, first, next)) = self.next_of_cut(longest_read(cx.peer.part_bytes, room)) else { return };
             self.read_for_cut(cx, volume, first, next, false);
         }
     }

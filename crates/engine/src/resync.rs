@@ -132,6 +132,10 @@ impl Group {
         if failed {
             return self.peer_failed(cx);
         }
+        if promoted && !matches!(self.phase, Phase::Running) {
+            // Whatever this node is in the middle of, its stream has nobody any more who receives it.
+            self.fall_if_primary(cx, "the peer was promoted");
+        }
         if self.state == State::Logging || promoted {
             self.meet_peer(cx);
         }

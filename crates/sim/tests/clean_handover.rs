@@ -3,7 +3,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::options;
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
 #[test]
@@ -26,4 +26,24 @@ fn a_handover_forth_and_back_resends_nothing() {
         world.settle();
     }
     assert_eq!([0, 1].map(|node: usize| world.data_sent_bytes[node] - synced[node]), written);
+}
+
+/// A demotion waits for the peer to have everything; the peer is promoted meanwhile, and so never will.
+#[test]
+fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.nodes[1].trouble.slow_until = world.now + 500 * MILLISECOND;
+    for n in 0..8 {
+        let id = world.write(0, n * 16 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let demoted = world.command(0, GROUP, Command::Demote);
+    let began = world.now;
+    assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
+    world.until("the demotion ends", |world| world.operator.results.contains_key(&demoted));
+    assert!(world.now - began < 2 * SECOND, "after {} ns", world.now - began);
+    assert!(matches!(&world.operator.results[&demoted], CommandResult::Warning(text) if text.contains("may differ")));
+    // A secondary again, it confirms numbers of its own run: to nobody.
+    assert!(matches!(world.order(1, Command::Demote), CommandResult::Warning(_)));
+    world.pass(SECOND);
 }

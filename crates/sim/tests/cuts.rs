@@ -188,6 +188,25 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
     }
 }
 
+#[test]
+fn one_read_of_a_cut_leaves_room_in_a_small_queue() {
+    let queue_bytes = 256 * KIB;
+    // The link and the window are for frames of a MiB.
+    let large_window = Options { queue_bytes, window_bytes: 8 * MIB, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = after_an_outage(large_window);
+    let mut most = 0;
+    for _ in 0..2 {
+        assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+        assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+        while !world.in_step(GROUP) {
+            world.pass(MILLISECOND / 10);
+            most = most.max(world.nodes[0].payload[&GROUP].queued.bytes());
+        }
+    }
+    assert!(world.mark(0, Mark::CutBegan) > 0);
+    assert!((64 * KIB..=queue_bytes).contains(&most), "{most} bytes at most");
+}
+
 /// What waits for its range in a cut is its client's memory: it will not be queued.
 #[test]
 fn writes_that_wait_for_a_cut_do_not_count_as_queued() {
