@@ -487,6 +487,19 @@ mod tests {
         assert_eq!(Fingerprint::from_bytes(&[0; 68]), Err(Damaged::Magic));
     }
 
+    /// Another shape is another version: else a node of an older build would read what it does not know.
+    #[test]
+    fn a_changed_shape_has_a_changed_version() {
+        // The last four bytes are a checksum, after which all checksums are the same.
+        let sum = |bytes: &[u8]| crc32c::crc32c(&bytes[..bytes.len() - 4]);
+        let sums = [file(), device()].map(|fingerprint| sum(&fingerprint.to_bytes()));
+        assert_eq!(
+            (VERSION, sums),
+            (1, [0xf405_7e23, 0xeb89_5d32]),
+            "a new shape: give it a new version, and document it"
+        );
+    }
+
     #[test]
     fn values_that_nobody_wrote_are_refused_even_with_a_right_checksum() {
         let resealed = |mut bytes: Vec<u8>, at: usize, value: &[u8]| {

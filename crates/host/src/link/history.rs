@@ -341,9 +341,9 @@ mod tests {
         assert_eq!(size, FILE_BYTES, "it does not grow");
     }
 
-    #[test]
-    fn every_field_is_read_back() {
-        let record = Record {
+    /// Every field another value.
+    fn full_record() -> Record {
+        Record {
             number: 3,
             unix_ms: 2,
             covered_ms: 3,
@@ -359,7 +359,25 @@ mod tests {
             busy_ms: 13,
             receiver_limited_ms: 14,
             buffer_limited_ms: 15,
-        };
+        }
+    }
+
+    /// Another shape is another version: else a node of an older build would read what it does not know.
+    #[test]
+    fn a_changed_shape_has_a_changed_version() {
+        // The last four bytes are a checksum, after which all checksums are the same.
+        let sum = |bytes: &[u8]| crc32c::crc32c(&bytes[..bytes.len() - 4]);
+        let sums = [sum(&head(TAG)), sum(&full_record().encode())];
+        assert_eq!(
+            (VERSION, sums),
+            (1, [0x59e6_b9f5, 0x22a4_8150]),
+            "a new shape: give it a new version, and document it"
+        );
+    }
+
+    #[test]
+    fn every_field_is_read_back() {
+        let record = full_record();
         assert_eq!(Record::decode(&record.encode(), 2), Some(record));
         assert_eq!(Record::decode(&record.encode(), 3), None, "astray");
     }
