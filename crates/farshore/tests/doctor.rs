@@ -224,6 +224,12 @@ fn with_daemons_the_link_is_examined() {
     is(&near, "clock-offset", "ok", "ms", "");
     is(&near, "disk-flush", "ok", "4 KiB durable in", "");
     is(&near, "versions", "ok", env!("CARGO_PKG_VERSION"), "");
+    is(&near, "rto-max", "ok", "1 s (the link's max_rto", "");
+    is(&near, "keepalive", "ok", "5 s of silence end a connection", "");
+    is(&near, "firewall", "ok", "heartbeats come every 200 ms", "");
+    is(&near, "memory", "ok", "1 group may hold 64 MiB", "");
+    let queues = line(&near, "queues")["have"].as_str().expect("text");
+    assert!(queues.contains("of 64 MiB") && queues.contains("since the daemon started"), "{queues}");
     // The certificates of the test are made for two days.
     is(&near, "tls", "warning", "expires", "farshore cert rotate near");
     let space = line(&near, "space")["have"].as_str().expect("text");
@@ -242,6 +248,9 @@ fn with_daemons_the_link_is_examined() {
     is(&near, "peer", "problem", "refused", "");
     let far = examine(Node::Far, &["--timeout", "2s"]);
     is(&far, "daemon", "info", "unknown", "");
+    is(&far, "memory", "ok", "(0 B now)", "");
+    let lines = far["checks"].as_array().expect("a list");
+    assert!(lines.iter().all(|line| line["id"] != "queues"), "nobody tells of queues: {far}");
     assert!(line(&far, "daemon")["why"].as_str().is_some_and(|why| why.contains("no daemon answers")));
 }
 

@@ -5,8 +5,10 @@
 
 mod interface;
 mod kernel;
+mod memory;
 mod node;
 mod path;
+mod silence;
 
 use super::Check;
 use super::facts::{Facts, Way};
@@ -18,6 +20,8 @@ pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
         checks.extend(interface::checks(interface, facts));
     }
     checks.extend(kernel::checks(facts, way));
+    checks.extend(silence::checks(facts));
+    checks.extend(memory::checks(facts));
     checks.extend(node::checks(facts));
     checks
 }

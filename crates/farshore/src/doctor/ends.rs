@@ -51,6 +51,8 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
         row("congestion control", &word("net.ipv4.tcp_congestion_control")),
         row("buffers", &setting("buffers")),
         row("min_rto", &setting("min_rto")),
+        row("max_rto", &setting("max_rto")),
+        row("link timeout", &|facts| facts.link_timeout_s.map(super::checks::time)),
         flush(here, there),
         row("kernel", &|facts| Some(facts.kernel.clone())),
         row("farshore", &|facts| Some(facts.daemon.clone().unwrap_or_else(|| facts.farshore.clone()))),

@@ -27,6 +27,8 @@ pub struct Facts {
     /// What the link is asked for by configuration and `link set`.
     pub settings: BTreeMap<String, String>,
     pub link: Option<Link>,
+    /// Silence after which the daemon gives a connection up; `None`: no configuration tells.
+    pub link_timeout_s: Option<f64>,
     pub clock: Option<Clock>,
     /// What is wrong with certificates, and until when this node's is valid.
     pub certificate_warnings: Vec<String>,
@@ -35,6 +37,9 @@ pub struct Facts {
     /// `None`: it works; else why not.
     pub io_uring_refused: Option<String>,
     pub space: Option<Space>,
+    pub memory: Option<Memory>,
+    /// Of the groups that this node's daemon serves; empty without one.
+    pub queues: Vec<Queue>,
 }
 
 /// The other end, as seen from here.
@@ -76,6 +81,8 @@ pub struct Interface {
     pub is_virtual: bool,
     /// Members of a bond, card of a VLAN.
     pub lower: Vec<String>,
+    /// Itself and those below it that are bonds.
+    pub bonds: Vec<Bond>,
     pub mtu: u32,
     pub carrier: Option<bool>,
     pub speed_mbit: Option<u32>,
@@ -101,6 +108,15 @@ pub struct Interface {
     pub route_rto_min_ms: Option<u32>,
 }
 
+/// Several cards as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bond {
+    pub name: String,
+    /// As the kernel calls it: `balance-rr`, `active-backup`, `802.3ad`.
+    pub mode: String,
+}
+
 /// What the daemon measured of its link to the peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -112,6 +128,8 @@ pub struct Link {
     /// `None`: it is not up.
     pub tcp: Option<Tcp>,
     pub congestion: Option<String>,
+    /// The longest retransmission pause that its socket was granted; `None`: its kernel has no such option.
+    pub rto_max_s: Option<f64>,
     /// As granted; `None`: left to the kernel's tuning.
     pub send_buffer_bytes: Option<u64>,
     pub receive_buffer_bytes: Option<u64>,
@@ -160,6 +178,43 @@ pub struct Space {
     pub total_bytes: u64,
     /// What the configuration may still make grow there.
     pub promised_bytes: u64,
+}
+
+/// What groups may hold in memory, queues and what arrives, beside what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    pub groups: u64,
+    /// Of each group the larger of its queue and its window, all together, and no more than the node's limit.
+    pub wanted_bytes: u64,
+    /// The node's limit.
+    pub limit_bytes: u64,
+    /// Held by the daemon now.
+    pub held_bytes: u64,
+    /// What the kernel could give to a program now, and all there is.
+    pub available_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// A group's queue, since the daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Queue {
+    pub group: String,
+    pub bytes_hwm: u64,
+    pub limit_bytes: u64,
+    pub items_hwm: u64,
+    pub limit_items: u64,
+    /// Writers waited for room, all together.
+    pub blocked_ms: u64,
+}
+
+impl Queue {
+    /// How full it was at most, by bytes or by writes.
+    pub fn fullest_share(&self) -> f64 {
+        let share = |most: u64, limit: u64| most as f64 / limit.max(1) as f64;
+        share(self.bytes_hwm, self.limit_bytes).max(share(self.items_hwm, self.limit_items))
+    }
 }
 
 impl Facts {

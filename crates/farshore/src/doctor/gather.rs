@@ -11,8 +11,8 @@ use host::disk::{EngineKind, FileEngine, file_system_of};
 use host::net;
 use host::tls::facts::now;
 
-use super::facts::{Clock, Disk, Facts, Handshake, Interface, Link, Peer, Space, Tcp};
-use crate::api::{BufferStatus, LinkRecord, LinkReport, Status, time_text};
+use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space, Tcp};
+use crate::api::{BufferStatus, GroupStatus, LinkRecord, LinkReport, SocketStatus, Status, time_text};
 use crate::config::{Config, LinkKey, NodeName, host_name};
 use crate::demo::interrupt::Interrupt;
 use crate::disk_test::scratch::{Scratch, ScratchOptions};
@@ -24,7 +24,7 @@ const FLUSH_TIME: Duration = Duration::from_millis(300);
 const FLUSH_BYTES: u64 = 1 << 20;
 /// An address of nobody (RFC 5737): which way it goes is the default way.
 const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-const SYSCTLS: [&str; 14] = [
+const SYSCTLS: [&str; 15] = [
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
     "net.core.rmem_max",
@@ -39,6 +39,7 @@ const SYSCTLS: [&str; 14] = [
     "net.ipv4.tcp_mtu_probing",
     "net.ipv4.tcp_rto_min_us",
     "net.ipv4.tcp_rto_max_ms",
+    "net.netfilter.nf_conntrack_tcp_timeout_established",
 ];
 
 /// What is known before anything is measured.
@@ -86,6 +87,7 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
         sysctls: SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name)?))).collect(),
         settings: settings(around, link),
         link: link.map(|link| link_facts(link, &around.history)),
+        link_timeout_s: around.config.as_ref().map(|(config, _)| config.link.timeout.as_secs_f64()),
         clock: net::clock()
             .map(|clock| Clock { synchronised: clock.synchronised, maximum_error_s: clock.maximum_error_s }),
         certificate_warnings: warnings,
@@ -93,6 +95,8 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
         disk,
         io_uring_refused: io_uring_refused(),
         space: around.state.as_ref().and_then(|state| space(state, around.config.as_ref())),
+        memory: memory(around),
+        queues: around.status.as_ref().map(queues).unwrap_or_default(),
     }
 }
 
@@ -210,6 +214,7 @@ fn interface_to(address: IpAddr) -> Option<Interface> {
     let settings = settings.as_ref();
     Some(Interface {
         is_virtual: found.is_virtual,
+        bonds: bonds(&found.name),
         lower: found.lower,
         mtu: found.mtu,
         carrier: found.carrier,
@@ -234,6 +239,20 @@ fn interface_to(address: IpAddr) -> Option<Interface> {
         route_rto_min_ms: route.rto_min_ms,
         name: found.name,
     })
+}
+
+/// This interface and what is below it, as far as they are bonds.
+fn bonds(name: &str) -> Vec<Bond> {
+    let mut names = vec![name.to_owned()];
+    let mut at = 0;
+    while let Some(found) = names.get(at).and_then(|name| net::interface(name).ok()) {
+        // A member of two counts once, and a circle ends.
+        let below: Vec<String> = found.lower.into_iter().filter(|lower| !names.contains(lower)).collect();
+        names.extend(below);
+        at += 1;
+    }
+    let bond = |name: String| net::bond_mode(&name).map(|mode| Bond { name, mode });
+    names.into_iter().filter_map(bond).collect()
 }
 
 /// As they hold: what the daemon says, else what the file says.
@@ -265,9 +284,15 @@ fn link_facts(link: &LinkReport, history: &[LinkRecord]) -> Link {
         }),
         send_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.send_buffer)),
         receive_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.receive_buffer)),
+        rto_max_s: link.socket.as_ref().and_then(rto_max_s),
         congestion: link.socket.as_ref().map(|socket| socket.congestion.clone()).filter(|name| !name.is_empty()),
         best_bytes_per_s: best.map(|bytes| bytes as f64),
     }
+}
+
+fn rto_max_s(socket: &SocketStatus) -> Option<f64> {
+    let option = socket.options.iter().find(|option| option.option == "TCP_RTO_MAX_MS")?;
+    option.granted.map(|ms| ms as f64 / 1000.0)
 }
 
 /// What was granted of a size that was asked for: the kernel counts twice that.
@@ -354,4 +379,47 @@ fn space(state: &Path, config: Option<&(Config, NodeName)>) -> Option<Space> {
         total_bytes: system.total_bytes,
         promised_bytes: config.map_or(0, promised),
     })
+}
+
+/// What the groups of this node may hold, by the configuration and by what was `set` in a daemon that runs.
+fn memory(around: &Around) -> Option<Memory> {
+    let (config, name) = around.config.as_ref()?;
+    let node = config.node(name)?;
+    let live = |group: &str| {
+        let groups = around.status.as_ref().map(|status| status.groups.as_slice()).unwrap_or_default();
+        groups.iter().find(|found| found.name == group).map(|found| found.queue.limit_bytes)
+    };
+    let (mut groups, mut wanted_bytes) = (0, 0_u64);
+    for (_, group) in config.groups_of(name) {
+        let queue = live(group.name.as_str()).unwrap_or(group.settings.queue_memory_bytes);
+        // One or the other, by its role.
+        wanted_bytes = wanted_bytes.saturating_add(queue.max(group.window_bytes));
+        groups += 1;
+    }
+    let limit_bytes = config.memory_bytes(node);
+    let machine = fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |key: &str| -> Option<u64> {
+        let line = machine.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    Some(Memory {
+        groups,
+        wanted_bytes: wanted_bytes.min(limit_bytes),
+        limit_bytes,
+        held_bytes: around.status.as_ref().and_then(|status| status.shared).map_or(0, |shared| shared.memory_bytes),
+        available_bytes: bytes("MemAvailable:")?,
+        total_bytes: bytes("MemTotal:")?,
+    })
+}
+
+fn queues(status: &Status) -> Vec<Queue> {
+    let queue = |group: &GroupStatus| Queue {
+        group: group.name.clone(),
+        bytes_hwm: group.queue.bytes_hwm,
+        limit_bytes: group.queue.limit_bytes,
+        items_hwm: group.queue.items_hwm,
+        limit_items: group.queue.limit_items,
+        blocked_ms: group.queue.blocked_ms,
+    };
+    status.groups.iter().map(queue).collect()
 }

@@ -82,6 +82,13 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     })
 }
 
+/// How a bond spreads packets over its members, such as `active-backup`; `None`: it is no bond.
+pub fn bond_mode(name: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new("/sys/class/net").join(name).join("bonding/mode")).ok()?;
+    // The name, then its number.
+    text.split_whitespace().next().map(str::to_owned)
+}
+
 fn read_number(file: &PathBuf) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
@@ -110,6 +117,7 @@ mod tests {
     fn loopback_is_virtual_and_has_an_index() {
         let loopback = interface("lo").expect("every namespace has one");
         assert!(loopback.is_virtual && loopback.mtu >= 16384 && loopback.lower.is_empty(), "{loopback:?}");
+        assert_eq!(bond_mode("lo"), None);
         assert_eq!(interface_name(1).as_deref(), Some("lo"));
         assert!(interface("there-is-none").is_err() && interface_name(u32::MAX).is_none());
     }

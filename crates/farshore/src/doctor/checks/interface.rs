@@ -3,7 +3,7 @@
 
 use super::{Check, speed};
 use crate::doctor::Verdict;
-use crate::doctor::facts::{Facts, Interface};
+use crate::doctor::facts::{Bond, Facts, Interface};
 
 /// Of the packets: more errors than this mean a bad cable or card, more drops a ring or a processor that is too slow.
 const ERRORS_SHARE_MAX: f64 = 1e-6;
@@ -12,16 +12,16 @@ const DROPS_SHARE_MAX: f64 = 1e-4;
 const GIGABIT: u32 = 1000;
 
 pub fn checks(interface: &Interface, facts: &Facts) -> Vec<Check> {
-    vec![
+    let mut list = vec![
         link_detected(interface),
         link_speed(interface),
         duplex(interface),
         autonegotiation(interface),
         modes(interface),
-        errors(interface),
-        offloads(interface),
-        qdisc(interface, facts),
-    ]
+    ];
+    list.extend(interface.bonds.iter().map(bond));
+    list.extend([errors(interface), offloads(interface), qdisc(interface, facts)]);
+    list
 }
 
 fn made_up(id: &'static str, interface: &Interface) -> Check {
@@ -116,6 +116,18 @@ fn made_up_or_silent(interface: &Interface) -> Check {
     Check::unknown("modes", format!("{} does not tell what it supports", interface.name))
 }
 
+/// All other modes keep a connection on one member.
+fn bond(bond: &Bond) -> Check {
+    let have = format!("{}: {}", bond.name, bond.mode);
+    if bond.mode == "balance-rr" {
+        return Check::new("bond", Verdict::Warning, have).want("802.3ad, balance-xor or active-backup").why(
+            "packets of one connection take turns on all members and overtake each other, which TCP takes for losses; the \
+             mode stands in the system's network configuration, and the switch's ports have to go with it",
+        );
+    }
+    Check::ok("bond", have)
+}
+
 fn errors(interface: &Interface) -> Check {
     let Interface { name, packets, errors, dropped, .. } = interface;
     let have = format!("{errors} errors, {dropped} dropped, of {packets} packets");
@@ -199,6 +211,10 @@ mod tests {
         }
     }
 
+    fn in_mode(mode: &str) -> Bond {
+        Bond { name: "bond0".to_owned(), mode: mode.to_owned() }
+    }
+
     fn verdicts(change: impl Fn(&mut Interface)) -> Vec<(&'static str, Verdict)> {
         let mut interface = gigabit();
         change(&mut interface);
@@ -228,6 +244,8 @@ mod tests {
             (|i| i.gro = Some(false), one("offloads", Warning)),
             (|i| i.tso = None, vec![]),
             (|i| i.qdiscs = vec![], one("qdisc", Info)),
+            (|i| i.bonds = vec![in_mode("balance-rr")], one("bond", Warning)),
+            (|i| i.bonds = vec![in_mode("802.3ad"), in_mode("active-backup")], vec![]),
         ] {
             assert_eq!(verdicts(change), expected);
         }
