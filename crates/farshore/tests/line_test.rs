@@ -161,6 +161,90 @@ fn a_begin_that_is_omitted_is_in_no_figure() {
 }
 
 #[test]
+fn several_writers_share_a_connection() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    // One after the other they would take 800 ms at least.
+    let words = ["--mode", "sync", "--remote-disk", "1GB/s,20ms", "--count", "40", "--depth", "8", "--time", "60s"];
+    let json = measured(&pair, &server, &words);
+    assert_eq!(json["end"]["received"]["flushes"], 40, "{json}");
+    assert!(json["end"]["response_s"]["min"].as_f64() >= Some(0.02), "{json}");
+    assert!(json["end"]["sent"]["seconds"].as_f64() < Some(0.75), "{json}");
+    // So many that count, of all of them together and of both ends.
+    let words = ["--depth", "3", "--connections", "2", "--bidir", "--omit", "300ms", "--count", "7", "--time", "60s"];
+    let json = measured(&pair, &server, &words);
+    for way in ["end", "reverse"] {
+        assert_eq!(json[way]["sent"]["flushes"], 14, "{json}");
+        assert_eq!(json[way]["response_s"]["count"], 14, "{json}");
+    }
+}
+
+#[test]
+fn writers_pause_and_their_pauses_are_told() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    // Also of a mode that waits for nothing else. After the last flush nobody waits.
+    let words = ["--mode", "superasync", "--count", "5", "--gap", "50ms", "--time", "60s"];
+    let json = measured(&pair, &server, &words);
+    assert!((0.2..5.0).contains(&json["end"]["sent"]["seconds"].as_f64().expect("a number")), "{json}");
+    assert!(json["end"]["waits"]["pace_s"].as_f64() >= Some(0.2), "{json}");
+    assert_eq!(json["end"]["limiter"], "gap");
+    // Nor for a pause when somebody wants it to end.
+    let server = Server::start(&pair, &["--once"]);
+    let address = server.address.to_string();
+    let words = ["link", "test", &address, "--gap", "1m", "--time", "1h", "--timeout", "10m", "--json-stream"];
+    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let mut events = BufReader::new(client.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    assert!(events.next().is_some_and(|line| line.contains("\"start\"")));
+    interrupt(&client);
+    let began = std::time::Instant::now();
+    assert!(events.last().is_some_and(|line| line.contains("\"end\"")));
+    assert!(client.wait().expect("it ended").success());
+    assert!(began.elapsed() < Duration::from_secs(30), "it waited for the pause");
+}
+
+#[test]
+fn intervals_and_probes_are_as_long_as_asked() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let words = ["--target-rate", "10MB/s", "--time", "2s", "--interval", "200ms", "--probe-interval", "5ms"];
+    let json = measured(&pair, &server, &words);
+    assert!(json["intervals"].as_array().is_some_and(|list| (4..=11).contains(&list.len())), "{json}");
+    // A tenth of a second apart there were 20 at most.
+    assert!(json["loaded_rtt_s"]["count"].as_u64() > Some(40), "{json}");
+    let output = test(&pair, &server.address.to_string(), &[&words[..], &["--bidir"]].concat());
+    let page = String::from_utf8_lossy(&output.stdout);
+    let mut lines = page.lines();
+    assert!(lines.next().is_some_and(|head| head.contains("to far end") && head.contains("round trip")), "{page}");
+    let told: Vec<_> = lines.take_while(|line| line.matches(" MB/s").count() == 2).collect();
+    assert!(told.len() >= 4, "{page}");
+}
+
+#[test]
+fn what_the_kernel_holds_and_how_soon_it_repeats_are_as_asked() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let words = ["--count", "5", "--unsent", "96KiB", "--min-rto", "40ms", "--time", "60s"];
+    let output = test(&pair, &server.address.to_string(), &[&words[..], &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) {
+        assert!(said.contains("TCP_RTO_MIN_US") && said.contains("Linux 6.15"), "{said}");
+        return;
+    }
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    for end in ["near", "far"] {
+        let socket = &json["start"]["sockets"][end];
+        assert_eq!(socket["unsent_bytes"], 96 << 10, "{socket}");
+        // In whole ticks of the kernel's.
+        assert!((0.04..=0.05).contains(&socket["min_rto_s"].as_f64().expect("a number")), "{socket}");
+    }
+    let page = test(&pair, &server.address.to_string(), &words).stdout;
+    let page = String::from_utf8_lossy(&page);
+    assert!(page.contains("held unsent at most: near 96 KiB, far 96 KiB"), "{page}");
+    assert!(page.contains("shortest retransmission pause: near 40 ms, far 40 ms"), "{page}");
+}
+
+#[test]
 fn a_stream_tells_as_it_goes() {
     let pair = Pair::new(&PLAN);
     let server = Server::start(&pair, &[]);
@@ -332,6 +416,15 @@ fn wrong_usage_is_told_before_anything_is_dialed() {
         (&["--mode", "superasync"], "superasync never waits"),
         (&["--flush-dist", "/no/such/file"], "cannot be read"),
         (&["--disk", "200MB/s"], "--disk"),
+        (&["--depth", "0"], "--depth: 0 is out of bounds; use 1 to 256"),
+        (&["--depth", "256", "--connections", "3"], "are 768 writers; use 512 at most"),
+        (&["--gap", "2m"], "--gap: 2 min is out of bounds"),
+        (&["--gap", "5"], "has no unit"),
+        (&["--interval", "10ms"], "use 100ms to 1h"),
+        (&["--interval", "100ms", "--time", "1h"], "36000 intervals are more than the 3600"),
+        (&["--probe-interval", "0s"], "use 1ms to 1m"),
+        (&["--unsent", "1GiB"], "--unsent: 1 GiB is out of bounds"),
+        (&["--min-rto", "1s"], "--min-rto: 1 s is out of bounds; use 20ms to 200ms"),
     ] {
         refused(&pair, "127.0.0.1:1", words, 3, hint);
     }

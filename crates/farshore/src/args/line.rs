@@ -61,6 +61,14 @@ pub struct SocketArgs {
     /// Never faster than this, by the kernel's spacing of packets
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub pace: Option<Rate>,
+    /// What the kernel of either end may hold unsent (TCP_NOTSENT_LOWAT), 16KiB to 64MiB [default: what the configuration
+    /// says]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, visible_alias = "notsent")]
+    pub unsent: Option<Bytes>,
+    /// Shortest pause before a retransmission, of both ends (TCP_RTO_MIN_US, Linux 6.15), 20ms to 200ms; a route's rto_min
+    /// wins over it [default: what the configuration says]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, visible_alias = "rto-min")]
+    pub min_rto: Option<Seconds>,
 }
 
 /// What travels, and what it waits for.
@@ -88,6 +96,12 @@ pub struct LoadArgs {
     /// Connections, each with a writer of its own
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub connections: u32,
+    /// Writers of each connection: so many flushes may be under way on it, as of a busy volume; 256 at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub depth: u32,
+    /// After each flush its writer does nothing for so long; 1m at most
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
+    pub gap: Seconds,
     /// The far end sends
     #[arg(long, conflicts_with = "bidir")]
     pub reverse: bool,
@@ -132,6 +146,13 @@ pub struct TestArgs {
     /// What the line is sold as, for RFC 6349's transfer time ratio
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub line_rate: Option<Rate>,
+    /// Print a line for each stretch of this length as it goes; in JSON the length of an interval, 100ms to 1h [default: no
+    /// lines; in JSON 1s, longer beyond an hour]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub interval: Option<Seconds>,
+    /// Between two round trips beside the load, 1ms to 1m; one that takes longer puts off the next
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "100ms")]
+    pub probe_interval: Seconds,
     /// One JSON object, schema farshore-link-test/1 (docs/toolkit.md), which 'farshore plan --link' reads; of --mode all
     /// farshore-link-modes/1
     #[arg(long)]

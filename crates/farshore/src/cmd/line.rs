@@ -1,9 +1,11 @@
 //! `link serve`, `link test`, `link sweep`, `link probe`, `link soak`: from typed words to a test, and its outcome to the terminal.
 
+mod watch;
+
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,11 +14,11 @@ use std::time::Duration;
 use host::link::Secret;
 use host::link::solo::Papers;
 use host::tls::{Paths, Store};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
+
+use watch::{Bar, Record, SoakWatch, event};
 
 use super::host::with_port;
 use super::{Exit, Failure, Outcome, print, warn};
@@ -29,7 +31,7 @@ use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target, Watch};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
-use crate::probe::tally::{Half, Interval};
+use crate::probe::tally::Half;
 use crate::probe::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TIMEOUT, Terms, parse_sizes};
 use crate::probe::{PORT, Trouble, modes, path, report, soak, sweep};
 
@@ -102,7 +104,7 @@ pub fn test(args: &TestArgs) -> Outcome {
 fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     let outcome = run_to_end(async |stop| {
         let disk = near_disk(&args.load, terms, stop).await?;
-        client::run(target, terms, disk, stop, &*watch(args, terms)).await
+        client::run(target, terms, disk, stop, &*watch::of_test(args, terms)).await
     })??;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &report::json(&outcome, args.line_rate))?;
@@ -121,7 +123,7 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
 fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     let modes = run_to_end(async |stop| {
         let disk = near_disk(&args.load, &each[0], stop).await?;
-        modes::run(target, each, &disk, stop, &|terms| watch(args, terms)).await
+        modes::run(target, each, &disk, stop, &|terms| watch::of_test(args, terms)).await
     })??;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &modes.json(args.line_rate))?;
@@ -197,37 +199,6 @@ pub fn soak(args: &SoakArgs) -> Outcome {
         print(&if args.json { format!("{}\n", soak.json(&target, &terms)) } else { soak.text() })?;
     }
     Ok(if soak.needs_attention() { Exit::Warning } else { Exit::Done }.into())
-}
-
-/// A line of a stream: what happens, as it happens; whether somebody still reads it.
-fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
-    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
-}
-
-/// Where a soak's records go.
-struct Record {
-    file: Option<(fs::File, std::path::PathBuf)>,
-    is_streamed: bool,
-}
-
-impl Record {
-    fn open(path: Option<&Path>, is_streamed: bool) -> Result<Record, Failure> {
-        let Some(path) = path else { return Ok(Record { file: None, is_streamed }) };
-        let opened = fs::OpenOptions::new().append(true).create_new(true).open(path);
-        let file = opened.map_err(|error| format!("--out: {} cannot be made: {error}", path.display()))?;
-        Ok(Record { file: Some((file, path.to_owned())), is_streamed })
-    }
-}
-
-impl soak::Keep for Record {
-    fn keep(&self, what: &'static str, record: Value) -> Result<(), String> {
-        if self.is_streamed {
-            event(soak::STREAM_SCHEMA, what, &record).map_err(|failure| failure.message)?;
-        }
-        let Some((file, path)) = &self.file else { return Ok(()) };
-        let (mut file, line) = (file, json!({ what: record }));
-        file.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
-    }
 }
 
 fn warned(warnings: &[String]) -> std::process::ExitCode {
@@ -322,6 +293,8 @@ fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failur
         count: load.count,
         target_bytes_per_s: load.target_rate.map(|rate| rate.bytes_per_s()),
         connections: load.connections,
+        depth: load.depth,
+        gap_s: load.gap.0,
         direction,
         sockets: sockets(&args.socket),
         compression: load.compress.clone(),
@@ -335,6 +308,8 @@ fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failur
         },
         near_disk_takes_time: load.disk.is_some() || load.disk_file.is_some(),
         queue_bytes: load.queue.0,
+        interval_s: args.interval.map(|time| time.0),
+        probe_s: args.probe_interval.0,
         timeout_s: timeout.as_secs_f64(),
         ..Terms::default()
     };
@@ -349,6 +324,8 @@ fn sockets(args: &SocketArgs) -> Sockets {
         nagle: args.nagle,
         congestion: args.congestion.clone(),
         pacing_bytes_per_s: args.pace.map(|rate| rate.bytes_per_s() as u64),
+        unsent_bytes: args.unsent.map(|bytes| bytes.0),
+        min_rto_s: args.min_rto.map(|time| time.0),
         ..Sockets::default()
     }
 }
@@ -370,95 +347,6 @@ async fn near_disk(load: &LoadArgs, terms: &Terms, stop: &Notify) -> Result<Rc<D
         (None, None) => Disk::None,
     };
     Ok(Rc::new(disk))
-}
-
-fn watch(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
-    let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
-    if args.json_stream { Box::new(TestStream { bar, listens: Cell::new(true) }) } else { Box::new(bar) }
-}
-
-/// How far a test has come, on a terminal.
-pub(super) struct Bar(ProgressBar);
-
-impl Bar {
-    pub fn new(what: &str, time_s: f64) -> Bar {
-        let is_seen = time_s > 2.0 && std::io::stderr().is_terminal();
-        let target = if is_seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some((time_s * 1000.0) as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent} % {msg}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.set_prefix(what.to_owned());
-        Bar(bar)
-    }
-}
-
-impl Watch for Bar {
-    fn progress(&self, elapsed: Duration, bytes: u64) {
-        let elapsed_s = elapsed.as_secs_f64().max(1e-3);
-        self.0.set_position(elapsed.as_millis() as u64);
-        self.0.set_message(report::rate(bytes as f64 / elapsed_s));
-    }
-
-    fn says(&self, what: &str) {
-        self.0.set_message(what.to_owned());
-    }
-}
-
-/// A test's begin and its intervals, a line of JSON each. What cannot be written is told with the last one.
-struct TestStream {
-    bar: Bar,
-    listens: Cell<bool>,
-}
-
-impl TestStream {
-    fn tell(&self, name: &str, data: &Value) {
-        let is_read = event(report::STREAM_SCHEMA, name, data).is_ok_and(|is_read| is_read);
-        self.listens.set(self.listens.get() && is_read);
-    }
-}
-
-impl Watch for TestStream {
-    fn progress(&self, elapsed: Duration, bytes: u64) {
-        self.bar.progress(elapsed, bytes);
-    }
-
-    fn began(&self, outcome: &client::Outcome) {
-        self.tell("start", &report::start(outcome));
-    }
-
-    fn interval(&self, interval: &Interval) {
-        self.tell("interval", &json!(interval));
-    }
-
-    fn listens(&self) -> bool {
-        self.listens.get()
-    }
-}
-
-/// Of a soak's tests only the first one's begin is told, and only of one that is streamed.
-struct SoakWatch {
-    bar: Bar,
-    has_begun: Cell<bool>,
-}
-
-impl Watch for SoakWatch {
-    fn progress(&self, elapsed: Duration, bytes: u64) {
-        self.bar.progress(elapsed, bytes);
-    }
-
-    fn began(&self, outcome: &client::Outcome) {
-        if !self.has_begun.replace(true) {
-            let start = json!({ "address": outcome.address, "terms": outcome.terms });
-            let _ = event(soak::STREAM_SCHEMA, "start", &start);
-        }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
 }
 
 /// What `link serve` prints: a line when a test begins, what this end saw when it ended.

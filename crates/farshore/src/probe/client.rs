@@ -8,20 +8,21 @@ use std::time::{Duration, Instant};
 use host::link::solo::{self, Papers, Wish};
 use host::link::{Flow, SocketOptions};
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 use super::Trouble;
 use super::disk::{self, Disk};
 use super::stage::Stage;
-use super::tally::{Half, Interval, Spread};
-use super::terms::{FarDisk, Terms};
+use super::tally::{Half, Interval, Socket, Spread};
+use super::terms::{FarDisk, Sockets, Terms};
 use super::wire::Wire;
 use super::words::{TOLD_BYTES_MAX, Word};
 
 /// Round trips on the idle line, and how long they may take together.
 const PINGS: u64 = 20;
 const PINGS_TIME: Duration = Duration::from_secs(2);
-/// Between two round trips beside the load, and between two looks at it.
-const PING_EVERY: Duration = Duration::from_millis(100);
+/// How often those who watch are told.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 /// For the far end to say why it ended a test.
 const REASON_TIME: Duration = Duration::from_secs(1);
 /// Interrupted a second time, before the reports were there.
@@ -237,22 +238,26 @@ async fn join(target: &Target, terms: &Terms, token: u64, wires: &mut Vec<Rc<Wir
     for _ in 0..terms.connections {
         let (wire, _) = connect(target, &socket, terms.flow(), terms.timeout()).await?;
         wires.push(wire.clone());
-        check_congestion(&wire, terms).map_err(Trouble::failed)?;
+        check_granted(&wire.socket.borrow(), &terms.sockets).map_err(Trouble::failed)?;
         wire.say(&Word::Join { token });
     }
     Ok(())
 }
 
-/// A test under another congestion control than was asked for would be another test.
+/// A test under another congestion control than was asked for would be another test, and so would one without the
+/// shortest pause.
 ///
 /// # Errors
 /// The kernel's refusal as a sentence.
-pub(super) fn check_congestion(wire: &Wire, terms: &Terms) -> Result<(), String> {
-    let socket = wire.socket.borrow();
-    match &terms.sockets.congestion {
-        Some(name) if socket.congestion != *name => {
-            let refusal = socket.warnings.iter().find(|warning| warning.contains("congestion control"));
-            Err(refusal.cloned().unwrap_or_else(|| format!("the kernel does not use congestion control {name:?}")))
+pub(super) fn check_granted(socket: &Socket, asked: &Sockets) -> Result<(), String> {
+    let refusal = |what: &str| socket.warnings.iter().find(|warning| warning.contains(what)).cloned();
+    match &asked.congestion {
+        Some(name) if socket.congestion != *name => Err(refusal("congestion control")
+            .unwrap_or_else(|| format!("the kernel does not use congestion control {name:?}"))),
+        _ if asked.min_rto_s.is_some() && socket.min_rto_us.is_none() => {
+            Err(refusal("TCP_RTO_MIN_US").unwrap_or_else(|| {
+                "the kernel does not use --min-rto; the option needs Linux 6.15 on both nodes".to_owned()
+            }))
         }
         _ => Ok(()),
     }
@@ -270,7 +275,7 @@ async fn play(
     let loaded_us = RefCell::default();
     let (playing, pinging) = (stage.play(), ping_beside(control, stage, &loaded_us));
     tokio::pin!(playing, pinging);
-    let mut looks = tokio::time::interval(PING_EVERY);
+    let mut looks = tokio::time::interval(TELL_EVERY);
     let played = loop {
         tokio::select! {
             done = &mut playing => break done,
@@ -315,15 +320,17 @@ fn interrupt(control: &Wire, stage: &Stage, outcome: &mut Outcome) {
     control.say(&Word::Stop);
 }
 
-/// Round trips beside the load, one after the other, however long one takes.
+/// Round trips beside the load, one after the other, however long one takes: late ones put off the next.
 async fn ping_beside(control: &Wire, stage: &Stage, loaded_us: &RefCell<Spread>) -> Infallible {
+    let mut turns = tokio::time::interval(stage.terms.probe_every());
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in PINGS + 1.. {
+        turns.tick().await;
         // Without a connection there is nothing to measure, and whoever reads it says so.
         let Ok(took) = control.ping(number).await else { break };
         if stage.counts() {
             loaded_us.borrow_mut().add_time(took);
         }
-        tokio::time::sleep(PING_EVERY).await;
     }
     std::future::pending().await
 }
@@ -345,5 +352,28 @@ async fn finish(control: &Wire, timeout: Duration, interrupted: bool) -> Result<
             Word::Stop => {}
             word => return Err(not_now(word, "at the far end")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_without_what_was_asked_of_the_kernel_is_none() {
+        let old = Socket {
+            congestion: "cubic".to_owned(),
+            warnings: vec!["the kernel refused TCP_RTO_MIN_US = 40000: Protocol not available".to_owned()],
+            ..Socket::default()
+        };
+        let asked = Sockets { min_rto_s: Some(0.04), ..Sockets::default() };
+        assert_eq!(check_granted(&old, &Sockets::default()), Ok(()));
+        assert!(check_granted(&old, &asked).is_err_and(|why| why.contains("refused TCP_RTO_MIN_US = 40000")));
+        let silent = Socket { warnings: Vec::new(), ..old.clone() };
+        assert!(check_granted(&silent, &asked).is_err_and(|why| why.contains("needs Linux 6.15")));
+        let granted = Socket { min_rto_us: Some(40_000), ..old.clone() };
+        assert_eq!(check_granted(&granted, &asked), Ok(()));
+        let bbr = Sockets { congestion: Some("bbr".to_owned()), ..Sockets::default() };
+        assert!(check_granted(&old, &bbr).is_err_and(|why| why.contains("does not use congestion control \"bbr\"")));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 use super::client::Outcome;
-use super::tally::{Half, Received, Sent, Socket, SocketBuffer, Spread};
+use super::tally::{Half, Interval, Received, Sent, Socket, SocketBuffer, Spread};
 use super::terms::{Direction, Terms};
 
 pub const STREAM_SCHEMA: &str = "farshore-link-test-stream/1";
@@ -73,12 +73,16 @@ impl Story<'_> {
 
     pub fn verdict(&self) -> Verdict {
         let sent = self.sent;
-        let all_s = (sent.seconds * f64::from(self.terms.connections)).max(1e-9);
+        let all_s = self.writers_s();
         let disk_share = self.received.map_or(0.0, |received| received.disk_share);
         let told = |word, sentence: String| Verdict { word, sentence };
         let of = |share: f64, what: &str| format!("{what} ({} of the writers' time)", show_share(share.min(1.0)));
         if sent.waits.pace_s / all_s > MOST {
-            return told("target-rate", of(sent.waits.pace_s / all_s, "limited by the target rate that was asked for"));
+            let word = if self.terms.target_bytes_per_s.is_some() { "target-rate" } else { "gap" };
+            return told(
+                word,
+                of(sent.waits.pace_s / all_s, &format!("limited by {} that was asked for", self.pace())),
+            );
         }
         if sent.waits.disk_s / all_s > MOST {
             return told("local-disk", of(sent.waits.disk_s / all_s, "limited by the sending machine's disk"));
@@ -91,12 +95,27 @@ impl Story<'_> {
         }
         let round_trips = sent.flushes as f64 * self.idle_us.at(0.5) as f64 / 1e6 / all_s;
         if self.terms.mode.confirms() && round_trips > MOST {
-            return told(
-                "round-trip",
-                of(round_trips, "limited by the round trip, as one flush at a time waits for its confirmation"),
-            );
+            let many = match self.terms.depth {
+                1 => "one flush at a time waits for its confirmation".to_owned(),
+                depth => format!("{depth} flushes at a time wait for their confirmations"),
+            };
+            return told("round-trip", of(round_trips, &format!("limited by the round trip, as {many}")));
         }
         self.kernels_verdict()
+    }
+
+    /// The time of all writers together.
+    fn writers_s(&self) -> f64 {
+        (self.sent.seconds * f64::from(self.terms.writers())).max(1e-9)
+    }
+
+    /// What makes writers wait for their turn.
+    fn pace(&self) -> &'static str {
+        match (self.terms.target_bytes_per_s.is_some(), self.terms.gap_s > 0.0) {
+            (true, true) => "the target rate and the gap",
+            (false, true) => "the gap",
+            _ => "the target rate",
+        }
     }
 
     fn kernels_verdict(&self) -> Verdict {
@@ -199,10 +218,10 @@ impl Story<'_> {
 
     fn waits(&self) -> String {
         let waits = &self.sent.waits;
-        let all_s = (self.sent.seconds * f64::from(self.terms.connections)).max(1e-9);
+        let all_s = self.writers_s();
         let share = |s: f64| show_share((s / all_s).min(1.0));
         let [disk, far, room, pace] = [waits.disk_s, waits.far_s, waits.room_s, waits.pace_s].map(share);
-        format!("{disk} at their disk, {far} for the far end, {room} for room, {pace} for the target rate")
+        format!("{disk} at their disk, {far} for the far end, {room} for room, {pace} for {}", self.pace())
     }
 
     fn json(&self) -> Json {
@@ -296,7 +315,8 @@ pub fn json(outcome: &Outcome, line_rate: Option<Rate>) -> Json {
 fn socket_json(socket: &Socket) -> Json {
     json!({
         "send": socket.send, "receive": socket.receive, "congestion": socket.congestion, "nagle": socket.nagle,
-        "segment_bytes": socket.segment_bytes,
+        "segment_bytes": socket.segment_bytes, "unsent_bytes": socket.unsent_bytes,
+        "min_rto_s": socket.min_rto_us.map(|us| us as f64 / 1e6),
     })
 }
 
@@ -313,7 +333,7 @@ pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
         out += &story.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
         out += &format!("\n{}", story.distributions());
     }
-    out += &format!("\n{}", sockets(&outcome.near, outcome.far.as_ref()));
+    out += &format!("\n{}", sockets(&outcome.terms, &outcome.near, outcome.far.as_ref()));
     if let Some(who) = outcome.interrupted {
         out += &format!("\ninterrupted {who}: this is what there was until then\n");
     }
@@ -364,12 +384,40 @@ fn load(terms: &Terms) -> String {
     };
     let count = terms.count.map_or(String::new(), |count| format!(" or {count} flushes"));
     let lanes = if terms.connections == 1 { String::new() } else { format!(", {} connections", terms.connections) };
+    let depth = if terms.depth == 1 { String::new() } else { format!(", {} at a time", terms.depth) };
+    let gap = if terms.gap_s == 0.0 { String::new() } else { format!(", a gap of {} after each", time(terms.gap_s)) };
     let omitted =
         if terms.omit_s == 0.0 { String::new() } else { format!(" after {} that do not count", time(terms.omit_s)) };
-    format!("flushes of {sizes}, {}{omitted}{count}{lanes}", time(terms.time_s))
+    format!("flushes of {sizes}{depth}{gap}, {}{omitted}{count}{lanes}", time(terms.time_s))
 }
 
-fn sockets(near: &Half, far: Option<&Half>) -> String {
+/// Above the lines of intervals.
+pub fn interval_head(terms: &Terms) -> String {
+    let mode = terms.mode.word();
+    format!(
+        "{mode:>12} {:>14} {:>14} {:>10} {:>10} {:>10}",
+        "to far end", "from far end", "round trip", "sent again", "unsent"
+    )
+}
+
+/// What the near end saw of an interval that began at `since_s`.
+pub fn interval_line(terms: &Terms, interval: &Interval, since_s: f64) -> String {
+    let length_s = (interval.t_s - since_s).max(1e-3);
+    let mb = |moves: bool, bytes: u64| {
+        if moves { format!("{:.3} MB/s", bytes as f64 / length_s / 1e6) } else { String::new() }
+    };
+    format!(
+        "{:>10.1} s {:>14} {:>14} {:>10} {:>10} {:>10}",
+        interval.t_s,
+        mb(terms.direction.sends(false), interval.acked_bytes),
+        mb(terms.direction.receives(false), interval.received_bytes),
+        time(interval.rtt_s),
+        size(interval.retransmitted_bytes),
+        size(interval.unsent_bytes),
+    )
+}
+
+fn sockets(terms: &Terms, near: &Half, far: Option<&Half>) -> String {
     let header = ["socket buffer", "asked", "at creation", "resized", "connected", "window"].map(str::to_owned);
     let row = |name: &str, buffer: &SocketBuffer| {
         let asked = buffer.requested_bytes.map_or("auto".to_owned(), size);
@@ -385,7 +433,20 @@ fn sockets(near: &Half, far: Option<&Half>) -> String {
         |half: &Half| format!("{}{}", half.socket.congestion, if half.socket.nagle { " with Nagle" } else { "" });
     let far_control = far.map_or(String::new(), |far| format!(", far {}", control(far)));
     let note = "the kernel counts twice what it grants; window: the largest that was seen";
-    format!("{}{note}\ncongestion control: near {}{far_control}\n", table(&header, &rows), control(near))
+    let mut out = format!("{}{note}\ncongestion control: near {}{far_control}\n", table(&header, &rows), control(near));
+    // Only what was asked for: else it is as the daemon has it.
+    let mut put = |name: &str, of: &dyn Fn(&Socket) -> Option<String>| {
+        let text = |half: &Half| of(&half.socket).unwrap_or_else(|| "refused".to_owned());
+        let far = far.map_or(String::new(), |far| format!(", far {}", text(far)));
+        out += &format!("{name}: near {}{far}\n", text(near));
+    };
+    if terms.sockets.unsent_bytes.is_some() {
+        put("held unsent at most", &|socket| socket.unsent_bytes.map(size));
+    }
+    if terms.sockets.min_rto_s.is_some() {
+        put("shortest retransmission pause", &|socket| socket.min_rto_us.map(us));
+    }
+    out
 }
 
 /// What the serving end saw of a test.

@@ -13,7 +13,7 @@ use plan::units::{Seconds, show_time};
 use tokio::sync::Notify;
 
 use super::Trouble;
-use super::client::check_congestion;
+use super::client::check_granted;
 use super::disk::Disk;
 use super::stage::Stage;
 use super::tally::Half;
@@ -338,7 +338,8 @@ impl Server {
         tokio::time::timeout(terms.timeout(), all).await.map_err(late)??;
         let wires = self.session.borrow().as_ref().map(|session| session.joined.borrow().clone()).unwrap_or_default();
         for wire in &wires {
-            check_congestion(wire, terms).map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
+            let granted = check_granted(&wire.socket.borrow(), &terms.sockets);
+            granted.map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
             wire.expect_life(terms.timeout());
         }
         let disk = Rc::new(self.disk(control, terms).await?);

@@ -10,14 +10,12 @@ use host::link::info::TcpInfo;
 use super::Trouble;
 use super::disk::Disk;
 use super::tally::{Half, Interval, Kernel, Received, Sent};
-use super::terms::Terms;
+use super::terms::{INTERVAL_S, Terms};
 use super::wire::Wire;
-use super::writer::{Writer, Written, content};
+use super::writer::{SoFar, Writers, Written, content};
 
 /// How often the kernel is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Intervals kept at most: longer tests have longer ones.
-const INTERVALS_MAX: f64 = 3600.0;
 
 pub struct Stage {
     pub terms: Rc<Terms>,
@@ -28,9 +26,19 @@ pub struct Stage {
     /// Since when figures count; `None`: not yet.
     counts_from: Rc<Cell<Option<Instant>>>,
     disk: Rc<Disk>,
-    /// By connection; there once its writer has ended.
+    /// By connection; there once its writers have ended.
     written: RefCell<Vec<Written>>,
     watched: RefCell<Watched>,
+}
+
+/// Where the interval under way began.
+#[derive(Clone, Copy)]
+struct Mark {
+    /// When figures began to count.
+    origin: Instant,
+    t_s: f64,
+    moved: (u64, u64),
+    kernel: Kernel,
 }
 
 /// What looks add up to.
@@ -39,6 +47,7 @@ struct Watched {
     sent: Sent,
     received: Received,
     intervals: Vec<Interval>,
+    interval_began: Option<Mark>,
     /// So many of them were told while the test runs.
     intervals_told: usize,
     /// What the kernel told, and frames' bytes before and after packing, when figures began to count.
@@ -94,7 +103,13 @@ impl Stage {
             result = self.parts() => result,
             never = self.watch() => match never {},
         };
-        self.look(&mut Vec::new());
+        let mut infos = Vec::new();
+        self.look(&mut infos);
+        // What is left of the last one, unless that is next to nothing.
+        let began = self.watched.borrow().interval_began;
+        if began.is_some_and(|mark| mark.origin.elapsed().as_secs_f64() - mark.t_s >= INTERVAL_S.min) {
+            self.interval(&infos);
+        }
         result
     }
 
@@ -124,7 +139,7 @@ impl Stage {
         let content = content(self.terms.compressible_share);
         for (number, wire) in self.wires.iter().enumerate() {
             if self.sends() {
-                let writer = Writer {
+                let writers = Rc::new(Writers {
                     wire: wire.clone(),
                     disk: self.disk.clone(),
                     terms: self.terms.clone(),
@@ -133,12 +148,12 @@ impl Stage {
                     counts_from: self.counts_from.clone(),
                     content: content.clone(),
                     seed: number as u64 + if self.is_far { 1000 } else { 0 },
-                };
+                    so_far: SoFar::default(),
+                });
                 let stage = self.clone();
                 parts.spawn_local(async move {
-                    let mut written = Written::default();
-                    let result = writer.run(&mut written).await;
-                    stage.written.borrow_mut()[number] = written;
+                    let result = writers.run().await;
+                    stage.written.borrow_mut()[number] = writers.written();
                     result
                 });
             }
@@ -186,15 +201,17 @@ impl Stage {
     async fn watch(&self) -> Infallible {
         let mut infos = Vec::new();
         self.omit(&mut infos).await;
-        let began = Instant::now();
-        let every = Duration::from_secs_f64((self.terms.time_s / INTERVALS_MAX).max(1.0));
-        let (mut next, mut last) = (began + every, (self.moved_bytes(), Kernel::default()));
+        let origin = Instant::now();
+        let mark = Mark { origin, t_s: 0.0, moved: self.moved_bytes(), kernel: Kernel::default() };
+        self.watched.borrow_mut().interval_began = Some(mark);
+        let every = self.terms.interval();
+        let mut next = origin + every;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             self.look(&mut infos);
             if Instant::now() >= next {
                 next += every;
-                self.interval(began.elapsed().as_secs_f64(), &mut last, &infos);
+                self.interval(&infos);
             }
         }
     }
@@ -234,27 +251,28 @@ impl Stage {
         }
     }
 
-    fn interval(&self, t_s: f64, last: &mut ((u64, u64), Kernel), infos: &[TcpInfo]) {
+    fn interval(&self, infos: &[TcpInfo]) {
         let mut watched = self.watched.borrow_mut();
-        let (moved, now) = (self.moved_bytes(), watched.sent.kernel);
-        let busy_us = now.busy_us.saturating_sub(last.1.busy_us).max(1) as f64;
+        let Some(Mark { origin, moved: moved_before, kernel: before, .. }) = watched.interval_began else { return };
+        let (t_s, moved, now) = (origin.elapsed().as_secs_f64(), self.moved_bytes(), watched.sent.kernel);
+        let busy_us = now.busy_us.saturating_sub(before.busy_us).max(1) as f64;
         let mean = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>() / (infos.len() as u64).max(1);
         let sum = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>();
         let share = |now_us: u64, last_us: u64| (now_us.saturating_sub(last_us) as f64 / busy_us).min(1.0);
         watched.intervals.push(Interval {
             t_s,
-            acked_bytes: moved.0 - last.0.0,
-            received_bytes: moved.1 - last.0.1,
+            acked_bytes: moved.0 - moved_before.0,
+            received_bytes: moved.1 - moved_before.1,
             rtt_s: mean(|info| u64::from(info.rtt_us)) as f64 / 1e6,
             min_rtt_s: now.rtt_min_us as f64 / 1e6,
             cwnd_bytes: sum(TcpInfo::cwnd_bytes),
             send_window_bytes: sum(|info| u64::from(info.send_window_bytes)),
             unsent_bytes: sum(|info| u64::from(info.unsent_bytes)),
-            retransmitted_bytes: now.retransmitted_bytes.saturating_sub(last.1.retransmitted_bytes),
-            receiver_limited_share: share(now.receiver_limited_us, last.1.receiver_limited_us),
-            buffer_limited_share: share(now.buffer_limited_us, last.1.buffer_limited_us),
+            retransmitted_bytes: now.retransmitted_bytes.saturating_sub(before.retransmitted_bytes),
+            receiver_limited_share: share(now.receiver_limited_us, before.receiver_limited_us),
+            buffer_limited_share: share(now.buffer_limited_us, before.buffer_limited_us),
         });
-        *last = (moved, now);
+        watched.interval_began = Some(Mark { origin, t_s, moved, kernel: now });
     }
 
     /// This end's half of the story, as far as it has come.

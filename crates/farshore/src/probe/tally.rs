@@ -288,17 +288,25 @@ pub struct Socket {
     pub mtu_bytes: u64,
     pub segment_bytes: u64,
     pub nagle: bool,
+    /// What the kernel might hold unsent when the connection began.
+    #[serde(default)]
+    pub unsent_bytes: Option<u64>,
+    /// The shortest pause before a retransmission; `None`: nobody asked, or the kernel has no such option.
+    #[serde(default)]
+    pub min_rto_us: Option<u64>,
     pub warnings: Vec<String>,
 }
 
 impl Socket {
     pub fn of(report: &SocketReport) -> Socket {
-        let no_delay = report.options.iter().find(|option| option.name == "TCP_NODELAY");
+        let granted = |name| report.options.iter().find(|option| option.name == name)?.granted;
         Socket {
             send: (&report.send_buffer).into(),
             receive: (&report.receive_buffer).into(),
             congestion: report.congestion.clone(),
-            nagle: no_delay.is_some_and(|option| option.granted == Some(0)),
+            nagle: granted("TCP_NODELAY") == Some(0),
+            unsent_bytes: granted("TCP_NOTSENT_LOWAT"),
+            min_rto_us: granted("TCP_RTO_MIN_US"),
             warnings: report.warnings.clone(),
             ..Socket::default()
         }

@@ -8,13 +8,25 @@ use plan::units::{Bytes, Rate, Seconds, parse_size, show_bytes, show_time};
 use serde::{Deserialize, Serialize};
 
 use crate::config::link::parse_compression;
-use crate::limits::{Bound, KIB, MIB, QUEUE_MEMORY, SOCKET_BUFFER};
+use crate::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};
 
-/// Both ends have to mean the same. 2: a begin that does not count.
-pub const VERSION: u32 = 2;
+/// Both ends have to mean the same. 2: a begin that does not count. 3: several writers on a connection, and their pauses.
+pub const VERSION: u32 = 3;
 /// A sector to the largest NBD write twice over.
 pub const FLUSH_BYTES: Bound<u64> = Bound { min: 512, max: 64 * MIB, default: 64 * KIB };
 pub const CONNECTIONS: Bound<u32> = Bound { min: 1, max: 64, default: 1 };
+/// Writers of one connection: what a busy volume has under way, several times over.
+pub const DEPTH: Bound<u32> = Bound { min: 1, max: 256, default: 1 };
+/// All connections together: each has a timer, which is a descriptor of the 1024 that a process may have.
+const WRITERS_MAX: u32 = 512;
+/// A minute between two flushes is an idle line.
+pub const GAP_S: Bound<f64> = Bound { min: 0.0, max: 60.0, default: 0.0 };
+/// Of the sending end's figures: two looks at least.
+pub const INTERVAL_S: Bound<f64> = Bound { min: 0.1, max: 3600.0, default: 1.0 };
+/// Intervals kept at most: without a word longer tests have longer ones.
+const INTERVALS_MAX: f64 = 3600.0;
+/// Between two round trips beside the load: the runtime's timers count milliseconds.
+pub const PROBE_S: Bound<f64> = Bound { min: 0.001, max: 60.0, default: 0.1 };
 pub const TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: Duration::from_secs(600), default: super::TIMEOUT };
 /// A week: longer is a service, not a test.
@@ -136,6 +148,12 @@ pub struct Sockets {
     /// `None`: as a node chooses by default.
     pub congestion: Option<String>,
     pub pacing_bytes_per_s: Option<u64>,
+    /// What the kernel may hold unsent.
+    #[serde(default)]
+    pub unsent_bytes: Option<u64>,
+    /// The shortest pause before a retransmission; a kernel that has no such option fails the test.
+    #[serde(default)]
+    pub min_rto_s: Option<f64>,
 }
 
 impl Sockets {
@@ -154,6 +172,8 @@ impl Sockets {
                 None => ours.congestion.clone(),
             },
             pacing: self.pacing_bytes_per_s.or(ours.pacing),
+            unsent_bytes: self.unsent_bytes.map_or(ours.unsent_bytes, |bytes| u32::try_from(bytes).ok()),
+            rto_min: self.min_rto_s.map_or(ours.rto_min, |pause| Some(Duration::from_secs_f64(pause))),
             ..ours.clone()
         }
     }
@@ -177,6 +197,12 @@ pub struct Terms {
     /// Of all connections together.
     pub target_bytes_per_s: Option<f64>,
     pub connections: u32,
+    /// Writers of each connection: so many flushes may be under way on it.
+    #[serde(default)]
+    pub depth: u32,
+    /// After each flush its writer does nothing for so long.
+    #[serde(default)]
+    pub gap_s: f64,
     pub direction: Direction,
     pub sockets: Sockets,
     /// As the configuration's `compression`, and what that says when it is left open.
@@ -188,6 +214,12 @@ pub struct Terms {
     pub near_disk_takes_time: bool,
     /// Written and not confirmed, each connection, at most.
     pub queue_bytes: u64,
+    /// Length of an interval; `None`: a second, or more where there would be too many.
+    #[serde(default)]
+    pub interval_s: Option<f64>,
+    /// Between two round trips beside the load, from the end that asked.
+    #[serde(default)]
+    pub probe_s: f64,
     pub timeout_s: f64,
 }
 
@@ -203,6 +235,8 @@ impl Default for Terms {
             count: None,
             target_bytes_per_s: None,
             connections: 1,
+            depth: DEPTH.default,
+            gap_s: GAP_S.default,
             direction: Direction::Forward,
             sockets: Sockets::default(),
             compression: None,
@@ -210,6 +244,8 @@ impl Default for Terms {
             far_disk: FarDisk::None,
             near_disk_takes_time: false,
             queue_bytes: QUEUE_MEMORY.default,
+            interval_s: None,
+            probe_s: PROBE_S.default,
             timeout_s: super::TIMEOUT.as_secs_f64(),
         }
     }
@@ -223,6 +259,20 @@ impl Terms {
     /// How long writers write, unless something else ends that.
     pub fn all_time(&self) -> Duration {
         Duration::from_secs_f64(self.omit_s + self.time_s)
+    }
+
+    /// Of all connections.
+    pub fn writers(&self) -> u32 {
+        self.connections * self.depth
+    }
+
+    pub fn interval(&self) -> Duration {
+        let usual = INTERVAL_S.default.max(self.time_s / INTERVALS_MAX);
+        Duration::from_secs_f64(self.interval_s.unwrap_or(usual))
+    }
+
+    pub fn probe_every(&self) -> Duration {
+        Duration::from_secs_f64(self.probe_s)
     }
 
     /// Flushes of one connection that are not durable, at most.
@@ -243,7 +293,7 @@ impl Terms {
     /// Whether something other than the link paces the writers of that end.
     pub fn is_paced(&self, is_far: bool) -> bool {
         let has_disk = if is_far { self.far_disk != FarDisk::None } else { self.near_disk_takes_time };
-        self.target_bytes_per_s.is_some() || (has_disk && self.mode != Mode::Catchup)
+        self.target_bytes_per_s.is_some() || self.gap_s > 0.0 || (has_disk && self.mode != Mode::Catchup)
     }
 
     /// By whoever serves: what he asks was written by this program or another one.
@@ -262,12 +312,7 @@ impl Terms {
     /// A sentence: which term is out of bounds, and what it may be.
     pub fn check(&self) -> Result<(), String> {
         self.check_sizes()?;
-        if !(TIME_S.min..=TIME_S.max).contains(&self.time_s) {
-            return Err(format!("--time: {} is out of bounds; use 100ms to 7d", show_time(Seconds(self.time_s))));
-        }
-        if !(OMIT_S.min..=OMIT_S.max).contains(&self.omit_s) {
-            return Err(format!("--omit: {} is out of bounds; use 0s to 10m", show_time(Seconds(self.omit_s))));
-        }
+        self.check_times()?;
         if self.count == Some(0) {
             return Err("--count: zero flushes test nothing; use 1 or more".to_owned());
         }
@@ -277,6 +322,17 @@ impl Terms {
         if !(CONNECTIONS.min..=CONNECTIONS.max).contains(&self.connections) {
             let (min, max) = (CONNECTIONS.min, CONNECTIONS.max);
             return Err(format!("--connections: {} is out of bounds; use {min} to {max}", self.connections));
+        }
+        if !(DEPTH.min..=DEPTH.max).contains(&self.depth) {
+            return Err(format!("--depth: {} is out of bounds; use {} to {}", self.depth, DEPTH.min, DEPTH.max));
+        }
+        if self.writers() > WRITERS_MAX {
+            return Err(format!(
+                "--depth: {} on each of {} connections are {} writers; use {WRITERS_MAX} at most, all together",
+                self.depth,
+                self.connections,
+                self.writers()
+            ));
         }
         if let Some(text) = &self.compression {
             parse_compression(text).map_err(|why| format!("--compress: {why}"))?;
@@ -288,12 +344,33 @@ impl Terms {
             disk.check().map_err(|why| format!("--remote-disk: {why}"))?;
         }
         self.check_bytes("--queue", self.queue_bytes, QUEUE)?;
-        let timeout = self.timeout_s;
-        if !(TIMEOUT.min.as_secs_f64()..=TIMEOUT.max.as_secs_f64()).contains(&timeout) {
-            return Err(format!("--timeout: {} is out of bounds; use 1s to 10m", show_time(Seconds(timeout))));
-        }
         self.check_sockets()?;
         self.check_pace()
+    }
+
+    fn check_times(&self) -> Result<(), String> {
+        let timeout = Bound { min: TIMEOUT.min.as_secs_f64(), max: TIMEOUT.max.as_secs_f64(), default: 0.0 };
+        let interval_s = self.interval_s.unwrap_or(INTERVAL_S.default);
+        for (option, time_s, bound, use_it) in [
+            ("--time", self.time_s, TIME_S, "100ms to 7d"),
+            ("--omit", self.omit_s, OMIT_S, "0s to 10m"),
+            ("--gap", self.gap_s, GAP_S, "0s to 1m"),
+            ("--interval", interval_s, INTERVAL_S, "100ms to 1h"),
+            ("--probe-interval", self.probe_s, PROBE_S, "1ms to 1m"),
+            ("--timeout", self.timeout_s, timeout, "1s to 10m"),
+        ] {
+            if !(bound.min..=bound.max).contains(&time_s) {
+                return Err(format!("{option}: {} is out of bounds; use {use_it}", show_time(Seconds(time_s))));
+            }
+        }
+        let intervals = self.interval_s.map_or(0.0, |interval| self.time_s / interval);
+        if intervals > INTERVALS_MAX {
+            let least = show_time(Seconds((self.time_s / INTERVALS_MAX).ceil()));
+            return Err(format!(
+                "--interval: {intervals:.0} intervals are more than the {INTERVALS_MAX} that are kept; use {least} or more"
+            ));
+        }
+        Ok(())
     }
 
     fn check_bytes(&self, option: &str, bytes: u64, bound: Bound<u64>) -> Result<(), String> {
@@ -328,7 +405,14 @@ impl Terms {
         if pacing_bytes_per_s.is_some_and(|rate| rate < 1000) {
             return Err("--pace: use 8kbit/s or more".to_owned());
         }
-        Ok(())
+        self.sockets.unsent_bytes.map_or(Ok(()), |bytes| self.check_bytes("--unsent", bytes, UNSENT))?;
+        let [least, most] = [MIN_RTO.min, MIN_RTO.max].map(|pause| pause.as_secs_f64());
+        match self.sockets.min_rto_s {
+            Some(pause) if !(least..=most).contains(&pause) => {
+                Err(format!("--min-rto: {} is out of bounds; use 20ms to 200ms", show_time(Seconds(pause))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Superasync never waits for the link, so somebody else has to slow its writers down.
@@ -336,7 +420,7 @@ impl Terms {
         let unpaced = [false, true].into_iter().any(|far| self.direction.sends(far) && !self.is_paced(far));
         if self.mode == Mode::Superasync && unpaced {
             return Err("superasync never waits for the link, so the disk has to say how fast writers are: give the \
-                        sending machine one (--disk or --disk-file, --remote-disk), or a --target-rate"
+                        sending machine one (--disk or --disk-file, --remote-disk), or a --target-rate or --gap"
                 .to_owned());
         }
         Ok(())
@@ -427,6 +511,22 @@ mod tests {
             (|terms| terms.time_s = f64::NAN, "--time"),
             (|terms| terms.omit_s = 601.0, "use 0s to 10m"),
             (|terms| terms.omit_s = f64::NAN, "--omit"),
+            (|terms| terms.gap_s = 61.0, "--gap: 61 s is out of bounds; use 0s to 1m"),
+            (|terms| terms.gap_s = -1.0, "--gap"),
+            (|terms| terms.interval_s = Some(0.05), "--interval: 50 ms is out of bounds; use 100ms to 1h"),
+            (
+                |terms| (terms.interval_s, terms.time_s) = (Some(0.1), 7200.0),
+                "--interval: 72000 intervals are more than the 3600 that are kept; use 2 s or more",
+            ),
+            (|terms| terms.probe_s = 0.0, "--probe-interval: 0 s is out of bounds; use 1ms to 1m"),
+            (|terms| terms.depth = 0, "--depth: 0 is out of bounds; use 1 to 256"),
+            (
+                |terms| (terms.depth, terms.connections) = (9, 64),
+                "--depth: 9 on each of 64 connections are 576 writers",
+            ),
+            (|terms| terms.sockets.unsent_bytes = Some(1), "--unsent: 1 B is out of bounds; use 16 KiB to 64 MiB"),
+            (|terms| terms.sockets.min_rto_s = Some(0.01), "--min-rto: 10 ms is out of bounds; use 20ms to 200ms"),
+            (|terms| terms.sockets.min_rto_s = Some(f64::NAN), "--min-rto"),
             (|terms| terms.count = Some(0), "--count"),
             (|terms| terms.target_bytes_per_s = Some(0.0), "--target-rate"),
             (|terms| terms.connections = 0, "use 1 to 64"),
@@ -455,6 +555,8 @@ mod tests {
         assert!(
             newer.check_version().is_err_and(|why| why.contains("upgrade the older")) && good.check_version().is_ok()
         );
+        let paused = Terms { mode: Mode::Superasync, gap_s: 0.01, ..Terms::default() };
+        assert_eq!(paused.check(), Ok(()), "pauses say how fast its writers are");
         assert!(Mode::parse("snyc").expect_err("misspelt").contains("sync"));
     }
 

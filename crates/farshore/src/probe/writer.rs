@@ -1,4 +1,4 @@
-//! One writer: a flush, what it waits for, the next flush.
+//! Writers: a flush, what it waits for, a pause if one is asked for, the next flush.
 //!
 //! ```text
 //! mode        order                 waits for (Farshore)             with --legacy hadr
@@ -12,12 +12,13 @@
 //! The Db2 column is "HADR sync mode" of the Db2 HADR wiki: its sync sends what is on its own disk already, its async ends
 //! when the TCP layer has the bytes.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::Buf;
 use host::timer::Pauser;
+use tokio::task::JoinSet;
 
 use super::Trouble;
 use super::disk::Disk;
@@ -30,7 +31,10 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// What a target rate may make up for after a pause.
 const MAKE_UP: Duration = Duration::from_millis(100);
 
-/// What ends a writer.
+/// Between the seeds of two writers of a connection: more than there are connections.
+const SEEDS: u64 = 10_000;
+
+/// What a flush waits for at the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Far {
     Nothing,
@@ -40,26 +44,44 @@ enum Far {
     HandedOver,
 }
 
-pub struct Writer {
+/// A flush that was handed over. That of one which was not is zero, which everything has come to.
+#[derive(Clone, Copy, Default)]
+struct HandedOver {
+    number: u64,
+    /// What the kernel will have taken of this connection when it took all of the flush, some of which it may have by now.
+    pushed_bytes: u64,
+}
+
+/// Of one connection: as many as the terms' depth, each with one flush at a time.
+pub struct Writers {
     pub wire: Rc<Wire>,
     pub disk: Rc<Disk>,
     pub terms: Rc<Terms>,
     pub is_far: bool,
-    /// Somebody wants it to end.
+    /// Somebody wants them to end.
     pub stop: Rc<Cell<bool>>,
     /// Since when figures count; `None`: not yet.
     pub counts_from: Rc<Cell<Option<Instant>>>,
     /// What is sent, and how much of it there is.
     pub content: (Buf, u64),
     pub seed: u64,
+    pub so_far: SoFar,
 }
 
-/// What a writer has to tell.
+/// What they did until now.
+#[derive(Default)]
+pub struct SoFar {
+    /// All they ever handed over, flushes and bytes: what the other end has to have.
+    handed_over: Cell<(u64, u64)>,
+    /// Of these, what counts.
+    written: RefCell<Written>,
+}
+
+/// What writers have to tell, of what counts.
 #[derive(Default)]
 pub struct Written {
-    /// All it ever handed over, flushes and bytes: what the other end has to have.
-    handed_over: (u64, u64),
-    // From here on what counts.
+    /// Flushes that were begun.
+    begun: u64,
     pub flushes: u64,
     pub bytes: u64,
     pub marked_flushes: u64,
@@ -72,7 +94,7 @@ pub struct Written {
     pub done: Option<Instant>,
 }
 
-impl Writer {
+impl Writers {
     fn has_local_write(&self) -> bool {
         self.terms.mode != Mode::Catchup
     }
@@ -91,92 +113,126 @@ impl Writer {
     }
 
     /// Writes until the time is up, the count is reached or somebody says stop; then until all is confirmed. What was
-    /// written until an error is kept in `written`.
+    /// written until an error is [`Writers::written`] all the same.
     ///
     /// # Errors
     /// The connection was lost, or the disk failed.
-    pub async fn run(&self, written: &mut Written) -> Result<(), Trouble> {
-        let result = self.write(written).await;
-        // Of what was lost on the way, too, only that counts.
-        self.leave_out(written);
-        result
+    pub async fn run(self: &Rc<Self>) -> Result<(), Trouble> {
+        let began = Instant::now();
+        self.so_far.written.replace(Written { began: Some(began), done: Some(began), ..Written::default() });
+        self.wire.begin_stream();
+        let mut writers = JoinSet::new();
+        for number in 0..self.terms.depth {
+            writers.spawn_local(self.clone().write(began, number.into()));
+        }
+        // The first error ends the others: what was spawned goes with the set.
+        while let Some(ended) = writers.join_next().await {
+            ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
+        }
+        let (last, bytes) = self.so_far.handed_over.get();
+        self.wire.end_stream(last, bytes);
+        self.wire.until(|wire| (wire.leaving.borrow().durable >= last).then_some(())).await?;
+        self.counted().done = Some(Instant::now());
+        Ok(())
     }
 
-    async fn write(&self, written: &mut Written) -> Result<(), Trouble> {
+    /// Once they have ended.
+    pub fn written(&self) -> Written {
+        self.counted();
+        self.so_far.written.take()
+    }
+
+    /// One of them.
+    async fn write(self: Rc<Self>, began: Instant, number: u64) -> Result<(), Trouble> {
         let pauser = Pauser::new().map_err(Trouble::no_timer)?;
-        let mut sizes = Sizes::new(&self.terms, self.seed);
-        let began = Instant::now();
+        let mut sizes = Sizes::new(&self.terms, self.seed + number * SEEDS);
         let end = began + self.terms.all_time();
-        (written.began, written.done) = (Some(began), Some(began));
-        self.wire.begin_stream();
-        let rate = self.terms.target_bytes_per_s.map(|rate| rate / f64::from(self.terms.connections));
+        let rate = self.terms.target_bytes_per_s.map(|rate| rate / f64::from(self.terms.writers()));
+        let gap = Duration::from_secs_f64(self.terms.gap_s);
         let mut turn = began;
-        while self.goes_on(written, end) {
+        while self.goes_on(end) {
             let size = sizes.draw();
             if let Some(rate) = rate {
                 let before = Instant::now();
                 turn = turn.max(before.checked_sub(MAKE_UP).unwrap_or(before));
-                pauser.until(turn.min(end)).await;
+                self.pause(turn.min(end), &pauser).await;
                 turn += Duration::from_secs_f64(size as f64 / rate);
-                written.waits.pace_s += before.elapsed().as_secs_f64();
-                if !self.goes_on(written, end) {
+                if !self.goes_on(end) {
                     break;
                 }
             }
-            self.flush(size, written, &pauser).await?;
+            self.flush(size, &pauser).await?;
+            if !gap.is_zero() && self.goes_on(end) {
+                self.pause((Instant::now() + gap).min(end), &pauser).await;
+            }
             // The connection's own task has its turn.
             tokio::task::yield_now().await;
         }
-        let (last, bytes) = written.handed_over;
-        self.wire.end_stream(last, bytes);
-        self.wire.until(|wire| (wire.leaving.borrow().durable >= last).then_some(())).await?;
-        written.done = Some(Instant::now());
         Ok(())
     }
 
-    fn goes_on(&self, written: &mut Written, end: Instant) -> bool {
-        self.leave_out(written);
-        let done = written.flushes + written.marked_flushes;
-        let is_counted = self.counts_from.get().is_some();
-        !self.stop.get() && Instant::now() < end && self.terms.count.is_none_or(|count| !is_counted || done < count)
-    }
-
-    /// Forgets what came before figures count; a flush that was under way then is of that time.
-    fn leave_out(&self, written: &mut Written) {
-        let since = self.counts_from.get();
-        if since > written.began {
-            let handed_over = written.handed_over;
-            *written = Written { handed_over, began: since, done: since, ..Written::default() };
+    async fn pause(&self, until: Instant, pauser: &Pauser) {
+        let before = Instant::now();
+        // An interrupt, or the end of the connection, ends it: whoever goes on finds out.
+        let stopped = self.wire.until(|_| self.stop.get().then_some(()));
+        tokio::select! { () = pauser.until(until) => {}, _ = stopped => {} }
+        if let Some(mut written) = self.counting(before) {
+            written.waits.pace_s += before.elapsed().as_secs_f64();
         }
     }
 
-    async fn flush(&self, size: u64, written: &mut Written, pauser: &Pauser) -> Result<(), Trouble> {
+    fn goes_on(&self, end: Instant) -> bool {
+        let begun = self.counted().begun;
+        let is_counted = self.counts_from.get().is_some();
+        let is_enough = self.terms.count.is_some_and(|count| is_counted && begun >= count);
+        !self.stop.get() && Instant::now() < end && !is_enough
+    }
+
+    /// What counts so far: once figures do, what came before is forgotten.
+    fn counted(&self) -> RefMut<'_, Written> {
+        let since = self.counts_from.get();
+        let mut written = self.so_far.written.borrow_mut();
+        if since > written.began {
+            *written = Written { began: since, done: since, ..Written::default() };
+        }
+        written
+    }
+
+    /// For what began then; `None`: that was before figures count, and is of that time even if it ends in theirs.
+    fn counting(&self, began: Instant) -> Option<RefMut<'_, Written>> {
+        let counts = self.counts_from.get().is_none_or(|since| began >= since);
+        counts.then(|| self.counted())
+    }
+
+    async fn flush(&self, size: u64, pauser: &Pauser) -> Result<(), Trouble> {
         let began = Instant::now();
-        let has_room = self.room(size, written).await?;
+        self.counted().begun += 1;
+        let has_room = self.room(size, began).await?;
         let admitted = Instant::now();
         let is_sent_first = has_room && !self.sends_after_local();
-        let mut handed_over = if is_sent_first { self.send(size, written) } else { 0 };
+        let mut sent = if is_sent_first { self.send(size, began) } else { HandedOver::default() };
         let before_disk = Instant::now();
         if self.has_local_write() {
             self.disk.write(size, pauser).await.map_err(Trouble::failed)?;
         }
         let local = Instant::now();
         if has_room && !is_sent_first {
-            handed_over = self.send(size, written);
+            sent = self.send(size, began);
         }
-        let (number, before_far) = (written.handed_over.0, Instant::now());
+        let before_far = Instant::now();
         self.wire
             .until(|wire| {
                 let leaving = wire.leaving.borrow();
                 let is_done = match self.waits_for() {
                     Far::Nothing => true,
-                    Far::Received => leaving.received >= number,
-                    Far::Durable => leaving.durable >= number,
-                    Far::HandedOver => wire.taken_bytes() >= handed_over,
+                    Far::Received => leaving.received >= sent.number,
+                    Far::Durable => leaving.durable >= sent.number,
+                    Far::HandedOver => wire.taken_bytes() >= sent.pushed_bytes,
                 };
-                (is_done || !has_room).then_some(())
+                is_done.then_some(())
             })
             .await?;
+        let Some(mut written) = self.counting(began) else { return Ok(()) };
         written.waits.room_s += (admitted - began).as_secs_f64();
         written.waits.disk_s += (local - before_disk).as_secs_f64();
         written.waits.far_s += before_far.elapsed().as_secs_f64();
@@ -186,19 +242,20 @@ impl Writer {
         Ok(())
     }
 
-    /// What the kernel will have taken of this connection when it took all of this flush, some of which it may have by now.
-    fn send(&self, size: u64, written: &mut Written) -> u64 {
-        written.flushes += 1;
-        written.bytes += size;
-        let (number, bytes) = written.handed_over;
-        written.handed_over = (number + 1, bytes + size);
+    fn send(&self, size: u64, began: Instant) -> HandedOver {
+        if let Some(mut written) = self.counting(began) {
+            written.flushes += 1;
+            written.bytes += size;
+        }
+        let (number, bytes) = self.so_far.handed_over.get();
+        self.so_far.handed_over.set((number + 1, bytes + size));
         let (content, content_bytes) = &self.content;
         self.wire.hand_over(number + 1, size, content, *content_bytes);
-        self.wire.pushed_bytes()
+        HandedOver { number: number + 1, pushed_bytes: self.wire.pushed_bytes() }
     }
 
     /// Waits for room in the queue; superasync does not, and marks the flush instead (`false`).
-    async fn room(&self, size: u64, written: &mut Written) -> Result<bool, Trouble> {
+    async fn room(&self, size: u64, flush_began: Instant) -> Result<bool, Trouble> {
         let is_paced = self.terms.is_paced(self.is_far);
         let has_room = |wire: &Wire| {
             let leaving = wire.leaving.borrow();
@@ -213,14 +270,18 @@ impl Writer {
             return Ok(true);
         }
         if self.terms.mode == Mode::Superasync {
-            written.marked_flushes += 1;
-            written.marked_bytes += size;
+            if let Some(mut written) = self.counting(flush_began) {
+                written.marked_flushes += 1;
+                written.marked_bytes += size;
+            }
             return Ok(false);
         }
         let began = Instant::now();
         // An interrupt ends the wait: the flush that waits is the last one.
         self.wire.until(|wire| (self.stop.get() || has_room(wire)).then_some(())).await?;
-        written.room_us.add_time(began.elapsed());
+        if let Some(mut written) = self.counting(flush_began) {
+            written.room_us.add_time(began.elapsed());
+        }
         Ok(true)
     }
 }
@@ -251,7 +312,7 @@ mod tests {
     #[test]
     fn a_flush_is_handed_over_when_the_kernel_has_all_of_it() {
         beside_a_silent_peer(async |wire| {
-            let writer = Writer {
+            let writers = Writers {
                 wire: wire.clone(),
                 disk: Rc::new(Disk::None),
                 terms: Rc::new(Terms { mode: Mode::Async, legacy_hadr: true, ..Terms::default() }),
@@ -260,17 +321,18 @@ mod tests {
                 counts_from: Rc::new(Cell::new(Some(Instant::now()))),
                 content: content(0.0),
                 seed: 0,
+                so_far: SoFar::default(),
             };
-            let mut written = Written::default();
             // Nobody reads: the kernels take some flushes, and a part of the last one at most.
-            for _ in 0..10_000 {
-                let handed_over = writer.send(FLUSH_BYTES.default, &mut written);
+            for number in 1..=10_000 {
+                let sent = writers.send(FLUSH_BYTES.default, Instant::now());
+                assert_eq!(sent.number, number);
                 // The connection's own task hands over the rest when the kernel lets it, and says what was taken, in turns.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
-                let is_taken = wire.taken_bytes() >= handed_over;
-                assert_eq!(is_taken, wire.sender.queued_bytes() == 0, "flush {}", written.flushes);
+                let is_taken = wire.taken_bytes() >= sent.pushed_bytes;
+                assert_eq!(is_taken, wire.sender.queued_bytes() == 0, "flush {number}");
                 if !is_taken {
                     return;
                 }

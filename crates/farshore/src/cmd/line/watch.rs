@@ -1,0 +1,180 @@
+//! What is seen of a test while it runs: a bar on a terminal, lines for eyes, lines of JSON for programs.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::{Failure, print};
+use crate::args::line::TestArgs;
+use crate::probe::client::{self, Watch};
+use crate::probe::tally::Interval;
+use crate::probe::terms::Terms;
+use crate::probe::{report, soak};
+
+pub fn of_test(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
+    if args.interval.is_some() && !args.json && !args.json_stream {
+        return Box::new(Lines::new(terms));
+    }
+    let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
+    if args.json_stream { Box::new(Stream::new(report::STREAM_SCHEMA, bar)) } else { Box::new(bar) }
+}
+
+/// A line of a stream: what happens, as it happens; whether somebody still reads it.
+pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
+    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
+}
+
+/// How far a test has come, on a terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    pub fn new(what: &str, time_s: f64) -> Bar {
+        let is_seen = time_s > 2.0 && std::io::stderr().is_terminal();
+        let target = if is_seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some((time_s * 1000.0) as u64), target);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent} % {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(what.to_owned());
+        Bar(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        let elapsed_s = elapsed.as_secs_f64().max(1e-3);
+        self.0.set_position(elapsed.as_millis() as u64);
+        self.0.set_message(report::rate(bytes as f64 / elapsed_s));
+    }
+
+    fn says(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Intervals as they come, a line each. What cannot be written is told with the report.
+struct Lines {
+    terms: Terms,
+    told_s: Cell<f64>,
+    listens: Cell<bool>,
+}
+
+impl Lines {
+    fn new(terms: &Terms) -> Lines {
+        Lines { terms: terms.clone(), told_s: Cell::new(0.0), listens: Cell::new(true) }
+    }
+
+    fn tell(&self, line: &str) {
+        let is_read = print(&format!("{line}\n")).is_ok_and(|is_read| is_read);
+        self.listens.set(self.listens.get() && is_read);
+    }
+}
+
+impl Watch for Lines {
+    fn progress(&self, _: Duration, _: u64) {}
+
+    fn began(&self, _: &client::Outcome) {
+        self.tell(&report::interval_head(&self.terms));
+    }
+
+    fn interval(&self, interval: &Interval) {
+        let since_s = self.told_s.replace(interval.t_s);
+        self.tell(&report::interval_line(&self.terms, interval, since_s));
+    }
+
+    fn listens(&self) -> bool {
+        self.listens.get()
+    }
+}
+
+/// What happens, a line of JSON each. What cannot be written is told with the last one.
+pub struct Stream {
+    schema: &'static str,
+    bar: Bar,
+    listens: Cell<bool>,
+}
+
+impl Stream {
+    pub fn new(schema: &'static str, bar: Bar) -> Stream {
+        Stream { schema, bar, listens: Cell::new(true) }
+    }
+
+    fn tell(&self, name: &str, data: &Value) {
+        let is_read = event(self.schema, name, data).is_ok_and(|is_read| is_read);
+        self.listens.set(self.listens.get() && is_read);
+    }
+}
+
+impl Watch for Stream {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        self.bar.progress(elapsed, bytes);
+    }
+
+    fn began(&self, outcome: &client::Outcome) {
+        self.tell("start", &report::start(outcome));
+    }
+
+    fn interval(&self, interval: &Interval) {
+        self.tell("interval", &json!(interval));
+    }
+
+    fn listens(&self) -> bool {
+        self.listens.get()
+    }
+}
+
+/// Of a soak's tests only the first one's begin is told, and only of one that is streamed.
+pub struct SoakWatch {
+    pub bar: Bar,
+    pub has_begun: Cell<bool>,
+}
+
+impl Watch for SoakWatch {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        self.bar.progress(elapsed, bytes);
+    }
+
+    fn began(&self, outcome: &client::Outcome) {
+        if !self.has_begun.replace(true) {
+            let start = json!({ "address": outcome.address, "terms": outcome.terms });
+            let _ = event(soak::STREAM_SCHEMA, "start", &start);
+        }
+    }
+}
+
+/// Where a soak's records go.
+pub struct Record {
+    file: Option<(fs::File, std::path::PathBuf)>,
+    is_streamed: bool,
+}
+
+impl Record {
+    pub fn open(path: Option<&Path>, is_streamed: bool) -> Result<Record, Failure> {
+        let Some(path) = path else { return Ok(Record { file: None, is_streamed }) };
+        let opened = fs::OpenOptions::new().append(true).create_new(true).open(path);
+        let file = opened.map_err(|error| format!("--out: {} cannot be made: {error}", path.display()))?;
+        Ok(Record { file: Some((file, path.to_owned())), is_streamed })
+    }
+}
+
+impl soak::Keep for Record {
+    fn keep(&self, what: &'static str, record: Value) -> Result<(), String> {
+        if self.is_streamed {
+            event(soak::STREAM_SCHEMA, what, &record).map_err(|failure| failure.message)?;
+        }
+        let Some((file, path)) = &self.file else { return Ok(()) };
+        let (mut file, line) = (file, json!({ what: record }));
+        file.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
