@@ -485,6 +485,24 @@ fn the_serving_end_keeps_its_own_bounds() {
 }
 
 #[test]
+fn whoever_is_turned_away_again_and_again_is_told_of_once() {
+    let mut pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    for _ in 0..5 {
+        let mut stranger = TcpStream::connect(server.address).expect("it listens");
+        stranger.write_all(b"GET / HTTP/1.1\r\nHost: far\r\n\r\n").expect("written");
+        // Until it has had enough.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    let other = Pair::new(&PLAN);
+    fs::write(other.path("secret"), [b'x'; 48]).expect("written");
+    refused(&other, &server.address.to_string(), &[], 2, "secret");
+    // The other one is another story, and is told after all of the first one's.
+    pair.until("both are told", |_| server.complaints("refused 127.0.0.1") == 2);
+    assert_eq!(server.complaints("not Farshore's"), 1);
+}
+
+#[test]
 fn interrupts_end_a_test_with_both_reports() {
     let pair = Pair::new(&PLAN);
     for at_far_end in [false, true] {

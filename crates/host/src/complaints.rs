@@ -4,10 +4,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// The same complaint about the same machine is made once in this time.
+pub const REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// How many are remembered.
 const REMEMBERED_MAX: usize = 64;
 
-pub(crate) struct Complaints {
+/// Those that were made lately.
+pub struct Complaints {
     repeat_after: Duration,
     made: RefCell<VecDeque<(String, Instant)>>,
 }
@@ -29,5 +32,22 @@ impl Complaints {
         }
         made.push_back((complaint, Instant::now()));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_made_once_until_its_time_is_over() {
+        let complaints = Complaints::new(REPEAT_AFTER);
+        let said: Vec<bool> = ["a", "a", "b", "a"].map(|text| complaints.is_news(text.to_owned())).into();
+        assert_eq!(said, [true, false, true, false]);
+        // Whoever has many of them is remembered as far as there is room.
+        assert!((0..=REMEMBERED_MAX).all(|number| complaints.is_news(format!("{number}"))));
+        assert!(complaints.is_news("a".to_owned()) && complaints.made.borrow().len() == REMEMBERED_MAX);
+        let forgetful = Complaints::new(Duration::ZERO);
+        assert!(forgetful.is_news("a".to_owned()) && forgetful.is_news("a".to_owned()));
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
 
 pub mod buffers;
-mod complaints;
+pub mod complaints;
 pub mod disk;
 pub mod driver;
 pub mod frontend;

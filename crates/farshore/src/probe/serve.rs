@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use host::complaints::{Complaints, REPEAT_AFTER};
 use host::link::SocketOptions;
 use host::link::solo::{Door, Papers, Solo, Tuner};
 use plan::units::{Seconds, show_time};
@@ -55,6 +56,7 @@ pub trait Events {
 struct Server {
     serving: Serving,
     events: Rc<dyn Events>,
+    complaints: Complaints,
     tuner: Tuner,
     /// No further test begins.
     stopping: Cell<bool>,
@@ -95,6 +97,7 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
     let server = Rc::new(Server {
         serving,
         events,
+        complaints: Complaints::new(REPEAT_AFTER),
         tuner: door.tuner(),
         stopping: false.into(),
         session: RefCell::default(),
@@ -108,7 +111,7 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
                 Ok(solo) => {
                     tokio::task::spawn_local(server.clone().greet(from, solo));
                 }
-                Err(refusal) => server.events.refused(from, &refusal.to_string()),
+                Err(refusal) => server.refused(from, &refusal.to_string()),
             },
             () = stop.notified() => {
                 // The second time nobody waits.
@@ -148,6 +151,13 @@ impl Server {
         }
     }
 
+    /// Whoever tries again and again comes from another port each time: the machine is what makes it news.
+    fn refused(&self, from: SocketAddr, why: &str) {
+        if self.complaints.is_news(format!("{} {why}", from.ip())) {
+            self.events.refused(from, why);
+        }
+    }
+
     /// A connection that has proven who it is says what it wants.
     async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
         let greeting = self.greeting.clone();
@@ -155,7 +165,7 @@ impl Server {
         wire.expect_life(self.serving.timeout);
         let no = |why: &str| {
             wire.end(why);
-            self.events.refused(from, why);
+            self.refused(from, why);
         };
         if Rc::strong_count(&greeting) > 1 + GREETINGS_MAX {
             return no(&format!("{GREETINGS_MAX} connections have asked for nothing yet"));

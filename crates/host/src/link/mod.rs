@@ -145,7 +145,7 @@ impl Default for LinkBounds {
             connect_timeout: Duration::from_secs(5),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(3),
-            repeat_after: Duration::from_secs(60),
+            repeat_after: crate::complaints::REPEAT_AFTER,
         }
     }
 }

@@ -20,12 +20,9 @@ pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
 use super::session::{End, Session};
 use super::socket::{Socket, Stream};
-use crate::complaints::Complaints;
+use crate::complaints::{Complaints, REPEAT_AFTER};
 use crate::frontend::Gateway;
 use crate::tls::Store;
-
-/// The same complaint about the same host is made once in this time.
-const COMPLAIN_AGAIN: Duration = Duration::from_secs(60);
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +87,7 @@ impl Server {
             clients: RefCell::default(),
             next_client: Cell::new(0),
             left: Notify::new(),
-            complaints: Complaints::new(COMPLAIN_AGAIN),
+            complaints: Complaints::new(REPEAT_AFTER),
         };
         Server { shared: Rc::new(shared), listeners: RefCell::default() }
     }
