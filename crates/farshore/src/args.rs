@@ -256,12 +256,12 @@ pub enum LinkCommand {
     Serve(line::ServeArgs),
     /// Test the line to a node with a mirror's own traffic: rates, waits, buffers, and what limits them
     #[command(
-        after_help = "Examples:\n  farshore link test beta                          (beta runs 'farshore link serve')\n  farshore link test beta --mode sync --flush-size 16KiB --disk 200MB/s,1ms --remote-disk 200MB/s,1ms\n  farshore link test 10.0.0.2:7338 --mode async --sndbuf 512KiB --rcvbuf 512KiB --time 60s --omit 2s --json > link.json\n  farshore link test beta --time 1h --json-stream | jq -c 'select(.event == \"interval\").data'\n\nExits with 1 when a kernel refused or capped something, with 2 when the connection was lost."
+        after_help = "Examples:\n  farshore link test beta                          (beta runs 'farshore link serve')\n  farshore link test beta --mode sync --flush-size 16KiB --disk 200MB/s,1ms --remote-disk 200MB/s,1ms\n  farshore link test 10.0.0.2:7338 --mode async --sndbuf 512KiB --rcvbuf 512KiB --time 60s --omit 2s --json > link.json\n  farshore link test beta --mode sync --depth 16 --interval 1s\n  farshore link test beta --time 1h --json-stream | jq -c 'select(.event == \"interval\").data'\n\nExits with 1 when a kernel refused or capped something, with 2 when the connection was lost."
     )]
     Test(Box<line::TestArgs>),
     /// Which socket buffers the line wants: double them until that brings nothing, and say what to set
     #[command(
-        after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n\nbeta runs 'farshore link serve'."
+        after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n  farshore link sweep beta --congestion bbr,cubic --repeat 3          (which does better, on a line that others use too)\n\nbeta runs 'farshore link serve'."
     )]
     Sweep(line::SweepArgs),
     /// What the way is like: round trips idle and loaded, loss, large packets, clocks

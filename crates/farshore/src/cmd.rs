@@ -34,6 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde_json::{Value, json};
 
 use crate::api::Reply;
 use crate::args::checks::DiskCommand;
@@ -144,6 +145,11 @@ fn print(text: &str) -> Result<bool, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
     }
+}
+
+/// A line of a stream: what happens, as it happens; whether somebody still reads it.
+fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
+    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
 }
 
 fn warn(text: impl Display) {

@@ -281,4 +281,16 @@ fn without_the_disk_the_space_is_still_told() {
     let told = report(&doctor(&words));
     is(&told, "space", "ok", &format!("in {}", state.display()), "");
     is(&told, "disk-flush", "info", "unknown", "");
+    // The same, line by line.
+    let stream = [&words[..5], &["--json-stream"]].concat();
+    let output = doctor(&stream);
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let mut events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(events.iter().all(|event| event["schema"] == "farshore-doctor-stream/1"), "{lines}");
+    let end = events.pop().expect("an end");
+    assert_eq!((&end["event"], &end["data"]["schema"]), (&"end".into(), &"farshore-doctor/1".into()));
+    let (doing, found): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event["event"] == "doing");
+    assert!(!doing.is_empty() && doing.iter().all(|event| event["data"]["what"].is_string()), "{doing:?}");
+    let found: Vec<_> = found.into_iter().map(|mut event| event["data"].take()).collect();
+    assert_eq!(Some(&found), end["data"]["checks"].as_array());
 }

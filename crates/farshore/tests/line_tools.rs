@@ -54,6 +54,68 @@ fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
     assert_eq!(again.status.code(), Some(2), "records are never overwritten");
 }
 
+#[test]
+fn sweeps_are_repeated_compared_and_streamed() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let address = server.address.to_string();
+    let events = |command: &str, words: &[&str]| {
+        let words = [&["link", command, &address, "--json-stream"], words].concat();
+        let output = farshore(&pair, &words, Node::Near).output().expect("the binary runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
+        let lines = output.stdout.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
+        let mut events: Vec<Value> = lines.collect();
+        let schema = format!("farshore-link-{command}-stream/1");
+        assert!(events.iter().all(|event| event["schema"] == schema), "{events:?}");
+        let end = events.pop().expect("an end");
+        assert_eq!(end["event"], "end");
+        (events, end["data"].clone())
+    };
+    let plots = pair.path("plots");
+    let plots_text = plots.to_str().expect("text");
+    let words = ["--congestion", "cubic,reno", "--repeat", "2", "--time", "100ms", "--to", "128KiB"];
+    let (points, end) = events("sweep", &[&words[..], &["--plots", plots_text]].concat());
+    assert_eq!(end["schema"], "farshore-link-sweeps/1");
+    // Two sizes, autotuning, and autotuning paced; the second round begins when the first is over.
+    let told: Vec<_> = points.iter().map(|point| (&point["data"]["congestion"], &point["data"]["round"])).collect();
+    assert_eq!(told.len(), 2 * 2 * 4, "{told:?}");
+    for (part, (name, round)) in told.chunks(4).zip([("cubic", 1), ("reno", 1), ("cubic", 2), ("reno", 2)]) {
+        assert!(part.iter().all(|told| *told.0 == name && *told.1 == round), "{part:?}");
+    }
+    for (sweep, name) in end["sweeps"].as_array().expect("a list").iter().zip(["cubic", "reno"]) {
+        assert_eq!((&sweep["start"]["congestion"], &sweep["start"]["rounds"]), (&name.into(), &2.into()), "{sweep}");
+        let all = sweep["sweep"].as_array().into_iter().chain(sweep["others"].as_array()).flatten();
+        assert!(all.clone().count() == 4, "{sweep}");
+        assert!(all.clone().all(|point| point["rounds_bytes_per_s"].as_array().map(Vec::len) == Some(2)), "{sweep}");
+    }
+    assert!(end["best"]["congestion"].is_string() && end["advice"].as_array().map(Vec::len) == Some(2), "{end}");
+    assert!(plots.join("sweep-rate.svg").is_file() && plots.join("sweep-round-trip.svg").is_file());
+
+    let (parts, end) = events("probe", &["--time", "200ms"]);
+    let names: Vec<_> = parts.iter().map(|part| part["event"].as_str().expect("text")).collect();
+    assert_eq!(names, ["path", "idle", "load"]);
+    assert_eq!(parts[0]["data"]["large_packets"], "pass");
+    assert!(parts[1]["data"]["idle_rtt_s"]["count"].as_u64() > Some(0), "{}", parts[1]);
+    // The end has all of it.
+    for (key, found) in parts.iter().flat_map(|part| part["data"].as_object().expect("an object")) {
+        assert_eq!(&end[key], found, "{key}");
+    }
+
+    let refused = |words: &[&str], code: i32, hint: &str| {
+        let words = [&["link", "sweep", &address, "--time", "100ms"], words].concat();
+        let output = farshore(&pair, &words, Node::Near).output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(hint), "{words:?}: {said}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    };
+    refused(&["--repeat", "0"], 3, "--repeat: 0 is out of bounds; use 1 to 99");
+    refused(&["--congestion", "cubic,cubic"], 3, "\"cubic\" is named twice");
+    refused(&["--congestion", "cubic,No Such"], 3, "--congestion");
+    // Told before time is spent on the first.
+    refused(&["--congestion", "cubic,no-such"], 2, "net.ipv4.tcp_available_congestion_control");
+}
+
 /// A way to the server whose connection of this number (from 0) is cut after 64 KiB.
 fn cutting(server: SocketAddr, number: usize) -> SocketAddr {
     let door = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -81,6 +81,9 @@ pub struct DoctorArgs {
     /// One JSON object, schema farshore-doctor/1
     #[arg(long)]
     pub json: bool,
+    /// A line of JSON for what it is doing, for each check, and for all; schema farshore-doctor-stream/1
+    #[arg(long, conflicts_with = "json")]
+    pub json_stream: bool,
     #[command(flatten)]
     pub reach: super::Reach,
 }

@@ -8,6 +8,7 @@ use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_si
 
 use super::DEFAULT_CONFIG;
 use super::planner::parse_pair;
+use crate::probe::sweep::ROUNDS;
 use crate::probe::terms::Mode;
 
 /// Whose credentials are shown: the nodes' own.
@@ -184,15 +185,22 @@ pub struct SweepArgs {
     /// Largest flush of the workload: the recommended size holds it
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
     pub largest_flush: Bytes,
-    /// Congestion control of both ends, such as bbr or cubic [default: what the configuration says]
-    #[arg(long, value_name = "NAME")]
-    pub congestion: Option<String>,
+    /// Rounds: each goes through all sizes again, and of each size the middle one counts; 99 at most
+    #[arg(long, value_name = "NUMBER", default_value_t = ROUNDS.default)]
+    pub repeat: u32,
+    /// Congestion controls of both ends, such as bbr,cubic: a table and a curve each, and which does best [default: what the
+    /// configuration says]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub congestion: Vec<String>,
     /// Draw the curves into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// One JSON object, schema farshore-link-sweep/1 (docs/toolkit.md)
+    /// One JSON object, schema farshore-link-sweep/1 (docs/toolkit.md); of several congestion controls farshore-link-sweeps/1
     #[arg(long)]
     pub json: bool,
+    /// A line of JSON for each test as it ends, and one for all; schema farshore-link-sweep-stream/1
+    #[arg(long, conflicts_with = "json")]
+    pub json_stream: bool,
     #[command(flatten)]
     pub credentials: Credentials,
 }
@@ -208,6 +216,9 @@ pub struct ProbeArgs {
     /// One JSON object, schema farshore-link-probe/1 (docs/toolkit.md)
     #[arg(long)]
     pub json: bool,
+    /// A line of JSON as each part is known: path, idle, load, end; schema farshore-link-probe-stream/1
+    #[arg(long, conflicts_with = "json")]
+    pub json_stream: bool,
     #[command(flatten)]
     pub credentials: Credentials,
 }

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde_json::json;
 
 use super::host::with_port;
 use super::status::colours_wanted;
-use super::{Exit, Failure, Outcome, print};
+use super::{Exit, Failure, Outcome, event, print};
 use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
 use crate::args::DEFAULT_CONFIG;
@@ -20,7 +21,7 @@ use crate::config::{Config, NodeName};
 use crate::demo::interrupt::Interrupt;
 use crate::doctor::facts::{Facts, Way};
 use crate::doctor::gather::{self, Around};
-use crate::doctor::report::{self, DOCTOR_SCHEMA, Report};
+use crate::doctor::report::{self, DOCTOR_SCHEMA, Report, STREAM_SCHEMA};
 use crate::doctor::{Check, Verdict, checks, ends};
 use crate::show::Paint;
 
@@ -39,7 +40,13 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     let interrupt = Interrupt::listen()?;
     let around = around(args)?;
     let spinner = spinner();
-    let facts = gather::facts(&around, &interrupt, &|doing| spinner.set_message(doing.to_owned()));
+    let facts = gather::facts(&around, &interrupt, &|doing| {
+        spinner.set_message(doing.to_owned());
+        if args.json_stream {
+            // What cannot be written is told with the end.
+            let _ = event(STREAM_SCHEMA, "doing", &json!({ "what": doing }));
+        }
+    });
     spinner.finish_and_clear();
     if interrupt.check().is_err() {
         return Err("interrupted; nothing was changed".into());
@@ -48,7 +55,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     let mut checks = checks::all(&facts, &way);
     let rows = beside.as_ref().map(|there| ends::rows(&facts, there));
     checks.extend(beside.iter().flat_map(|there| ends::checks(&facts, there)));
-    print(&shown(args, &facts, &way, &checks, beside.as_ref().zip(rows.as_deref())))?;
+    tell(args, &facts, &way, &checks, beside.as_ref().zip(rows.as_deref()))?;
     Ok(match report::worst(&checks) {
         Verdict::Ok | Verdict::Info => Exit::Done,
         Verdict::Warning => Exit::Warning,
@@ -57,21 +64,27 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     .into())
 }
 
-fn shown(
+fn tell(
     args: &DoctorArgs,
     facts: &Facts,
     way: &Way,
     checks: &[Check],
     ends: Option<(&Facts, &[ends::Row])>,
-) -> String {
-    if args.json {
-        let rows = ends.map(|(_, rows)| rows);
-        let verdict = report::worst(checks);
-        let report = Report { schema: DOCTOR_SCHEMA, verdict, checks, way: way.into(), facts, ends: rows };
-        return serde_json::to_string(&report).map(|line| line + "\n").unwrap_or_default();
+) -> Result<(), Failure> {
+    let (verdict, rows) = (report::worst(checks), ends.map(|(_, rows)| rows));
+    let report = Report { schema: DOCTOR_SCHEMA, verdict, checks, way: way.into(), facts, ends: rows };
+    if args.json_stream {
+        for check in checks {
+            event(STREAM_SCHEMA, "check", &json!(check))?;
+        }
+        event(STREAM_SCHEMA, "end", &json!(report))?;
+    } else if args.json {
+        print(&format!("{}\n", serde_json::to_string(&report)?))?;
+    } else {
+        let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
+        print(&report::text(facts, checks, ends, &paint))?;
     }
-    let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
-    report::text(facts, checks, ends, &paint)
+    Ok(())
 }
 
 fn spinner() -> ProgressBar {

@@ -18,17 +18,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
-use watch::{Bar, Record, SoakWatch, event};
+use watch::{Bar, Findings, Record, SoakWatch};
 
 use super::host::with_port;
-use super::{Exit, Failure, Outcome, print, warn};
+use super::{Exit, Failure, Outcome, event, print, warn};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
 use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
 use crate::link_overrides::LinkOverrides;
-use crate::probe::client::{self, Target, Watch};
+use crate::probe::client::{self, Target};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};
 use crate::probe::tally::Half;
@@ -111,7 +111,8 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     } else if args.json {
         print(&format!("{}\n", report::json(&outcome, args.line_rate)))?;
     } else {
-        print(&report::text(&outcome, args.line_rate))?;
+        let gap = if watch::tells_lines(args) { "\n" } else { "" };
+        print(&format!("{gap}{}", report::text(&outcome, args.line_rate)))?;
     }
     let exit = warned(&report::warnings(&outcome));
     match outcome.lost {
@@ -127,8 +128,11 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     })??;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &modes.json(args.line_rate))?;
+    } else if args.json {
+        print(&format!("{}\n", modes.json(args.line_rate)))?;
     } else {
-        print(&if args.json { format!("{}\n", modes.json(args.line_rate)) } else { modes.text() })?;
+        let gap = if watch::tells_lines(args) { "\n" } else { "" };
+        print(&format!("{gap}{}", modes.text()))?;
     }
     let exit = warned(&modes.warnings());
     modes.lost.map_or(Ok(exit), |why| {
@@ -143,19 +147,27 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
         time: Duration::from_secs_f64(args.time.0),
         tolerance: args.tolerance.0,
         largest_flush: args.largest_flush.0,
-        sockets: Sockets { congestion: args.congestion.clone(), ..Sockets::default() },
+        controls: match &args.congestion[..] {
+            [] => vec![None],
+            names => names.iter().cloned().map(Some).collect(),
+        },
+        rounds: args.repeat,
         timeout: timeout(&args.credentials)?,
     };
     plan.check().map_err(Failure::usage)?;
     let target = target(&args.host, &args.credentials)?;
     let sweep = run_to_end(async |stop| {
-        let bar = |what: &str| Box::new(Bar::new(what, args.time.0)) as Box<dyn Watch>;
-        sweep::run(&target, &plan, stop, &bar).await
+        let watch = |what: &str| Findings::watch(sweep::STREAM_SCHEMA, Bar::new(what, args.time.0), args.json_stream);
+        sweep::run(&target, &plan, stop, &watch).await
     })??;
     if let Some(directory) = &args.plots {
-        super::plan::draw(directory, &sweep.charts())?;
+        super::plan::draw(directory, &sweep::charts(&sweep.curves))?;
     }
-    print(&if args.json { format!("{}\n", sweep.json()) } else { sweep.text() })?;
+    if args.json_stream {
+        event(sweep::STREAM_SCHEMA, "end", &sweep.json())?;
+    } else {
+        print(&if args.json { format!("{}\n", sweep.json()) } else { sweep.text() })?;
+    }
     let exit = warned(&sweep.warnings());
     sweep.lost.map_or(Ok(exit), |why| Err(why.into()))
 }
@@ -166,10 +178,14 @@ pub fn probe(args: &ProbeArgs) -> Outcome {
     Terms { time_s, ..Terms::default() }.check().map_err(Failure::usage)?;
     let target = target(&args.host, &args.credentials)?;
     let probe = run_to_end(async |stop| {
-        let bar = Bar::new("both ways", time_s);
-        path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &bar).await
+        let watch = Findings::watch(path::STREAM_SCHEMA, Bar::new("both ways", time_s), args.json_stream);
+        path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &*watch).await
     })??;
-    print(&if args.json { format!("{}\n", probe.json()) } else { probe.text() })?;
+    if args.json_stream {
+        event(path::STREAM_SCHEMA, "end", &probe.json())?;
+    } else {
+        print(&if args.json { format!("{}\n", probe.json()) } else { probe.text() })?;
+    }
     let exit = warned(&probe.warnings());
     probe.lost().map_or(Ok(exit), |why| Err(format!("the load did not come to its end: {why}").into()))
 }

@@ -9,6 +9,7 @@ use crate::show::{Colour, Paint, clean};
 
 /// The schema of what `doctor --json` prints, and of what `--beside` reads.
 pub const DOCTOR_SCHEMA: &str = "farshore-doctor/1";
+pub const STREAM_SCHEMA: &str = "farshore-doctor-stream/1";
 /// A reason is wrapped to so many columns.
 const TEXT_COLUMNS: usize = 100;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::link::solo::{self, Papers, Wish};
 use host::link::{Flow, SocketOptions};
+use serde_json::Value as Json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -55,6 +56,9 @@ pub trait Watch {
 
     /// A second of it is over, or what it has instead.
     fn interval(&self, _: &Interval) {}
+
+    /// Something was found out, beside other things: a size of a sweep, a part of a probe.
+    fn found(&self, _: &'static str, _: &Json) {}
 
     /// Somebody still wants to know: else the test ends as if interrupted.
     fn listens(&self) -> bool {

@@ -20,6 +20,7 @@ use super::wire::Wire;
 use super::words::Word;
 
 pub const PROBE_SCHEMA: &str = "farshore-link-probe/1";
+pub const STREAM_SCHEMA: &str = "farshore-link-probe-stream/1";
 /// Questions for the time: the quickest answer counts.
 const CLOCK_ROUNDS: usize = 10;
 /// Longer and large packets are taken for swallowed: TCP has then tried again three or four times.
@@ -100,6 +101,17 @@ pub async fn run(
 ) -> Result<Probe, Trouble> {
     let Way { hole, socket, interrupted } = black_hole(target, timeout, stop, watch).await?;
     let target = hole.map_or(target.clone(), |hole| with_segments(target, hole.passes));
+    let mut probe = Probe {
+        address: target.address.clone(),
+        idle_us: Spread::default(),
+        clock_us: 0,
+        clock_error_us: 0,
+        hole,
+        mtu_bytes: socket.mtu_bytes,
+        segment_bytes: socket.segment_bytes,
+        load: None,
+    };
+    watch.found("path", &probe.path_json());
     let idle = async {
         let (control, _) = client::control(&target, timeout).await?;
         let idle_us = client::idle_round_trips(&control, timeout).await?;
@@ -107,7 +119,8 @@ pub async fn run(
         control.end("the probe is over");
         Ok((idle_us, clock))
     };
-    let (idle_us, (clock_us, clock_error_us)) = client::unless_stopped(stop, idle).await?;
+    (probe.idle_us, (probe.clock_us, probe.clock_error_us)) = client::unless_stopped(stop, idle).await?;
+    watch.found("idle", &probe.idle_json());
     let terms = Terms {
         mode: Mode::Catchup,
         direction: Direction::Both,
@@ -119,14 +132,15 @@ pub async fn run(
         true => Err(Trouble::Interrupted),
         false => client::run(&target, &terms, Rc::new(Disk::None), stop, watch).await,
     };
-    let load = match loaded {
+    match loaded {
         // What is known stands.
-        Err(Trouble::Interrupted) => None,
-        load => Some(load?),
-    };
-    let (mtu_bytes, segment_bytes) = (socket.mtu_bytes, socket.segment_bytes);
-    let address = target.address.clone();
-    Ok(Probe { address, idle_us, clock_us, clock_error_us, hole, mtu_bytes, segment_bytes, load })
+        Err(Trouble::Interrupted) => {}
+        load => {
+            probe.load = Some(load?);
+            watch.found("load", &probe.load_json());
+        }
+    }
+    Ok(probe)
 }
 
 /// How far the far clock is ahead, and how far that may be wrong, in microseconds.
@@ -330,6 +344,36 @@ impl Probe {
     }
 
     pub fn json(&self) -> Json {
+        let mut whole = json!({
+            "schema": PROBE_SCHEMA, "address": self.address,
+            "interrupted": self.is_interrupted(), "lost": self.lost(), "warnings": self.warnings(),
+        });
+        for part in [self.path_json(), self.idle_json(), self.load_json()] {
+            let (Json::Object(whole), Json::Object(part)) = (&mut whole, part) else { unreachable!("all are objects") };
+            whole.extend(part);
+        }
+        whole
+    }
+
+    // In the order in which they are found out.
+
+    fn path_json(&self) -> Json {
+        let large = if self.hole.is_none() { "pass" } else { "vanish" };
+        let path_mtu = self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes);
+        json!({
+            "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
+            "path_mtu_bytes": path_mtu, "path_mtu_is_exact": self.hole.is_none_or(Hole::is_exact),
+        })
+    }
+
+    fn idle_json(&self) -> Json {
+        json!({
+            "idle_rtt_s": self.idle_us.json(true),
+            "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,
+        })
+    }
+
+    fn load_json(&self) -> Json {
         let mut ways = self.stories().into_iter().map(|story| {
             json!({
                 "bytes_per_s": story.bytes_per_s(), "loss_share": story.loss_share(),
@@ -338,17 +382,8 @@ impl Probe {
             })
         });
         let (forward, back) = (ways.next(), ways.next());
-        let large = if self.hole.is_none() { "pass" } else { "vanish" };
-        let path_mtu = self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes);
-        json!({
-            "schema": PROBE_SCHEMA, "address": self.address,
-            "idle_rtt_s": self.idle_us.json(true), "loaded_rtt_s": self.load.as_ref().map(|load| load.loaded_us.json(true)),
-            "forward": forward, "reverse": back,
-            "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
-            "path_mtu_bytes": path_mtu, "path_mtu_is_exact": self.hole.is_none_or(Hole::is_exact),
-            "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,
-            "interrupted": self.is_interrupted(), "lost": self.lost(), "warnings": self.warnings(),
-        })
+        let loaded = self.load.as_ref().map(|load| load.loaded_us.json(true));
+        json!({ "loaded_rtt_s": loaded, "forward": forward, "reverse": back })
     }
 }
 

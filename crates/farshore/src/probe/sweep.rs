@@ -1,30 +1,41 @@
 //! `link sweep`: which socket buffers the line wants. Doubled until two sizes bring nothing; the knee is the smallest that
 //! comes as close to the best as the tolerance says.
+//!
+//! With several congestion controls each has its own curve; with several rounds each round goes through all of them and all
+//! their sizes, so that what changes on the line meanwhile changes for all alike, and the middle round counts.
 
+mod charts;
+mod curve;
+
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plan::answer::table;
-use plan::picture::{COLOURS, Chart, Line, Scale};
-use plan::units::show_share;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
+
+pub use charts::charts;
+pub use curve::{Curve, Measured, Point, Setting};
 
 use super::Trouble;
 use super::client::{self, Target, Watch};
 use super::disk::Disk;
 use super::report::{self, rate, size, us};
 use super::terms::{Mode, Sockets, Terms};
+use crate::limits::Bound;
 
 pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
+/// Of several congestion controls.
+pub const SWEEPS_SCHEMA: &str = "farshore-link-sweeps/1";
+pub const STREAM_SCHEMA: &str = "farshore-link-sweep-stream/1";
 /// Where sweeps begin, and the least that is recommended: IBM's "TCP Tuning" for HADR asks for no less.
 pub const LEAST_BYTES: u64 = 64 << 10;
 /// The most that is recommended, by the same page.
 pub const MOST_BYTES: u64 = 32 << 20;
-/// Sizes in a row that have to bring nothing.
-const FLAT_IN_A_ROW: usize = 2;
-/// A round trip under load that is this much longer than the idle one is a queue.
-const QUEUE_SHARE: f64 = 0.5;
+/// More rounds say nothing that those did not.
+pub const ROUNDS: Bound<u32> = Bound { min: 1, max: 99, default: 1 };
+/// Loaded round trips that are this near each other are alike.
+const ALIKE_FACTOR: f64 = 1.1;
 
 /// What to try.
 #[derive(Clone, Debug)]
@@ -36,7 +47,9 @@ pub struct Plan {
     /// What counts as no gain.
     pub tolerance: f64,
     pub largest_flush: u64,
-    pub sockets: Sockets,
+    /// Congestion controls; `None`: what the configuration says. Never empty.
+    pub controls: Vec<Option<String>>,
+    pub rounds: u32,
     pub timeout: Duration,
 }
 
@@ -50,45 +63,30 @@ impl Plan {
         if !(0.001..=0.5).contains(&self.tolerance) {
             return Err("--tolerance: use 0.1% to 50%".to_owned());
         }
-        [self.from_bytes, self.to_bytes].into_iter().try_for_each(|bytes| self.terms(Some(bytes)).check())
+        if !(ROUNDS.min..=ROUNDS.max).contains(&self.rounds) {
+            return Err(format!("--repeat: {} is out of bounds; use {} to {}", self.rounds, ROUNDS.min, ROUNDS.max));
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.controls.iter().flatten().find(|name| !names.insert(*name)) {
+            return Err(format!("--congestion: {twice:?} is named twice"));
+        }
+        let each = self.controls.iter().flat_map(|control| {
+            [self.from_bytes, self.to_bytes].map(|bytes| Setting::Fixed { bytes }.sockets(control.as_ref()))
+        });
+        each.into_iter().try_for_each(|sockets| self.terms(sockets).check())
     }
 
-    fn terms(&self, bytes: Option<u64>) -> Terms {
-        let sockets = Sockets { send_bytes: bytes, receive_bytes: bytes, ..self.sockets.clone() };
+    fn terms(&self, sockets: Sockets) -> Terms {
         let (time_s, timeout_s) = (self.time.as_secs_f64(), self.timeout.as_secs_f64());
         Terms { mode: Mode::Catchup, time_s, timeout_s, sockets, ..Terms::default() }
     }
 }
 
-/// One setting of the sockets, measured.
-#[derive(Clone, Debug)]
-pub struct Point {
-    /// `None`: the kernel's autotuning.
-    pub asked_bytes: Option<u64>,
-    pub paced_bytes_per_s: Option<u64>,
-    pub granted_bytes: u64,
-    /// What the receiver let the sender have on its way, at most.
-    pub window_bytes: u64,
-    pub bytes_per_s: f64,
-    pub idle_rtt_us: u64,
-    pub loaded_rtt_us: u64,
-    pub buffer_delay_share: f64,
-    pub loss_share: f64,
-    pub limiter: &'static str,
-    pub warnings: Vec<String>,
-}
-
-/// A sweep and what follows from it.
-#[derive(Clone, Debug)]
+/// What was measured, and what follows from it.
+#[derive(Clone, Debug, Default)]
 pub struct Sweep {
-    pub address: String,
-    pub congestion: String,
-    pub idle_rtt_us: u64,
-    pub points: Vec<Point>,
-    /// Autotuning, and autotuning paced at the plateau.
-    pub others: Vec<Point>,
-    pub tolerance: f64,
-    pub largest_flush: u64,
+    /// One of each congestion control, as far as they were measured; never empty.
+    pub curves: Vec<Curve>,
     pub interrupted: bool,
     /// Why it did not come to its end.
     pub lost: Option<String>,
@@ -97,353 +95,226 @@ pub struct Sweep {
 /// Sweeps until two sizes bring nothing, then tries what the kernel does by itself.
 ///
 /// # Errors
-/// There was no test, or one was lost.
+/// There was no test, or the first was lost.
 pub async fn run(
     target: &Target,
     plan: &Plan,
     stop: &Notify,
     watch: &dyn Fn(&str) -> Box<dyn Watch>,
 ) -> Result<Sweep, Trouble> {
-    let mut sweep = Sweep {
-        address: target.address.clone(),
-        congestion: String::new(),
-        idle_rtt_us: u64::MAX,
-        points: Vec::new(),
-        others: Vec::new(),
-        tolerance: plan.tolerance,
-        largest_flush: plan.largest_flush,
-        interrupted: false,
-        lost: None,
-    };
-    match points(target, plan, stop, watch, &mut sweep).await {
+    let controls = plan.controls.iter().cloned();
+    let curves = controls.map(|control| Curve::new(plan, &target.address, control)).collect();
+    let mut sweep = Sweep { curves, ..Sweep::default() };
+    let measured = Rounds { target, plan, stop, watch }.run(&mut sweep.curves).await;
+    sweep.curves.retain(|curve| !curve.points.is_empty());
+    match measured {
         // What was measured before stands.
-        Err(Trouble::Interrupted) if !sweep.points.is_empty() => sweep.interrupted = true,
-        Err(Trouble::Failed(why) | Trouble::Silent(why)) if !sweep.points.is_empty() => sweep.lost = Some(why),
-        result => result?,
+        Err(Trouble::Interrupted) if !sweep.curves.is_empty() => sweep.interrupted = true,
+        Err(Trouble::Failed(why) | Trouble::Silent(why)) if !sweep.curves.is_empty() => sweep.lost = Some(why),
+        result => sweep.interrupted = !result?,
     }
     Ok(sweep)
 }
 
-async fn points(
-    target: &Target,
-    plan: &Plan,
-    stop: &Notify,
-    watch: &dyn Fn(&str) -> Box<dyn Watch>,
-    sweep: &mut Sweep,
-) -> Result<(), Trouble> {
-    let mut bytes = plan.from_bytes;
-    while bytes <= plan.to_bytes && !sweep.interrupted && !sweep.is_flat() {
-        let sockets = Sockets { send_bytes: Some(bytes), receive_bytes: Some(bytes), ..plan.sockets.clone() };
-        let point = measure(target, plan, sockets, stop, &*watch(&size(bytes)), sweep).await?;
-        sweep.points.push(point);
-        bytes *= 2;
-    }
-    let auto = Sockets { autotuned: true, ..plan.sockets.clone() };
-    if !sweep.interrupted {
-        let point = measure(target, plan, auto.clone(), stop, &*watch("auto"), sweep).await?;
-        sweep.others.push(point);
-    }
-    if !sweep.interrupted {
-        // With the headers of its packets that is a few percent below the line's rate: nothing has to queue.
-        let paced = Sockets { pacing_bytes_per_s: Some((sweep.plateau() as u64).max(1000)), ..auto };
-        let point = measure(target, plan, paced, stop, &*watch("paced"), sweep).await?;
-        sweep.others.push(point);
-    }
-    Ok(())
+/// Round after round. Everything here returns whether somebody still wants more.
+struct Rounds<'a> {
+    target: &'a Target,
+    plan: &'a Plan,
+    stop: &'a Notify,
+    watch: &'a dyn Fn(&str) -> Box<dyn Watch>,
 }
 
-async fn measure(
-    target: &Target,
-    plan: &Plan,
-    sockets: Sockets,
-    stop: &Notify,
-    watch: &dyn Watch,
-    sweep: &mut Sweep,
-) -> Result<Point, Trouble> {
-    let terms = Terms { sockets, ..plan.terms(None) };
-    let outcome = client::run(target, &terms, Rc::new(Disk::None), stop, watch).await?;
-    if let Some(why) = &outcome.lost {
-        return Err(Trouble::failed(format!("the sweep with {} did not come to its end: {why}", target.address)));
+impl Rounds<'_> {
+    async fn run(&self, curves: &mut [Curve]) -> Result<bool, Trouble> {
+        if curves.len() > 1 {
+            self.try_each(curves).await?;
+        }
+        for round in 1..=self.plan.rounds {
+            for curve in &mut *curves {
+                let goes_on = if round == 1 { self.first(curve).await? } else { self.again(curve, round).await? };
+                if !goes_on {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
-    sweep.interrupted |= outcome.interrupted.is_some();
-    sweep.idle_rtt_us = sweep.idle_rtt_us.min(outcome.idle_us.at(0.5));
-    sweep.congestion.clone_from(&outcome.near.socket.congestion);
-    let stories = report::stories(&outcome, None);
-    let story = stories.first().ok_or_else(|| Trouble::failed("the test has nothing to tell"))?;
-    Ok(Point {
-        asked_bytes: terms.sockets.send_bytes,
-        paced_bytes_per_s: terms.sockets.pacing_bytes_per_s,
-        granted_bytes: outcome.near.socket.send.connected_bytes,
-        window_bytes: outcome.near.socket.send.window_bytes,
-        bytes_per_s: story.bytes_per_s(),
-        idle_rtt_us: outcome.idle_us.at(0.5),
-        loaded_rtt_us: story.sent.rtt_us.mean() as u64,
-        buffer_delay_share: story.rfc6349().buffer_delay_share,
-        loss_share: story.loss_share(),
-        limiter: story.verdict().word,
-        warnings: report::warnings(&outcome),
-    })
+
+    /// A control that one of the kernels has not is told before minutes are spent on the others.
+    async fn try_each(&self, curves: &[Curve]) -> Result<(), Trouble> {
+        for curve in curves {
+            let terms = Terms { count: Some(1), ..self.plan.terms(Setting::Auto.sockets(curve.asked.as_ref())) };
+            let watch = (self.watch)(&format!("trying {}", curve.congestion));
+            let outcome = client::run(self.target, &terms, Rc::new(Disk::None), self.stop, &*watch).await?;
+            match (outcome.lost, outcome.interrupted) {
+                (Some(why), _) => return Err(Trouble::failed(why).of_test_with(&self.target.address)),
+                (None, Some(_)) => return Err(Trouble::Interrupted),
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Says by its own figures which settings there are.
+    async fn first(&self, curve: &mut Curve) -> Result<bool, Trouble> {
+        let mut bytes = self.plan.from_bytes;
+        while bytes <= self.plan.to_bytes && !curve.is_flat() {
+            if !self.measure(curve, Setting::Fixed { bytes }, 1).await? {
+                return Ok(false);
+            }
+            bytes *= 2;
+        }
+        if !self.measure(curve, Setting::Auto, 1).await? {
+            return Ok(false);
+        }
+        // With the headers of its packets that is a few percent below the line's rate: nothing has to queue.
+        let paced = Setting::AutoPaced { bytes_per_s: (curve.plateau() as u64).max(1000) };
+        self.measure(curve, paced, 1).await
+    }
+
+    async fn again(&self, curve: &mut Curve, round: u32) -> Result<bool, Trouble> {
+        for setting in curve.settings() {
+            if !self.measure(curve, setting, round).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn measure(&self, curve: &mut Curve, setting: Setting, round: u32) -> Result<bool, Trouble> {
+        let watch = (self.watch)(&self.label(curve, setting, round));
+        let terms = self.plan.terms(setting.sockets(curve.asked.as_ref()));
+        let outcome = client::run(self.target, &terms, Rc::new(Disk::None), self.stop, &*watch).await?;
+        if let Some(why) = &outcome.lost {
+            let address = &self.target.address;
+            return Err(Trouble::failed(format!("the sweep with {address} did not come to its end: {why}")));
+        }
+        let stories = report::stories(&outcome, None);
+        let story = stories.first().ok_or_else(|| Trouble::failed("the test has nothing to tell"))?;
+        let is_whole = outcome.interrupted.is_none();
+        // Half a test is better than none, and worse than a whole one.
+        if is_whole || curve.point(setting).is_none() {
+            curve.idle_rtt_us = curve.idle_rtt_us.min(outcome.idle_us.at(0.5));
+            curve.congestion.clone_from(&outcome.near.socket.congestion);
+            let measured = Measured::of(&outcome, story);
+            curve.add(setting, measured.clone());
+            let mut found = curve.point(setting).map(|point| point.json(&measured)).unwrap_or_default();
+            (found["congestion"], found["round"]) = (json!(curve.congestion), json!(round));
+            watch.found("point", &found);
+        }
+        Ok(is_whole && watch.listens())
+    }
+
+    fn label(&self, curve: &Curve, setting: Setting, round: u32) -> String {
+        let round = if self.plan.rounds == 1 { String::new() } else { format!("{round}/{} ", self.plan.rounds) };
+        let control = if self.plan.controls.len() == 1 { String::new() } else { format!("{} ", curve.congestion) };
+        format!("{round}{control}{}", setting.name())
+    }
 }
 
 impl Sweep {
-    /// The best of all sizes, bytes a second.
-    pub fn plateau(&self) -> f64 {
-        self.points.iter().map(|point| point.bytes_per_s).fold(0.0, f64::max)
-    }
-
-    /// The last sizes brought nothing beyond the best before them.
-    fn is_flat(&self) -> bool {
-        let Some(split) = self.points.len().checked_sub(FLAT_IN_A_ROW).filter(|split| *split > 0) else { return false };
-        let before = self.points[..split].iter().map(|point| point.bytes_per_s).fold(0.0, f64::max);
-        self.points[split..].iter().all(|point| point.bytes_per_s <= before * (1.0 + self.tolerance))
-    }
-
-    /// The smallest size that is within the tolerance of the best.
-    pub fn knee(&self) -> Option<&Point> {
-        self.points.iter().find(|point| point.bytes_per_s >= self.plateau() * (1.0 - self.tolerance))
-    }
-
-    /// What the line could carry with that window: min(plateau, window / round trip), bytes a second.
-    pub fn formula(&self, point: &Point) -> f64 {
-        let rtt_s = self.idle_rtt_us.max(1) as f64 / 1e6;
-        (point.window_bytes as f64 / rtt_s).min(self.plateau())
-    }
-
-    /// Twice the knee, for the day that is worse; no less than a flush, nor than 64 KiB; no more than 32 MiB.
-    pub fn recommended_bytes(&self) -> Option<u64> {
-        let knee = self.knee()?.asked_bytes?;
-        Some((2 * knee).max(self.largest_flush).clamp(LEAST_BYTES, MOST_BYTES))
-    }
-
-    /// What to set, each with its reason.
+    /// What to take of several congestion controls.
     pub fn advice(&self) -> Vec<String> {
-        let (Some(bytes), Some(knee)) = (self.recommended_bytes(), self.knee()) else { return Vec::new() };
-        let mut advice = vec![format!(
-            "buffers = {} on both nodes: twice the knee of {}, at least the largest flush ({}) and 64 KiB, at most 32 MiB",
-            crate::config::units::size_text(bytes),
-            knee.asked_bytes.map_or_else(|| "auto".to_owned(), size),
-            size(self.largest_flush),
-        )];
-        let good = |point: &Point| point.bytes_per_s >= self.plateau() * (1.0 - self.tolerance);
-        let best = self.points.iter().find(|point| point.asked_bytes == Some(bytes)).or(Some(knee));
-        for other in &self.others {
-            let name = if other.paced_bytes_per_s.is_some() { "autotuning with pacing" } else { "autotuning" };
-            let beside = format!("{} at {} under load", rate(other.bytes_per_s), us(other.loaded_rtt_us));
-            let fixed = best.map_or(0, |point| point.loaded_rtt_us);
-            // Pacing pays with its few percent for the short queue.
-            let carries =
-                good(other) || (other.paced_bytes_per_s.is_some() && other.bytes_per_s >= self.plateau() * 0.9);
-            advice.push(match (carries, other.loaded_rtt_us < fixed) {
-                (true, true) => format!("{name} does better: {beside}, where that size has {}", us(fixed)),
-                (true, false) => {
-                    format!("{name} carries as much with no shorter queue: {beside}, where that size has {}", us(fixed))
-                }
-                (false, _) => format!("{name} carries less: {beside}"),
-            });
-        }
-        if best.is_some_and(|point| point.buffer_delay_share > QUEUE_SHARE) {
-            let pace = crate::config::units::rate_text((self.plateau() * 8.0 / 1000.0) as u64 * 1000);
-            advice.push(format!(
-                "that size fills queues on the way: pacing = {pace} or congestion = \"bbr\" keeps them short"
-            ));
+        let Some((winner, first)) = best(&self.curves).filter(|_| self.curves.len() > 1) else { return Vec::new() };
+        let told = |point: &Point| {
+            let (carried, loaded) = (rate(point.bytes_per_s()), us(point.loaded_rtt_us()));
+            format!("{carried} at {loaded} under load with {}", point.setting.as_set())
+        };
+        let mut advice = vec![format!("congestion = {:?} does best: {}", winner.congestion, told(first))];
+        let others = self.curves.iter().filter(|curve| curve.congestion != winner.congestion);
+        for curve in others {
+            let Some((_, own)) = best(std::slice::from_ref(curve)) else { continue };
+            let carries = own.bytes_per_s() >= first.bytes_per_s() * (1.0 - curve.tolerance);
+            let is_quick = own.loaded_rtt_us() as f64 <= first.loaded_rtt_us() as f64 * ALIKE_FACTOR;
+            let word = if carries && is_quick { "does as well" } else { "at best" };
+            advice.push(format!("{} {word}: {}", curve.congestion, told(own)));
         }
         advice
     }
 
+    /// Each sentence once.
+    pub fn warnings(&self) -> Vec<String> {
+        let all: BTreeSet<String> = self.curves.iter().flat_map(Curve::warnings).collect();
+        all.into_iter().collect()
+    }
+
     pub fn json(&self) -> Json {
-        let point = |point: &Point| {
-            json!({
-                "requested_bytes": point.asked_bytes, "paced_bytes_per_s": point.paced_bytes_per_s,
-                "granted_bytes": point.granted_bytes, "window_bytes": point.window_bytes,
-                "bytes_per_s": point.bytes_per_s, "formula_bytes_per_s": self.formula(point),
-                "rtt_s": point.idle_rtt_us as f64 / 1e6, "loaded_rtt_s": point.loaded_rtt_us as f64 / 1e6,
-                "buffer_delay_share": point.buffer_delay_share, "loss_share": point.loss_share, "limiter": point.limiter,
-            })
-        };
-        let loss = self.points.last().map_or(0.0, |point| point.loss_share);
+        let curves: Vec<Json> =
+            self.curves.iter().map(|curve| curve.json(self.interrupted, self.lost.as_deref())).collect();
+        if let [one] = &curves[..] {
+            return one.clone();
+        }
+        let best = best(&self.curves).map(|(curve, point)| {
+            let mut best = point.json(point.median());
+            best["congestion"] = json!(curve.congestion);
+            best
+        });
         json!({
-            "schema": SWEEP_SCHEMA,
-            "start": { "address": self.address, "congestion": self.congestion, "rtt_s": self.idle_rtt_us as f64 / 1e6 },
-            "sweep": self.points.iter().map(point).collect::<Vec<_>>(),
-            "others": self.others.iter().map(point).collect::<Vec<_>>(),
-            "end": {
-                "plateau_bytes_per_s": self.plateau(), "knee_bytes": self.knee().and_then(|knee| knee.asked_bytes),
-                "recommended_bytes": self.recommended_bytes(), "loss_share": loss, "tolerance": self.tolerance,
-            },
-            "advice": self.advice(), "interrupted": self.interrupted, "lost": self.lost, "warnings": self.warnings(),
+            "schema": SWEEPS_SCHEMA, "sweeps": curves, "best": best, "advice": self.advice(),
+            "interrupted": self.interrupted, "lost": self.lost, "warnings": self.warnings(),
         })
     }
 
-    /// Each sentence once.
-    pub fn warnings(&self) -> Vec<String> {
-        let all: std::collections::BTreeSet<&String> =
-            self.points.iter().chain(&self.others).flat_map(|point| &point.warnings).collect();
-        all.into_iter().cloned().collect()
-    }
-
     pub fn text(&self) -> String {
-        let header = [
-            "requested",
-            "granted",
-            "window",
-            "MBytes/s",
-            "formula",
-            "off",
-            "loaded",
-            "buffer delay",
-            "sent again",
-            "limiter",
-            "",
-        ];
-        let knee = self.knee().and_then(|knee| knee.asked_bytes);
-        let row = |point: &Point| {
-            let name = match (point.asked_bytes, point.paced_bytes_per_s) {
-                (Some(bytes), _) => size(bytes),
-                (None, None) => "auto".to_owned(),
-                (None, Some(pace)) => format!("auto, paced {}", rate(pace as f64)),
-            };
-            let formula = self.formula(point);
-            let off = (point.bytes_per_s / formula.max(1.0) - 1.0) * 100.0;
-            let mark = if knee.is_some() && point.asked_bytes == knee { "<- knee" } else { "" };
-            vec![
-                name,
-                size(point.granted_bytes),
-                size(point.window_bytes),
-                format!("{:.3}", point.bytes_per_s / 1e6),
-                format!("{:.3}", formula / 1e6),
-                format!("{off:+.1} %"),
-                us(point.loaded_rtt_us),
-                show_share(point.buffer_delay_share),
-                show_share(point.loss_share),
-                point.limiter.to_owned(),
-                mark.to_owned(),
-            ]
-        };
-        let rows: Vec<_> = self.points.iter().chain(&self.others).map(row).collect();
-        let mut out = format!(
-            "{}, congestion control {}, idle round trip {}\n\n{}\n",
-            self.address,
-            self.congestion,
-            us(self.idle_rtt_us),
-            table(&header.map(str::to_owned), &rows)
-        );
-        out += "formula: min(plateau, window / idle round trip); granted as the kernel counts, twice what it grants\n";
-        out += &format!(
-            "plateau {}, bandwidth-delay product {}\n",
-            rate(self.plateau()),
-            size((self.plateau() * self.idle_rtt_us as f64 / 1e6) as u64)
-        );
-        out += &self.advice().iter().map(|line| format!("advice: {line}\n")).collect::<String>();
+        let mut out = self.curves.iter().map(Curve::text).collect::<Vec<_>>().join("\n");
+        let advice = self.advice();
+        if !advice.is_empty() {
+            let lines = advice.iter().map(|line| format!("advice: {line}\n")).collect::<String>();
+            out += &format!("\nbeside each other\n{lines}");
+        }
         if self.interrupted {
             out += "interrupted: this is what there was until then\n";
         }
         out
     }
+}
 
-    /// What came of each size, and what it did to the round trip.
-    pub fn charts(&self) -> Vec<Chart> {
-        let curve = |of: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
-            self.points.iter().filter_map(|point| Some((point.asked_bytes? as f64, of(point)))).collect()
-        };
-        let auto = self.others.iter().find(|point| point.paced_bytes_per_s.is_none());
-        let limit = |name: &str, of: &dyn Fn(&Point) -> f64| auto.map(|auto| (name.to_owned(), of(auto)));
-        let idle_s = self.idle_rtt_us as f64 / 1e6;
-        let loaded = |point: &Point| point.loaded_rtt_us as f64 / 1e6;
-        vec![
-            Chart {
-                id: "sweep-rate",
-                title: format!("What each buffer size carries, {} at {}", self.congestion, us(self.idle_rtt_us)),
-                x: (Scale::Bytes, "socket buffer requested, on all four sockets"),
-                y: (Scale::Rate, "received"),
-                lines: vec![
-                    Line::new("measured", COLOURS[0], curve(&|point| point.bytes_per_s)),
-                    Line::new("min(plateau, window / round trip)", COLOURS[1], curve(&|point| self.formula(point)))
-                        .dashed(),
-                ],
-                limits: limit("autotuning", &|point| point.bytes_per_s).into_iter().collect(),
-            },
-            Chart {
-                id: "sweep-round-trip",
-                title: format!("What each buffer size does to the round trip, {}", self.congestion),
-                x: (Scale::Bytes, "socket buffer requested, on all four sockets"),
-                y: (Scale::Time, "round trip"),
-                lines: vec![
-                    Line::new("under load", COLOURS[0], curve(&loaded)),
-                    Line::new("idle", COLOURS[2], curve(&|_| idle_s)).dashed(),
-                ],
-                limits: limit("autotuning", &loaded).into_iter().collect(),
-            },
-        ]
-    }
+/// Of all that carry as much as the best, to the tolerance, the one with the shortest round trip under load.
+fn best(curves: &[Curve]) -> Option<(&Curve, &Point)> {
+    let all = || curves.iter().flat_map(|curve| curve.advisable().map(move |point| (curve, point)));
+    let most = all().map(|(_, point)| point.bytes_per_s()).fold(0.0, f64::max);
+    let carrying = all().filter(|(curve, point)| point.bytes_per_s() >= most * (1.0 - curve.tolerance));
+    carrying.min_by_key(|(_, point)| point.loaded_rtt_us())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::curve::tests::{ibm, measured};
     use super::*;
 
-    fn point(asked: Option<u64>, mb: f64, loaded_ms: u64) -> Point {
-        Point {
-            asked_bytes: asked,
-            paced_bytes_per_s: None,
-            granted_bytes: asked.unwrap_or(0) * 2,
-            window_bytes: asked.unwrap_or(4 << 20),
-            bytes_per_s: mb * 1e6,
-            idle_rtt_us: 32_000,
-            loaded_rtt_us: loaded_ms * 1000,
-            buffer_delay_share: loaded_ms as f64 / 32.0 - 1.0,
-            loss_share: 0.0,
-            limiter: "network",
-            warnings: Vec::new(),
+    /// The same line under another control: as much, with the queue that `loaded_ms` says.
+    fn other(name: &str, mb: f64, loaded_ms: u64) -> Curve {
+        let mut curve = Curve { congestion: name.into(), asked: Some(name.into()), ..ibm() };
+        for point in curve.points.iter_mut().chain(&mut curve.others) {
+            point.rounds = vec![measured(point.setting.asked_bytes(), mb, loaded_ms)];
         }
-    }
-
-    /// The table of IBM's "TCP Tuning" page for HADR, with its link of 32 ms.
-    fn ibm() -> Sweep {
-        let rates = [1.554048, 3.347476, 4.734673, 4.834047, 4.821998];
-        let points = rates.iter().enumerate().map(|(n, mb)| point(Some(LEAST_BYTES << n), *mb, 33 + 30 * n as u64));
-        Sweep {
-            address: "far:7338".into(),
-            congestion: "cubic".into(),
-            idle_rtt_us: 32_000,
-            points: points.collect(),
-            others: vec![point(None, 4.83, 225)],
-            tolerance: 0.03,
-            largest_flush: 64 << 10,
-            interrupted: false,
-            lost: None,
-        }
+        curve
     }
 
     #[test]
-    fn the_papers_table_has_its_knee_and_its_advice() {
-        let sweep = ibm();
-        assert!(sweep.is_flat(), "512 KiB and 1 MiB bring nothing");
-        assert_eq!(sweep.knee().and_then(|knee| knee.asked_bytes), Some(256 << 10));
-        assert_eq!(sweep.recommended_bytes(), Some(512 << 10), "as the page recommends");
-        let formulas: Vec<_> = sweep.points.iter().map(|point| sweep.formula(point) / 1e6).collect();
-        for (formula, known) in formulas.iter().zip([2.048, 4.096, 4.834, 4.834, 4.834]) {
-            assert!((formula - known).abs() < 0.001, "{formulas:?}");
+    fn of_several_controls_the_one_with_the_shortest_queue_is_advised() {
+        let one = Sweep { curves: vec![ibm()], ..Sweep::default() };
+        assert!(one.advice().is_empty(), "nothing to compare");
+        assert_eq!(one.json()["schema"], SWEEP_SCHEMA);
+        let two = Sweep { curves: vec![ibm(), other("bbr", 4.8, 36)], ..Sweep::default() };
+        let advice = two.advice();
+        assert_eq!(advice.len(), 2, "{advice:?}");
+        assert!(advice[0].starts_with("congestion = \"bbr\" does best: 4.8 MB/s at 36 ms under load"), "{advice:?}");
+        assert!(
+            advice[1].starts_with("cubic at best: 4.83 MB/s at 123 ms under load with buffers = 512KiB"),
+            "{advice:?}"
+        );
+        let json = two.json();
+        assert_eq!((&json["schema"], &json["best"]["congestion"]), (&SWEEPS_SCHEMA.into(), &"bbr".into()));
+        assert_eq!(json["sweeps"][0]["start"]["congestion"], "cubic");
+        assert!(two.text().contains("beside each other\nadvice: congestion = \"bbr\""));
+        // One that carries less is not better for its short queue.
+        let slow = Sweep { curves: vec![ibm(), other("vegas", 3.0, 33)], ..Sweep::default() };
+        assert!(slow.advice()[0].starts_with("congestion = \"cubic\""), "{:?}", slow.advice());
+        let alike = Sweep { curves: vec![other("reno", 4.8, 34), other("bbr", 4.8, 36)], ..Sweep::default() };
+        assert!(alike.advice()[1].starts_with("bbr does as well"), "{:?}", alike.advice());
+        for curves in [vec![ibm()], vec![ibm(), other("bbr", 4.8, 36)]] {
+            assert_eq!(charts(&curves).len(), 2);
         }
-        let text = sweep.text();
-        assert!(text.contains("<- knee") && text.contains("buffers = 512KiB"), "{text}");
-        assert!(text.contains("pacing = 38672kbit/s or congestion"), "{text}");
-        assert!(text.contains("autotuning carries as much with no shorter queue"), "{text}");
-        assert_eq!(sweep.json()["end"]["knee_bytes"], 256 << 10);
-        assert_eq!(sweep.charts().len(), 2);
-    }
-
-    #[test]
-    fn a_sweep_goes_on_while_it_gains_and_advice_has_its_bounds() {
-        let mut sweep = ibm();
-        sweep.points.truncate(4);
-        assert!(!sweep.is_flat(), "256 KiB still gained");
-        sweep.points.truncate(1);
-        assert!(!sweep.is_flat());
-        sweep.largest_flush = 1 << 20;
-        assert_eq!(sweep.recommended_bytes(), Some(1 << 20), "a flush fits");
-        sweep.points = vec![point(Some(64 << 20), 1.0, 40)];
-        assert_eq!(sweep.recommended_bytes(), Some(MOST_BYTES));
-        sweep.points.clear();
-        assert!(sweep.recommended_bytes().is_none() && sweep.advice().is_empty());
     }
 }

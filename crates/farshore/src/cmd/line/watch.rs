@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{Failure, print};
+use super::{Failure, event, print};
 use crate::args::line::TestArgs;
 use crate::probe::client::{self, Watch};
 use crate::probe::tally::Interval;
@@ -17,16 +17,16 @@ use crate::probe::terms::Terms;
 use crate::probe::{report, soak};
 
 pub fn of_test(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
-    if args.interval.is_some() && !args.json && !args.json_stream {
+    if tells_lines(args) {
         return Box::new(Lines::new(terms));
     }
     let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
-    if args.json_stream { Box::new(Stream::new(report::STREAM_SCHEMA, bar)) } else { Box::new(bar) }
+    if args.json_stream { Box::new(Stream { teller: Teller::new(report::STREAM_SCHEMA), bar }) } else { Box::new(bar) }
 }
 
-/// A line of a stream: what happens, as it happens; whether somebody still reads it.
-pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
-    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
+/// Whether there are lines before the report.
+pub fn tells_lines(args: &TestArgs) -> bool {
+    args.interval.is_some() && !args.json && !args.json_stream
 }
 
 /// How far a test has come, on a terminal.
@@ -98,16 +98,15 @@ impl Watch for Lines {
     }
 }
 
-/// What happens, a line of JSON each. What cannot be written is told with the last one.
-pub struct Stream {
+/// Says lines of JSON, as long as somebody reads them. What cannot be written is told with the last one.
+struct Teller {
     schema: &'static str,
-    bar: Bar,
     listens: Cell<bool>,
 }
 
-impl Stream {
-    pub fn new(schema: &'static str, bar: Bar) -> Stream {
-        Stream { schema, bar, listens: Cell::new(true) }
+impl Teller {
+    fn new(schema: &'static str) -> Teller {
+        Teller { schema, listens: Cell::new(true) }
     }
 
     fn tell(&self, name: &str, data: &Value) {
@@ -116,21 +115,58 @@ impl Stream {
     }
 }
 
+/// A test's begin and its intervals.
+struct Stream {
+    teller: Teller,
+    bar: Bar,
+}
+
 impl Watch for Stream {
     fn progress(&self, elapsed: Duration, bytes: u64) {
         self.bar.progress(elapsed, bytes);
     }
 
     fn began(&self, outcome: &client::Outcome) {
-        self.tell("start", &report::start(outcome));
+        self.teller.tell("start", &report::start(outcome));
     }
 
     fn interval(&self, interval: &Interval) {
-        self.tell("interval", &json!(interval));
+        self.teller.tell("interval", &json!(interval));
     }
 
     fn listens(&self) -> bool {
-        self.listens.get()
+        self.teller.listens.get()
+    }
+}
+
+/// Of a probe or a sweep: what was found out, not the tests by which it was.
+pub struct Findings {
+    teller: Teller,
+    bar: Bar,
+}
+
+impl Findings {
+    /// A bar alone, where nothing is streamed.
+    pub fn watch(schema: &'static str, bar: Bar, is_streamed: bool) -> Box<dyn Watch> {
+        if is_streamed { Box::new(Findings { teller: Teller::new(schema), bar }) } else { Box::new(bar) }
+    }
+}
+
+impl Watch for Findings {
+    fn progress(&self, elapsed: Duration, bytes: u64) {
+        self.bar.progress(elapsed, bytes);
+    }
+
+    fn says(&self, what: &str) {
+        self.bar.says(what);
+    }
+
+    fn found(&self, what: &'static str, finding: &Value) {
+        self.teller.tell(what, finding);
+    }
+
+    fn listens(&self) -> bool {
+        self.teller.listens.get()
     }
 }
 
