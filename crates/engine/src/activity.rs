@@ -257,6 +257,11 @@ impl Activity {
         true
     }
 
+    /// A cell whose updates nothing may follow from yet: another is due.
+    pub fn is_young(&self) -> bool {
+        self.updates.iter().any(|update| *update < cell::RELIED_ON_FROM)
+    }
+
     /// Takes over the update counts of what is on disk.
     pub fn found(&mut self, index: usize, update: u64) {
         self.updates[index] = update;

@@ -143,7 +143,8 @@ impl Group {
     }
 
     fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
-        let left: Vec<_> = cells.iter().map(|index| (*index, self.bitmap.cells[*index].update + 1)).collect();
+        let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
+        let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
         self.bitmap.wanted.extend(cells);
         self.bitmap.waiting.push(Waiting { left, then });
         self.pump_cells(cx);
@@ -189,9 +190,13 @@ impl Group {
         if !ok {
             return self.fail(cx, Broken::Bits);
         }
+        let update = self.bitmap.cells[index].update;
+        if update < cell::RELIED_ON_FROM {
+            self.bitmap.wanted.insert(index);
+            return self.pump_cells(cx);
+        }
         let (id, cell) = self.bitmap.place(index);
         self.volume(id).stored.set_cell(cell, words);
-        let update = self.bitmap.cells[index].update;
         for waiting in &mut self.bitmap.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }

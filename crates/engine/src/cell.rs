@@ -5,8 +5,8 @@
 //! cell:  slot 0: copy, copy   slot 1: copy, copy        4 x 4 KiB
 //! ```
 //! Update number *u* writes both copies of slot *u* mod 2 with one durable write, and only its completion lets anything
-//! follow from it. So a crash in the middle leaves the other slot whole, and one rotten copy leaves its twin
-//! (docs/format.md argues each case).
+//! follow from it, from the third on. So a crash in the middle leaves the other slot whole, and one rotten copy leaves its
+//! twin (docs/format.md argues each case).
 
 use alloc::vec::Vec;
 
@@ -20,6 +20,9 @@ pub const BYTES: usize = META_BLOCK_BYTES as usize;
 pub const SLOT_BYTES: u64 = 2 * META_BLOCK_BYTES;
 /// What a cell takes in its file.
 pub const CELL_BYTES: u64 = 2 * SLOT_BYTES;
+/// The first update that anything may follow from; those before it are written for its sake, one after the other. From it on
+/// no slot is what a torn first write leaves, so whatever is found there instead is known for what it is.
+pub const RELIED_ON_FROM: u64 = 3;
 /// Fields before the body.
 pub const HEAD_BYTES: usize = 40;
 /// What a cell can hold.
@@ -153,15 +156,15 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
     let slots = [better(copies[0], copies[1]), better(copies[2], copies[3])];
     let damaged = copies.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
     let in_doubt = [0, 1].iter().any(|slot| {
-        // Past the first two updates no slot holds zeroes, torn or not.
+        // Beside update 1 nothing was ever lost: what follows from an update comes after the third.
         let was_written = slots[1 - slot].is_ok_and(|(head, _)| head.update > 1);
-        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * slot + twin, was_written));
-        match slots[*slot] {
-            Err(Rejected::Astray) => true,
-            Err(Rejected::Blank) => was_written,
-            Err(Rejected::Damaged) => alien(),
-            _ => false,
-        }
+        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * slot + twin));
+        was_written
+            && match slots[*slot] {
+                Err(Rejected::Astray | Rejected::Blank) => true,
+                Err(Rejected::Damaged) => alien(),
+                _ => false,
+            }
     });
     // A slot of a newer program is the newer one: going on from the other would forget what that program recorded.
     let refused = |slot: &Result<_, Rejected>| matches!(slot, Err(Rejected::VersionUnknown(_) | Rejected::Foreign));
@@ -174,11 +177,10 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
     Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok() }
 }
 
-/// Whether a copy begins with what no update of this cell begins with, nor, before its slot was ever written, with zeroes.
-fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize, was_written: bool) -> bool {
+/// Whether a copy begins with what no update of this cell begins with.
+fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize) -> bool {
     let Some(head) = bytes.get(index * BYTES..index * BYTES + HEAD_BYTES) else { return false };
-    let own = head[..8] == kind.magic && head[24..32] == tag.to_le_bytes() && head[32..40] == place.to_le_bytes();
-    !own && (was_written || head.iter().any(|byte| *byte != 0))
+    head[..8] != kind.magic || head[24..32] != tag.to_le_bytes() || head[32..40] != place.to_le_bytes()
 }
 
 /// Without a whole slot: a group whose very first update was torn is new, nothing was ever acknowledged on it.
@@ -285,9 +287,11 @@ mod tests {
         let [data, zeroes] = [0x5a, 0].map(|byte| vec![byte; SLOT_BYTES as usize]);
         let begins_with_zeroes = [&zeroes[..BYTES], &data[BYTES..]].concat();
         for astray in [&index, &data, &zeroes, &begins_with_zeroes] {
-            let bytes = cell(&update(4), astray);
-            let seen = choose(KIND, 42, PLACE, &bytes);
-            assert!(seen.in_doubt && seen.newest.is_ok());
+            // From the first update on that anything follows from.
+            for bytes in [cell(&update(4), astray), cell(&update(2), astray), cell(astray, &update(3))] {
+                let seen = choose(KIND, 42, PLACE, &bytes);
+                assert!(seen.in_doubt && seen.newest.is_ok());
+            }
             // Over one copy only: its twin counts.
             let bytes = cell(&update(4), &[&astray[..BYTES], &update(5)[BYTES..]].concat());
             let seen = choose(KIND, 42, PLACE, &bytes);

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::cell::RELIED_ON_FROM;
 use crate::group::{Cx, Group, Phase};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
@@ -64,12 +65,19 @@ pub(crate) struct SuperWriter {
     pub after: Vec<(u64, AfterSuper)>,
 }
 
+impl SuperWriter {
+    /// The next update that anything may follow from.
+    fn next_relied_on(&self) -> u64 {
+        (self.current.update + 1).max(RELIED_ON_FROM)
+    }
+}
+
 impl Group {
     /// Writes the superblock as it is now; `then` follows once it is durable.
     pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
         if let Some(then) = then {
             // An update in flight carries the older content: this one lands with the next.
-            self.sb.after.push((self.sb.current.update + 1, then));
+            self.sb.after.push((self.sb.next_relied_on(), then));
         }
         if planted(Fault::RecordNotAwaited) && !self.sb.after.is_empty() {
             return self.record_late(cx);
@@ -88,7 +96,7 @@ impl Group {
 
     /// `then` follows once the next update is durable; the caller saves.
     pub fn after_next_save(&mut self, then: AfterSuper) {
-        self.sb.after.push((self.sb.current.update + 1, then));
+        self.sb.after.push((self.sb.next_relied_on(), then));
     }
 
     /// Goes on first and records afterwards.
@@ -127,7 +135,7 @@ impl Group {
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
         self.sb.after = later;
-        if self.sb.dirty {
+        if self.sb.dirty || durable < RELIED_ON_FROM {
             self.write_superblock(cx);
         }
         let now: Vec<(u64, AfterSuper)> = now;

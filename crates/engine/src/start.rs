@@ -460,6 +460,10 @@ impl Group {
         if !matches!(self.phase, Phase::Starting(StartStage::EmptyingLog)) {
             return false;
         }
+        if self.activity.is_young() {
+            self.reset_activity(cx);
+            return true;
+        }
         let known = self.sb.current.update > 0;
         match self.role() {
             Role::Secondary if known && self.sb.current.rollback_point.id != 0 => self.begin_scan(cx),

@@ -133,7 +133,7 @@ fn a_demotion_in_the_midst_of_fetching_is_undone_like_any_other() {
     for instant in 0..20 {
         let mut world = lost_power(true);
         let lost = world.images_of(0);
-        world.pass(instant * 6 * MILLISECOND);
+        world.pass(instant * 12 * MILLISECOND);
         assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
         cut_short += usize::from(in_doubt(&world) && world.images_of(0) != lost);
         if instant % 2 == 1 {

@@ -1,0 +1,44 @@
+//! A slot of a record is lost: zeroes stand there, as if it had never been written. However young the record is, what it held is
+//! not forgotten.
+
+use engine::cell::SLOT_BYTES;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult, Store};
+use sim::story::{GROUP, SECOND, options};
+use sim::world::World;
+
+/// A primary that has gone on alone for so many writes, all to places of their own, since its first sync.
+fn alone(writes: u64) -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..writes {
+        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world
+}
+
+#[test]
+fn what_a_young_record_held_is_not_forgotten() {
+    let slots = |world: &World, store| world.nodes[0].disks[&store].size() as u64 / SLOT_BYTES;
+    let mut struck = 0;
+    for writes in 0..10 {
+        for store in [Store::Bitmap(GROUP), Store::Activity(GROUP)] {
+            for slot in 0..slots(&alone(0), store) {
+                let mut world = alone(writes);
+                world.crash(0, true, SECOND);
+                let disk = world.nodes[0].disks.get_mut(&store).expect("every store has a disk");
+                let at = (slot * SLOT_BYTES) as usize;
+                let zeroes = vec![0; SLOT_BYTES as usize];
+                struck += u32::from(disk.durable()[at..at + zeroes.len()] != zeroes);
+                disk.goes_astray(at, &zeroes);
+                world.pass(10 * SECOND);
+                let answer = world.order(0, Command::Sync { full: false });
+                assert!(matches!(answer, CommandResult::Done(_)), "{writes}, {store:?}, {slot}: {answer:?}");
+                world.settle();
+            }
+        }
+    }
+    assert!(struck > 20, "{struck}");
+}
