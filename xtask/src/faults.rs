@@ -11,7 +11,7 @@ use std::sync::Mutex;
 pub struct FaultsArgs {
     /// Only these; without any, all
     names: Vec<String>,
-    /// Seeds to try in each range; a fault that few seeds come to gets more
+    /// Seeds to try in each range
     #[arg(long, default_value_t = 200)]
     seeds: u64,
     /// Ranges of seeds to try; the median over them is what counts
@@ -19,11 +19,6 @@ pub struct FaultsArgs {
     ranges: u64,
 }
 
-/// What few seeds come to, and how many times as many it gets.
-const SELDOM: [(&str, u64); 1] = [
-    // A secondary's whole machine has to come back from an old copy while its primary restarts.
-    ("confirmed-forgotten", 5),
-];
 /// Where the next range of seeds begins.
 const RANGE_STEP: u64 = 100_000;
 
@@ -32,8 +27,6 @@ const RANGE_STEP: u64 = 100_000;
 struct Fault {
     name: String,
     breaks: String,
-    /// How many of a range it gets.
-    seeds: u64,
 }
 
 /// What a range of seeds came to.
@@ -53,19 +46,19 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     let status = project.command("cargo").args(build).status().context("starting `cargo build` failed")?;
     ensure!(status.success(), "building the simulator failed; see above");
     let sim = project.target.join("faults/sim").to_string_lossy().into_owned();
-    let faults = chosen(list(&sim, arguments.seeds)?, &arguments.names)?;
+    let faults = chosen(list(&sim)?, &arguments.names)?;
     let outcomes = run_all(&sim, &faults, arguments)?;
     println!("{:<28} {:<22} {:>6}  {:<14} by", "fault", "breaks", "median", "seeds");
     let mut missed = 0;
     let mut farthest = 1;
     for (fault, mut of_fault) in faults.iter().zip(outcomes) {
-        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome.seeds, fault.seeds)).collect();
-        let caught = of_fault.iter().map(|outcome| outcome.seeds).filter(|seeds| *seeds <= fault.seeds);
-        farthest = farthest.max(caught.max().unwrap_or(fault.seeds));
+        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome.seeds, arguments.seeds)).collect();
+        let caught = of_fault.iter().map(|outcome| outcome.seeds).filter(|seeds| *seeds <= arguments.seeds);
+        farthest = farthest.max(caught.max().unwrap_or(arguments.seeds));
         of_fault.sort_by_key(|outcome| outcome.seeds);
         let median = &of_fault[of_fault.len() / 2];
-        missed += usize::from(median.seeds > fault.seeds);
-        let median_told = told(median.seeds, fault.seeds);
+        missed += usize::from(median.seeds > arguments.seeds);
+        let median_told = told(median.seeds, arguments.seeds);
         let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
         println!("{name:<28} {breaks:<22} {median_told:>6}  {:<14} {oracle}", seeds.join(" "));
     }
@@ -78,14 +71,12 @@ fn told(seeds: u64, most: u64) -> String {
     if seeds > most { "-".to_owned() } else { seeds.to_string() }
 }
 
-fn list(sim: &str, seeds: u64) -> Result<Vec<Fault>> {
+fn list(sim: &str) -> Result<Vec<Fault>> {
     let output = Command::new(sim).arg("--faults").output().context("starting the simulator failed")?;
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let fault = |line: &str| {
         let mut fields = line.split('\t').map(str::to_owned);
-        let name = fields.next()?;
-        let times = SELDOM.iter().find(|(seldom, _)| *seldom == name).map_or(1, |(_, times)| *times);
-        Some(Fault { name, breaks: fields.next()?, seeds: seeds * times })
+        Some(Fault { name: fields.next()?, breaks: fields.next()? })
     };
     Ok(lines.lines().filter_map(fault).collect())
 }
@@ -109,7 +100,7 @@ fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Ve
             let next = jobs.lock().ok().and_then(|mut jobs| jobs.pop_front());
             let Some((fault, range)) = next else { return done };
             let from = range * RANGE_STEP;
-            let outcome = run_one(sim, &faults[fault].name, from, from + faults[fault].seeds);
+            let outcome = run_one(sim, &faults[fault].name, from, from + arguments.seeds);
             eprintln!("{}: seeds {from}..: {outcome:?}", faults[fault].name);
             done.push((fault, range, outcome));
         }

@@ -167,11 +167,14 @@ impl World {
 
     /// Somebody copies what a secondary holds to restore it in a while: the superblock alone, all records, or those with the
     /// volumes.
-    fn copies_records(&mut self, group: GroupId) {
+    pub fn copies_records(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
         let node = self.other(group, primary);
-        if !self.is_followed(group) || self.watch.spoiled.contains(&(group, node)) {
+        if self.healing || self.watch.spoiled.contains(&(group, node)) {
             return;
+        }
+        if !self.is_followed(group) {
+            return self.schedule(SECOND / 2, Event::Copy(group));
         }
         let some = match self.rng.below(4) {
             0 => vec![Store::Superblock(group)],
@@ -198,10 +201,11 @@ impl World {
         self.tally.faults += 1;
         self.loses_power_for_a_while(node);
         // Without its caches it would ask what the peer keeps of them: a known limit (docs/reliability.md).
-        match self.rng.below(3) {
+        match self.rng.below(4) {
             0 => {}
-            1 => self.input(primary, Input::Stop),
-            _ => self.crash(primary, false, SECOND / 5),
+            1 => self.crash(primary, false, SECOND / 5),
+            // Cleanly: then no activity log has what was written lately compared.
+            _ => self.input(primary, Input::Stop),
         }
         for (store, content) in stores {
             self.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);

@@ -112,10 +112,13 @@ impl Fault {
         Fault::WhimOfTwo,
     ];
 
-    /// Every seed kills each node of a group at least once; the rest is drawn.
+    /// Every seed kills each node of a group at least once; the rest is drawn, and comes in any order.
     pub fn draw(rng: &mut Rng) -> Vec<Fault> {
         let mut faults = vec![Fault::KillPrimary, Fault::PowerSecondary, Fault::Cut];
-        faults.extend(Fault::ALL.into_iter().filter(|_| rng.percent(35)));
+        for fault in Fault::ALL.into_iter().filter(|_| rng.percent(35)).collect::<Vec<_>>() {
+            let at = rng.between(3, faults.len() as u64);
+            faults.insert(at as usize, fault);
+        }
         faults
     }
 }

@@ -71,6 +71,8 @@ pub enum Event {
     },
     /// Records of a node come back as they were.
     Restore(OldCopy),
+    /// A secondary's records are to be copied, once it follows.
+    Copy(GroupId),
     /// A sync may be at half its way.
     MidSync {
         group: GroupId,
@@ -231,6 +233,7 @@ impl World {
             }
             Event::Cable { pair, passes } => self.set_path(pair, passes),
             Event::Restore(copy) => self.restores_records(copy),
+            Event::Copy(group) => self.copies_records(group),
             Event::MidSync { group } => self.mid_sync(group),
         }
     }
