@@ -1,5 +1,6 @@
 //! What the kernel's TCP is allowed and told to do, against what the way to the peer needs.
 
+use engine::limits::HEARTBEAT_EVERY;
 use plan::formulas::{GRANTED_USABLE, bandwidth_delay, rto_min_advice};
 use plan::units::{Rate, Seconds, show_bit_rate};
 
@@ -156,7 +157,8 @@ fn in_use(facts: &Facts) -> Option<&str> {
         .or_else(|| facts.words("net.ipv4.tcp_congestion_control").first().copied())
 }
 
-/// A 1 MiB write after two idle seconds took 365 ms instead of 138 at 50 ms with cubic; bbr does not do it.
+/// A 1 MiB write after two idle seconds took 365 ms instead of 138 at 50 ms with cubic; bbr does not do it. A link's heartbeats
+/// keep it from ever being idle as long as the kernel waits: a retransmission timeout.
 fn idle_restart(facts: &Facts, way: &Way) -> Check {
     const ID: &str = "idle-restart";
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
@@ -165,10 +167,14 @@ fn idle_restart(facts: &Facts, way: &Way) -> Check {
         (Some(0), ..) => Check::ok(ID, "off"),
         (Some(_), Some("bbr"), _) => Check::ok(ID, "on, and bbr does not heed it"),
         (Some(_), _, Some(rtt)) if rtt < SHORT_RTT_S => Check::ok(ID, "on, and the way is too short for it to matter"),
+        (Some(_), _, rtt) if rtt.unwrap_or(0.0) + rto_min_in_use(facts).0 >= HEARTBEAT_EVERY.as_secs_f64() => {
+            Check::ok(ID, "on, and heartbeats keep a link from being idle for so long")
+        }
         _ => Check::new(ID, Verdict::Warning, "on")
             .want("off")
             .why(
-                "after a pause each burst begins slowly again: a write of 1 MiB over 50 ms takes 365 ms instead of 138",
+                "with so short a pause before a retransmission a link counts as idle between two heartbeats, and each burst begins \
+                 slowly again: a write of 1 MiB over 50 ms takes 365 ms instead of 138",
             )
             .run(format!("sysctl -w {NAME}=0")),
     }
@@ -197,20 +203,25 @@ fn congestion(facts: &Facts, way: &Way) -> Check {
     Check::ok(ID, name)
 }
 
-/// The retransmission timeout is the round trip plus at least this pause; below the peer's delayed acknowledgement
-/// every late one passes for a loss.
-fn rto_min(facts: &Facts, way: &Way) -> Check {
-    const ID: &str = "rto-min";
+/// The shortest pause before a retransmission in seconds, and who says so.
+fn rto_min_in_use(facts: &Facts) -> (f64, &'static str) {
     let route = facts.interface.as_ref().and_then(|interface| interface.route_rto_min_ms);
     let asked = facts.settings.get("min_rto").and_then(|text| crate::config::units::parse_duration(text).ok());
     let system = facts.sysctl("net.ipv4.tcp_rto_min_us", 0);
-    let (pause, from) = match (route, asked, system) {
+    match (route, asked, system) {
         // A route's wins over a socket's, and that over the system's.
         (Some(ms), ..) => (f64::from(ms) / 1000.0, "the route"),
         (None, Some(asked), _) => (asked.as_secs_f64(), "the link's min_rto"),
         (None, None, Some(us)) => (us as f64 / 1e6, "net.ipv4.tcp_rto_min_us"),
         (None, None, None) => (0.2, "the kernel's default"),
-    };
+    }
+}
+
+/// The retransmission timeout is the round trip plus at least this pause; below the peer's delayed acknowledgement
+/// every late one passes for a loss.
+fn rto_min(facts: &Facts, way: &Way) -> Check {
+    const ID: &str = "rto-min";
+    let (pause, from) = rto_min_in_use(facts);
     let have = format!("{} ({from})", time(pause));
     let rtt = way.rtt_s.unwrap_or(0.0);
     let advised = rto_min_advice(Seconds(rtt.max(DELAYED_ACK_S / 3.0)));
@@ -345,6 +356,11 @@ mod tests {
         let mut facts = with("net.ipv4.tcp_slow_start_after_idle", "1");
         assert_eq!(found(&facts, &way()), [], "bbr does not heed it");
         facts.sysctls.insert("net.ipv4.tcp_congestion_control".to_owned(), "cubic".to_owned());
+        assert!(
+            found(&facts, &way()).iter().all(|check| check.id != "idle-restart"),
+            "heartbeats come before the kernel's 200 ms"
+        );
+        facts.settings.insert("min_rto".to_owned(), "40ms".to_owned());
         let ids = |facts: &Facts, way: &Way| found(facts, way).iter().map(|check| check.id).collect::<Vec<_>>();
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         assert_eq!(ids(&facts, &Way { rtt_s: Some(0.0005), ..way() }), Vec::<&str>::new());
