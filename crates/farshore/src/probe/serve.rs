@@ -22,8 +22,8 @@ use super::terms::{FarDisk, Terms};
 use super::wire::{DEAF, Wire};
 use super::words::{ASKED_BYTES_MAX, Word};
 
-/// Beyond a test's own time, for what is still in queues: then a test that does not end is ended.
-const GRACE: Duration = Duration::from_secs(600);
+/// Times the timeout, beyond a test's own time, for what is still in queues: then a test that does not end is ended.
+const GRACE_TIMEOUTS: u32 = 60;
 /// How long the client may take to close after the report.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Times the timeout: whoever has not asked for a test by then, or joined one, is let go.
@@ -244,7 +244,7 @@ impl Server {
     }
 
     fn longest(&self, terms: &Terms) -> Duration {
-        terms.all_time() + GRACE
+        terms.all_time() + self.serving.timeout * GRACE_TIMEOUTS
     }
 
     /// Begins a session, or says why not.
