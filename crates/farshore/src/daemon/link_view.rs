@@ -45,7 +45,7 @@ fn report(
         compression: link.carried.as_ref().map(compression),
         rate_held: link.carried.map(|carried| carried.is_held),
         limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
-        verdict: link.reading.as_ref().map(ToString::to_string),
+        verdict: link.reading.as_ref().map(|reading| reading.sentence(connection.map_or("", |c| &c.socket.congestion))),
         warnings,
     })
 }

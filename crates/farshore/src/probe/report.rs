@@ -26,6 +26,8 @@ pub struct Story<'a> {
     /// `None`: the receiving end was lost before it told.
     pub received: Option<&'a Received>,
     pub idle_us: &'a Spread,
+    /// The sending end's congestion control.
+    pub congestion: &'a str,
     /// Of the line, if somebody said it.
     pub line_rate: Option<Rate>,
 }
@@ -137,7 +139,7 @@ impl Story<'_> {
         };
         let limit = Limit::judge(&now, &sums);
         let reading = Reading { now, lately: sums, limit, risen: None };
-        Verdict { word: limit.word(), sentence: reading.to_string() }
+        Verdict { word: limit.word(), sentence: reading.sentence(self.congestion) }
     }
 
     /// In the shape of Db2's simulator, receiver's figures, MBytes of 10^6.
@@ -272,11 +274,14 @@ impl Story<'_> {
 }
 
 /// The directions of a test, the one that was asked for first.
-pub fn stories(outcome: &Outcome, line_rate: Option<Rate>) -> Vec<Story<'_>> {
+pub fn stories<'a>(outcome: &'a Outcome, line_rate: Option<Rate>) -> Vec<Story<'a>> {
     let far = outcome.far.as_ref();
-    let story = |sent, received| Story { terms: &outcome.terms, sent, received, idle_us: &outcome.idle_us, line_rate };
-    let forward = outcome.near.sent.as_ref().map(|sent| story(sent, far.and_then(|far| far.received.as_ref())));
-    let back = far.and_then(|far| far.sent.as_ref()).map(|sent| story(sent, outcome.near.received.as_ref()));
+    let story = |half: &'a Half, received| {
+        let (sent, congestion) = (half.sent.as_ref()?, half.socket.congestion.as_str());
+        Some(Story { terms: &outcome.terms, sent, received, idle_us: &outcome.idle_us, congestion, line_rate })
+    };
+    let forward = story(&outcome.near, far.and_then(|far| far.received.as_ref()));
+    let back = far.and_then(|far| story(far, outcome.near.received.as_ref()));
     forward.into_iter().chain(back).collect()
 }
 
@@ -454,7 +459,7 @@ pub fn far_text(terms: &Terms, half: &Half) -> String {
     let empty = Spread::default();
     let mut out = String::new();
     if let Some(sent) = &half.sent {
-        let story = Story { terms, sent, received: None, idle_us: &empty, line_rate: None };
+        let story = Story { terms, sent, received: None, idle_us: &empty, congestion: "", line_rate: None };
         out += &format!("sent      {}", story.summary());
     }
     if let Some(received) = &half.received {

@@ -3,7 +3,6 @@
 //! Fed once a second, through all connections with the peer; knows no clock and no socket.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::info::TcpInfo;
@@ -167,44 +166,42 @@ pub struct Reading {
     pub risen: Option<(f64, f64, Duration)>,
 }
 
-/// The verdict in words.
-impl fmt::Display for Reading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Reading {
+    /// The verdict in words, under this congestion control.
+    pub fn sentence(&self, congestion: &str) -> String {
+        let bbr = |advice: &str| if congestion == "bbr" { String::new() } else { advice.to_owned() };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let ms = |us: u32| format!("{:.1} ms", f64::from(us) / 1000.0);
         match self.limit {
-            Limit::Rate => write!(
-                f,
+            Limit::Rate => format!(
                 "limited by the setting rate: frames waited for it {} of the time; farshore link set rate=unlimited \
                  lifts it",
                 percent(self.lately.held())
             ),
-            Limit::ReceiverWindow => write!(
-                f,
+            Limit::ReceiverWindow => format!(
                 "limited by the receiver's window {} of the time: the other node takes data too slowly (see its journal \
                  and disk), or its receive buffer is too small: raise net.ipv4.tcp_rmem there, or set buffers",
                 percent(self.lately.receiver_limited())
             ),
-            Limit::SendBuffer => write!(
-                f,
+            Limit::SendBuffer => format!(
                 "limited by the send buffer {} of the time: raise net.ipv4.tcp_wmem on this node, or set buffers",
                 percent(self.lately.buffer_limited())
             ),
-            Limit::Loss => write!(
-                f,
+            Limit::Loss => format!(
                 "limited by loss: {:.2} % of what is sent is sent again; pacing below the line's rate helps where queues \
-                 overflow, congestion = \"bbr\" where the line loses packets by itself",
-                self.lately.retransmitted() * 100.0
+                 overflow{}",
+                self.lately.retransmitted() * 100.0,
+                bbr(", congestion = \"bbr\" where the line loses packets by itself")
             ),
-            Limit::Queueing => write!(
-                f,
-                "packets wait in queues on the way: the round trip is {}, at best {}; pacing below the line's rate or \
-                 congestion = \"bbr\" keeps queues short",
+            Limit::Queueing => format!(
+                "packets wait in queues on the way: the round trip is {}, at best {}; pacing below the line's rate{} keeps \
+                 queues short",
                 ms(self.now.rtt_us),
-                ms(self.now.rtt_min_us)
+                ms(self.now.rtt_min_us),
+                bbr(" or congestion = \"bbr\"")
             ),
-            Limit::Nothing => write!(f, "carries all there is to send"),
-            Limit::Network => write!(f, "limited by the network"),
+            Limit::Nothing => "carries all there is to send".to_owned(),
+            Limit::Network => "limited by the network".to_owned(),
         }
     }
 }
@@ -378,7 +375,10 @@ mod tests {
             let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
             looks(&mut meter, start, 20, change);
             let reading = meter.reading(start + 20 * SECOND).expect("it is up");
-            assert_eq!(reading.limit, limit, "{reading}");
+            assert_eq!(reading.limit, limit);
+            assert!(!reading.sentence("bbr").contains("bbr"), "it is in use: {}", reading.sentence("bbr"));
+            let advises = matches!(limit, Limit::Loss | Limit::Queueing);
+            assert_eq!(reading.sentence("cubic").contains("congestion = \"bbr\""), advises);
             assert_eq!(reading.lately.time, 10 * SECOND);
             assert!((reading.lately.sent_per_s() - 10e6).abs() < 1.0);
         }
