@@ -149,11 +149,16 @@ fn switch(id: &'static str, name: &'static str, verdict: Verdict, why: &str, fac
     }
 }
 
-/// The congestion control that links here use.
-fn in_use(facts: &Facts) -> Option<&str> {
+/// The congestion control that links here use, or would.
+fn in_use<'a>(facts: &'a Facts, way: &Way) -> Option<&'a str> {
     let live = facts.link.as_ref().and_then(|link| link.congestion.as_deref());
     let asked = facts.settings.get("congestion").map(String::as_str);
-    live.or(asked.filter(|name| !["auto", "system"].contains(name)))
+    let known = facts.words("net.ipv4.tcp_available_congestion_control");
+    let is_long = way.rtt_s.is_some_and(|rtt| rtt >= LONG_RTT_S);
+    let chosen =
+        asked.filter(|name| *name == "auto" && is_long).and_then(|_| known.into_iter().find(|name| *name == "bbr"));
+    live.or(chosen)
+        .or(asked.filter(|name| !["auto", "system"].contains(name)))
         .or_else(|| facts.words("net.ipv4.tcp_congestion_control").first().copied())
 }
 
@@ -162,7 +167,7 @@ fn in_use(facts: &Facts) -> Option<&str> {
 fn idle_restart(facts: &Facts, way: &Way) -> Check {
     const ID: &str = "idle-restart";
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
-    match (facts.sysctl(NAME, 0), in_use(facts), way.rtt_s) {
+    match (facts.sysctl(NAME, 0), in_use(facts, way), way.rtt_s) {
         (None, ..) => Check::unknown(ID, format!("{NAME} cannot be read")),
         (Some(0), ..) => Check::ok(ID, "off"),
         (Some(_), Some("bbr"), _) => Check::ok(ID, "on, and bbr does not heed it"),
@@ -183,7 +188,7 @@ fn idle_restart(facts: &Facts, way: &Way) -> Check {
 fn congestion(facts: &Facts, way: &Way) -> Check {
     const ID: &str = "congestion";
     let known = facts.words("net.ipv4.tcp_available_congestion_control");
-    let Some(name) = in_use(facts) else {
+    let Some(name) = in_use(facts, way) else {
         return Check::unknown(ID, "net.ipv4.tcp_congestion_control cannot be read");
     };
     if !known.is_empty() && !known.contains(&name) {
@@ -364,6 +369,11 @@ mod tests {
         let ids = |facts: &Facts, way: &Way| found(facts, way).iter().map(|check| check.id).collect::<Vec<_>>();
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         assert_eq!(ids(&facts, &Way { rtt_s: Some(0.0005), ..way() }), Vec::<&str>::new());
+        // Without a daemon what it would take counts.
+        facts.settings.insert("congestion".to_owned(), "auto".to_owned());
+        assert_eq!(ids(&facts, &way()), Vec::<&str>::new());
+        facts.settings.insert("congestion".to_owned(), "system".to_owned());
+        assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         // What the link really uses wins.
         facts.link = Some(Link { congestion: Some("bbr".to_owned()), ..Link::default() });
         assert_eq!(ids(&facts, &way()), Vec::<&str>::new());
