@@ -30,9 +30,12 @@ mod wait;
 pub use wait::explained;
 
 use std::fmt::Display;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use ::plan::units::{Bytes, show_bytes};
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -138,6 +141,18 @@ fn run(command: Command) -> Outcome {
 }
 
 /// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
+/// A file that a person or a command wrote, of at most so many bytes.
+fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("it cannot be read: {error}");
+    let mut text = String::new();
+    let read = File::open(file).map_err(cannot)?.take(bytes_max + 1).read_to_string(&mut text).map_err(cannot)?;
+    if read as u64 > bytes_max {
+        let most = show_bytes(Bytes(bytes_max));
+        return Err(format!("it is larger than {most}; is it the right file?"));
+    }
+    Ok(text)
+}
+
 fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

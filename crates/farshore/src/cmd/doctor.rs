@@ -1,17 +1,16 @@
 //! `doctor`: what keeps the mirror from carrying what it could, and the command that mends it.
 
-use std::fs;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::host::with_port;
 use super::status::colours_wanted;
-use super::{Exit, Failure, Outcome, event, print};
+use super::{Exit, Failure, Outcome, event, print, read_bounded};
 use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
 use crate::args::DEFAULT_CONFIG;
@@ -28,12 +27,15 @@ use crate::show::Paint;
 /// The best second of the link is looked for in a day.
 const HISTORY: Duration = Duration::from_secs(86_400);
 
+/// Another node's report is a few pages.
+const BESIDE_BYTES_MAX: u64 = 16 << 20;
+
 /// # Errors
 /// When the configuration or the file beside is damaged; a peer that does not answer is a line of the report.
 pub fn run(args: &DoctorArgs) -> Outcome {
     let beside = args.beside.as_ref().map(|file| {
         let named = |why: String| format!("{}: {why}", file.display());
-        let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+        let text = read_bounded(file, BESIDE_BYTES_MAX).map_err(named)?;
         report::facts_of(&text).map_err(named)
     });
     let beside: Option<Facts> = beside.transpose()?;
@@ -91,6 +93,9 @@ fn spinner() -> ProgressBar {
     let target =
         if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let spinner = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        spinner.set_style(style.tick_chars("-\\|/ "));
+    }
     spinner.enable_steady_tick(Duration::from_millis(200));
     spinner
 }

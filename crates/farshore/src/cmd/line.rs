@@ -4,7 +4,6 @@ mod watch;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +20,7 @@ use tokio::task::LocalSet;
 use watch::{Bar, Findings, Record, SoakWatch};
 
 use super::host::with_port;
-use super::{Exit, Failure, Outcome, event, print, warn};
+use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
@@ -53,6 +52,9 @@ pub fn serve(args: &ServeArgs) -> Outcome {
         .as_ref()
         .zip(config.tls.as_ref())
         .map(|(store, tls)| Renewal::new(store.clone(), Paths::of_node(&tls.directory, node.as_str())));
+    if args.max_time.0 < 1.0 {
+        return Err(Failure::usage("--max-time: use 1s or more".to_owned()));
+    }
     let serving = Serving {
         papers,
         listen,
@@ -160,13 +162,14 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
         let watch = |what: &str| Findings::watch(sweep::STREAM_SCHEMA, Bar::new(what, args.time.0), args.json_stream);
         sweep::run(&target, &plan, stop, &watch).await
     })??;
-    if let Some(directory) = &args.plots {
-        super::plan::draw(directory, &sweep::charts(&sweep.curves))?;
-    }
     if args.json_stream {
         event(sweep::STREAM_SCHEMA, "end", &sweep.json())?;
     } else {
         print(&if args.json { format!("{}\n", sweep.json()) } else { sweep.text() })?;
+    }
+    // After what took minutes to find out: pictures may find no room.
+    if let Some(directory) = &args.plots {
+        super::plan::draw(directory, &sweep::charts(&sweep.curves))?;
     }
     let exit = warned(&sweep.warnings());
     sweep.lost.map_or(Ok(exit), |why| Err(why.into()))
@@ -330,6 +333,10 @@ fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failur
         ..Terms::default()
     };
     terms.check().map_err(Failure::usage)?;
+    if let Some((rate, overhead)) = load.disk {
+        let disk = DiskModel { bytes_per_s: Some(rate.bytes_per_s()), overhead_s: overhead.0 };
+        disk.check(terms.largest_flush()).map_err(|why| Failure::usage(format!("--disk: {why}")))?;
+    }
     Ok(terms)
 }
 
@@ -348,12 +355,9 @@ fn sockets(args: &SocketArgs) -> Sockets {
 
 fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, Failure> {
     let name = file.display();
-    let cannot = |error: std::io::Error| Failure::usage(format!("--flush-dist: {name} cannot be read: {error}"));
-    if fs::metadata(file).map_err(cannot)?.len() > DISTRIBUTION_BYTES_MAX {
-        return Err(Failure::usage(format!("--flush-dist: {name} is larger than 16 MiB; is it the right file?")));
-    }
-    let text = fs::read_to_string(file).map_err(cannot)?;
-    parse_sizes(&text).map_err(|why| Failure::usage(format!("--flush-dist: {name}: {why}")))
+    let wrong = |why: String| Failure::usage(format!("--flush-dist: {name}: {why}"));
+    let text = read_bounded(file, DISTRIBUTION_BYTES_MAX).map_err(wrong)?;
+    parse_sizes(&text).map_err(wrong)
 }
 
 async fn near_disk(load: &LoadArgs, terms: &Terms, stop: &Notify) -> Result<Rc<Disk>, Trouble> {

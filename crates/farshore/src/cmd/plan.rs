@@ -148,5 +148,9 @@ pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
 }
 
 fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes).map_err(|error| format!("{} cannot be written: {error}", file.display()).into())
+    std::fs::write(file, bytes).map_err(|error| {
+        // Half a picture is of no use.
+        let _ = std::fs::remove_file(file);
+        format!("{} cannot be written: {error}", file.display()).into()
+    })
 }

@@ -27,6 +27,8 @@ pub const INTERVAL_S: Bound<f64> = Bound { min: 0.1, max: 3600.0, default: 1.0 }
 const INTERVALS_MAX: f64 = 3600.0;
 /// Between two round trips beside the load: the runtime's timers count milliseconds.
 pub const PROBE_S: Bound<f64> = Bound { min: 0.001, max: 60.0, default: 0.1 };
+/// One flush on a modelled disk.
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(10);
 pub const TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: Duration::from_secs(600), default: super::TIMEOUT };
 /// A week: longer is a service, not a test.
@@ -117,13 +119,24 @@ impl DiskModel {
         model::Disk { rate: self.bytes_per_s.map(Rate::from_bytes_per_s), overhead: Seconds(self.overhead_s) }
     }
 
+    /// `largest`: bytes of the largest flush. Nothing ends a flush that is under way, so that it must not last.
+    ///
     /// # Errors
     /// A sentence: what it may be.
-    pub fn check(self) -> Result<(), String> {
-        if self.bytes_per_s.is_none_or(|rate| (1.0..1e15).contains(&rate)) && (0.0..=10.0).contains(&self.overhead_s) {
-            return Ok(());
+    pub fn check(self, largest: u64) -> Result<(), String> {
+        if self.bytes_per_s.is_some_and(|rate| !(1.0..1e15).contains(&rate)) || !(0.0..=10.0).contains(&self.overhead_s)
+        {
+            return Err("use a rate above zero and an overhead of at most 10s".to_owned());
         }
-        Err("use a rate above zero and an overhead of at most 10s".to_owned())
+        let takes_s = self.bytes_per_s.map_or(0.0, |rate| largest as f64 / rate) + self.overhead_s;
+        if takes_s > FLUSH_TIME_MAX.as_secs_f64() {
+            let (largest, takes) = (show_bytes(Bytes(largest)), show_time(Seconds(takes_s)));
+            return Err(format!(
+                "a flush of {largest} would take {takes}; use a rate and an overhead with which it takes {} at most",
+                show_time(Seconds(FLUSH_TIME_MAX.as_secs_f64()))
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -341,7 +354,7 @@ impl Terms {
             return Err("--compressible: use a share from 0% to 100%".to_owned());
         }
         if let FarDisk::Modelled(disk) = self.far_disk {
-            disk.check().map_err(|why| format!("--remote-disk: {why}"))?;
+            disk.check(self.largest_flush()).map_err(|why| format!("--remote-disk: {why}"))?;
         }
         self.check_bytes("--queue", self.queue_bytes, QUEUE)?;
         self.check_sockets()?;
@@ -544,6 +557,10 @@ mod tests {
             (
                 |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(0.0), overhead_s: 0.0 }),
                 "--remote-disk",
+            ),
+            (
+                |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(1.0), overhead_s: 0.0 }),
+                "a flush of 64 KiB would take 18 h 12 min",
             ),
         ] {
             let mut terms = good.clone();
