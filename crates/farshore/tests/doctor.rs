@@ -59,7 +59,7 @@ fn bad_input_is_one_sentence() {
     let broken = file("broken.json", "{");
     let config = file("farshore.toml", "cluster = 7");
     let missing = directory.path().join("missing").display().to_string();
-    expect(&doctor(&["--beside", &missing]), 2, &["missing: No such file"]);
+    expect(&doctor(&["--beside", &missing]), 2, &["missing: it cannot be read: No such file"]);
     expect(&doctor(&["--beside", &other]), 2, &["other.json", "\"farshore-doctor/1\" is wanted"]);
     expect(&doctor(&["--beside", &broken]), 2, &["broken.json", "not what doctor --json prints"]);
     expect(&doctor(&["--config", &config]), 2, &["farshore.toml"]);
