@@ -153,11 +153,25 @@ fn a_begin_that_is_omitted_is_in_no_figure() {
         for counted in ["response_s", "flush_bytes"] {
             assert_eq!(&json["end"][counted]["count"], flushes, "{counted}");
         }
+        both_ends_agree(&json["end"]);
         assert!(json["intervals"].as_array().is_some_and(|seconds| seconds.len() <= 2), "{json}");
     }
     // So many that count, however many came before.
-    let json = measured(&pair, &server, &["--omit", "300ms", "--count", "7", "--time", "60s"]);
-    assert_eq!(json["end"]["sent"]["flushes"], 7, "{json}");
+    for (count, direction) in [(7, "--reverse"), (1, "--reverse"), (1, "--bidir")] {
+        let text = count.to_string();
+        let words = ["--omit", "300ms", "--count", &text, "--time", "60s", direction];
+        let json = measured(&pair, &server, &words);
+        assert_eq!(json["end"]["sent"]["flushes"], count, "{json}");
+        both_ends_agree(&json["end"]);
+    }
+}
+
+/// What counts is in the stream, not in each end's clock.
+fn both_ends_agree(end: &Value) {
+    for what in ["flushes", "bytes"] {
+        assert_eq!(end["sent"][what], end["received"][what], "{end}");
+    }
+    assert!(end["received"]["bytes_per_s"].as_f64() > Some(0.0), "{end}");
 }
 
 #[test]
@@ -183,12 +197,18 @@ fn several_writers_share_a_connection() {
 fn writers_pause_and_their_pauses_are_told() {
     let pair = Pair::new(&PLAN);
     let server = Server::start(&pair, &[]);
-    // Also of a mode that waits for nothing else. After the last flush nobody waits.
+    // Also of a mode that waits for nothing else.
     let words = ["--mode", "superasync", "--count", "5", "--gap", "50ms", "--time", "60s"];
     let json = measured(&pair, &server, &words);
-    assert!((0.2..5.0).contains(&json["end"]["sent"]["seconds"].as_f64().expect("a number")), "{json}");
-    assert!(json["end"]["waits"]["pace_s"].as_f64() >= Some(0.2), "{json}");
+    assert!(json["end"]["waits"]["pace_s"].as_f64() >= Some(0.25), "{json}");
     assert_eq!(json["end"]["limiter"], "gap");
+    // Two flushes with a pause each take two pauses: else their rate is not what goes on like that.
+    for paced in [["--gap", "1s"], ["--target-rate", "65536B/s"]] {
+        let json = measured(&pair, &server, &[&["--count", "2", "--time", "60s"][..], &paced].concat());
+        for end in ["sent", "received"] {
+            assert!(json["end"][end]["seconds"].as_f64() > Some(1.5), "{paced:?}: {json}");
+        }
+    }
     // Nor for a pause when somebody wants it to end.
     let server = Server::start(&pair, &["--once"]);
     let address = server.address.to_string();
@@ -201,6 +221,31 @@ fn writers_pause_and_their_pauses_are_told() {
     assert!(events.last().is_some_and(|line| line.contains("\"end\"")));
     assert!(client.wait().expect("it ended").success());
     assert!(began.elapsed() < Duration::from_secs(30), "it waited for the pause");
+}
+
+#[test]
+fn nobody_waits_for_modelled_disks_after_an_interrupt() {
+    let pair = Pair::new(&PLAN);
+    let server = Server::start(&pair, &[]);
+    let address = server.address.to_string();
+    // Each of the flushes on their way takes almost ten seconds there, or here.
+    for disk in [["--remote-disk", "6.6kB/s,0s"], ["--disk", "6.6kB/s,0s"]] {
+        let words = ["link", "test", &address, "--mode", "async", "--time", "1h", "--json-stream"];
+        let words = [&words[..], &disk].concat();
+        let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut events = BufReader::new(client.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        assert!(events.next().is_some_and(|line| line.contains("\"start\"")));
+        assert!(events.next().is_some_and(|line| line.contains("\"interval\"")));
+        interrupt(&client);
+        let began = std::time::Instant::now();
+        let end: Value = serde_json::from_str(&events.last().expect("an end")).expect("JSON");
+        assert!(client.wait().expect("it ended").success());
+        assert!(began.elapsed() < Duration::from_secs(60), "it waited for {disk:?}");
+        // What was cut short is no measured time.
+        let (end, times) = (&end["data"]["end"], ["response_s", "confirmed_s"]);
+        let slowest = end[times[usize::from(disk[0] == "--remote-disk")]].clone();
+        assert!(slowest["count"] == 0 || slowest["min"].as_f64() > Some(9.0), "{end}");
+    }
 }
 
 #[test]

@@ -169,13 +169,15 @@ impl Story<'_> {
         lines.push(("sent", format!("{} in {}, until the last confirmation", size(sent.bytes), time(sent.seconds))));
         lines.push((
             "flushes",
-            format!(
-                "{} of {} ({}), {} each",
-                sent.response_us.count(),
-                size(sent.flush_bytes.mean() as u64),
-                range(&sent.flush_bytes, size),
-                us(sent.response_us.mean() as u64),
-            ),
+            match sent.response_us.count() {
+                0 => "none came to its end".to_owned(),
+                count => format!(
+                    "{count} of {} ({}), {} each",
+                    size(sent.flush_bytes.mean() as u64),
+                    range(&sent.flush_bytes, size),
+                    us(sent.response_us.mean() as u64),
+                ),
+            },
         ));
         if sent.marked_flushes > 0 {
             let why = "found the queue full and were not sent: they would have become regions of a cut";
@@ -500,6 +502,9 @@ fn range(spread: &Spread, show: fn(u64) -> String) -> String {
 }
 
 fn quantiles(spread: &Spread) -> String {
+    if spread.count() == 0 {
+        return "none".to_owned();
+    }
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|q| us(spread.at(q)));
     format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {}", us(spread.max()))
 }

@@ -21,8 +21,6 @@ pub struct Stage {
     pub terms: Rc<Terms>,
     pub is_far: bool,
     pub wires: Vec<Rc<Wire>>,
-    /// No more flushes.
-    pub stop: Rc<Cell<bool>>,
     /// Since when figures count; `None`: not yet.
     counts_from: Rc<Cell<Option<Instant>>>,
     disk: Rc<Disk>,
@@ -58,9 +56,8 @@ struct Watched {
 impl Stage {
     pub fn new(terms: Rc<Terms>, is_far: bool, wires: Vec<Rc<Wire>>, disk: Rc<Disk>) -> Rc<Stage> {
         let written = RefCell::new(wires.iter().map(|_| Written::default()).collect());
-        let stop = Rc::new(Cell::new(false));
         let (counts_from, watched) = (Rc::default(), RefCell::default());
-        let stage = Stage { terms, is_far, wires, stop, counts_from, disk, written, watched };
+        let stage = Stage { terms, is_far, wires, counts_from, disk, written, watched };
         for wire in &stage.wires {
             wire.sender.set_flow(stage.terms.flow());
             // Calls are counted from here on.
@@ -83,10 +80,9 @@ impl Stage {
         self.terms.direction.receives(self.is_far)
     }
 
-    /// No more flushes from here on; writers that wait look up.
+    /// No more flushes from here on; whoever waits looks up.
     pub fn stop(&self) {
-        self.stop.set(true);
-        self.wires.iter().for_each(|wire| wire.wake());
+        self.wires.iter().for_each(|wire| wire.stop());
     }
 
     /// Sends and receives all there is.
@@ -95,14 +91,17 @@ impl Stage {
     /// The first that went wrong; what was counted until then stays.
     pub async fn play(self: &Rc<Stage>) -> Result<(), Trouble> {
         if self.terms.omit_s == 0.0 {
-            // All of it counts, the first bytes of a quicker end too.
-            self.counts_from.set(Some(Instant::now()));
+            self.count_from_now();
         }
         // Nothing of it goes on when the call is given up.
         let result = tokio::select! {
             result = self.parts() => result,
             never = self.watch() => match never {},
         };
+        if !self.counts() && self.has_begun_over_there() {
+            // All of it came at once.
+            self.count_from_now();
+        }
         let mut infos = Vec::new();
         self.look(&mut infos);
         // What is left of the last one, unless that is next to nothing.
@@ -117,10 +116,17 @@ impl Stage {
     fn count_from_now(&self) {
         let now = Instant::now();
         self.counts_from.set(Some(now));
-        self.wires.iter().for_each(|wire| wire.count_from(now));
+        if self.sends() {
+            self.wires.iter().for_each(|wire| wire.begin_figures(now));
+        }
         let carried_before = self.carried();
         let mut watched = self.watched.borrow_mut();
         *watched = Watched { kernel_before: watched.sent.kernel, carried_before, ..Watched::default() };
+    }
+
+    /// The sender's figures begin where its own word of that stands in the stream.
+    fn has_begun_over_there(&self) -> bool {
+        self.wires.iter().any(|wire| wire.arriving.borrow().began.is_some())
     }
 
     /// Whether what happens now is in the figures.
@@ -144,7 +150,6 @@ impl Stage {
                     disk: self.disk.clone(),
                     terms: self.terms.clone(),
                     is_far: self.is_far,
-                    stop: self.stop.clone(),
                     counts_from: self.counts_from.clone(),
                     content: content.clone(),
                     seed: number as u64 + if self.is_far { 1000 } else { 0 },
@@ -218,14 +223,20 @@ impl Stage {
 
     /// Returns when figures count. Looks meanwhile, so that nothing gathers.
     async fn omit(&self, infos: &mut Vec<TcpInfo>) {
-        let end = Instant::now() + Duration::from_secs_f64(self.terms.omit_s);
-        while !self.counts() {
-            tokio::time::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now()))).await;
-            self.look(infos);
-            if Instant::now() >= end {
-                self.count_from_now();
-            }
+        if self.counts() {
+            return;
         }
+        let end = Instant::now() + Duration::from_secs_f64(self.terms.omit_s);
+        let left = || match self.sends() {
+            true => end.saturating_duration_since(Instant::now()),
+            false if self.has_begun_over_there() => Duration::ZERO,
+            false => LOOK_EVERY,
+        };
+        while !left().is_zero() {
+            tokio::time::sleep(LOOK_EVERY.min(left())).await;
+            self.look(infos);
+        }
+        self.count_from_now();
     }
 
     /// One look at every connection.
@@ -281,7 +292,7 @@ impl Stage {
             sent: self.sends().then(|| if self.counts() { self.sent() } else { Sent::default() }),
             received: self.receives().then(|| if self.counts() { self.received() } else { Received::default() }),
             socket: self.wires.first().map(|wire| wire.socket.borrow().clone()).unwrap_or_default(),
-            interrupted: self.stop.get(),
+            interrupted: self.wires.iter().any(|wire| wire.is_stopped()),
         }
     }
 
@@ -316,9 +327,8 @@ impl Stage {
         let (mut began, mut last): (Option<Instant>, Option<Instant>) = (None, None);
         for wire in &self.wires {
             let arriving = wire.arriving.borrow();
-            let (bytes, flushes) = arriving.counted();
-            received.bytes += bytes;
-            received.flushes += flushes;
+            received.bytes += arriving.counted.0;
+            received.flushes += arriving.counted.1;
             received.disk_share += arriving.disk_s;
             began = began.into_iter().chain(arriving.began).min();
             last = last.max(arriving.last);

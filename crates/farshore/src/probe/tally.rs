@@ -242,7 +242,7 @@ pub struct Sent {
 pub struct Received {
     pub bytes: u64,
     pub flushes: u64,
-    /// From the begin of the stream to its last byte.
+    /// From where the stream's figures begin to its end, or to its last byte if that did not come.
     pub seconds: f64,
     pub receive_bytes: Spread,
     /// Share of the time in which its disk was busy.

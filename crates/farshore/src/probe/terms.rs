@@ -11,7 +11,8 @@ use crate::config::link::parse_compression;
 use crate::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};
 
 /// Both ends have to mean the same. 2: a begin that does not count. 3: several writers on a connection, and their pauses.
-pub const VERSION: u32 = 3;
+/// 4: the stream says what counts.
+pub const VERSION: u32 = 4;
 /// A sector to the largest NBD write twice over.
 pub const FLUSH_BYTES: Bound<u64> = Bound { min: 512, max: 64 * MIB, default: 64 * KIB };
 pub const CONNECTIONS: Bound<u32> = Bound { min: 1, max: 64, default: 1 };

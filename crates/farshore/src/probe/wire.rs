@@ -31,6 +31,8 @@ const BACKLOG_BYTES: u64 = limits::WINDOW_BYTES_DEFAULT;
 const KEPT_MAX: usize = 8;
 /// Echoes, times and confirmations that the other end has not read, beside what was handed over.
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
+/// [`Kind::Data`] of a flush that is in the figures: what began before its sender's omitted time was over is not.
+const COUNTS: u16 = 1 << 15;
 pub const DEAF: &str = "the other end asks and does not read the answers";
 /// Received bytes in memory at a time; each is given back as soon as it is counted.
 const POOL_BYTES: usize = 64 << 20;
@@ -38,24 +40,36 @@ const POOL_BYTES: usize = 64 << 20;
 /// The stream that arrives.
 #[derive(Default)]
 pub struct Arriving {
-    /// Begin and latest byte.
+    /// Where its figures begin, by its sender's word.
     pub began: Option<Instant>,
+    /// Latest byte, or the end.
     pub last: Option<Instant>,
+    /// All that came.
     pub bytes: u64,
-    pub flushes: u64,
-    /// Bytes and flushes of these that came before figures count.
-    left_out: (u64, u64),
+    flushes: u64,
+    /// Bytes and flushes of these that are in the figures.
+    pub counted: (u64, u64),
     /// Bytes of the unfinished flush.
     part: u64,
-    /// Flushes that are not on the disk: number, size, when a modelled disk is done with it.
-    backlog: VecDeque<(u64, u64, Option<Instant>)>,
+    /// Flushes that are not on the disk.
+    backlog: VecDeque<Landed>,
     backlog_bytes: u64,
     durable: u64,
     /// Spent waiting for the disk.
     pub disk_s: f64,
     /// Last told: received, durable.
     told: (u64, u64),
-    pub ended: bool,
+    ended: bool,
+}
+
+/// A flush that has arrived.
+#[derive(Clone, Copy)]
+struct Landed {
+    number: u64,
+    size: u64,
+    /// When a modelled disk is done with it.
+    due: Option<Instant>,
+    counts: bool,
 }
 
 /// The stream that leaves, as far as it is confirmed.
@@ -82,13 +96,6 @@ struct Landing {
     waits_for_disk: bool,
 }
 
-impl Arriving {
-    /// Bytes and flushes that are in the figures.
-    pub fn counted(&self) -> (u64, u64) {
-        (self.bytes - self.left_out.0, self.flushes - self.left_out.1)
-    }
-}
-
 pub struct Wire {
     pub sender: Rc<LinkSender>,
     pub session: SessionId,
@@ -108,6 +115,8 @@ pub struct Wire {
     is_cut: Cell<bool>,
     is_silent: Cell<bool>,
     down: RefCell<Option<String>>,
+    /// Somebody wants no more flushes: nobody waits for a disk from here on.
+    is_stopped: Cell<bool>,
     ear: RefCell<Ear>,
     words: RefCell<VecDeque<Word>>,
     /// The newest: pings follow one another.
@@ -133,6 +142,7 @@ impl Wire {
             is_cut: Cell::new(false),
             is_silent: Cell::new(false),
             down: RefCell::default(),
+            is_stopped: Cell::new(false),
             ear: RefCell::new(Ear::new(word_bytes_max)),
             words: RefCell::default(),
             echo: Cell::new(0),
@@ -219,6 +229,25 @@ impl Wire {
         }
     }
 
+    /// No more flushes; what comes to its end from here on is in no distribution of times.
+    pub fn stop(&self) {
+        self.is_stopped.set(true);
+        self.wake();
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
+    }
+
+    /// What comes of it, unless somebody stops before that: `None`.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    pub async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<Option<T>, Trouble> {
+        let stopped = self.until(|wire| wire.is_stopped().then_some(()));
+        tokio::select! { done = work => Ok(Some(done)), stopped = stopped => stopped.map(|()| None) }
+    }
+
     /// Those who wait look again.
     pub fn wake(&self) {
         self.news.notify_waiters();
@@ -298,12 +327,16 @@ impl Wire {
         self.part_bytes.set(limits::part_bytes(rate));
     }
 
-    pub fn begin_stream(&self) {
+    /// Figures of what leaves begin here, and those of its receiver where this arrives.
+    pub fn begin_figures(&self, now: Instant) {
+        let mut leaving = self.leaving.borrow_mut();
+        (leaving.counts_from, leaving.confirmed_us) = (Some(now), Spread::default());
+        drop(leaving);
         self.send(Kind::SyncBegin, |_| {}, SendPayload::None);
     }
 
     /// Hands a flush over in parts as large as a link's, each from another place of `content`, round and round.
-    pub fn hand_over(&self, number: u64, size: u64, content: &Buf, content_bytes: u64) {
+    pub fn hand_over(&self, number: u64, size: u64, counts: bool, (content, content_bytes): &(Buf, u64)) {
         let mut leaving = self.leaving.borrow_mut();
         leaving.open.push_back((number, size, Instant::now()));
         leaving.open_bytes += size;
@@ -317,7 +350,7 @@ impl Wire {
             let is_last = offset + length == size;
             let fill = |header: &mut Header| {
                 (header.seq, header.offset, header.length) = (Seq(number), offset, length);
-                header.flags = if is_last { flags::LAST } else { 0 };
+                header.flags = if is_last { flags::LAST } else { 0 } | if counts { COUNTS } else { 0 };
             };
             self.send(Kind::Data, fill, SendPayload::Data(slice));
             offset += length;
@@ -343,23 +376,11 @@ impl Wire {
             leaving.open.pop_front();
             leaving.open_bytes -= size;
             leaving.durable_bytes += size;
-            if leaving.counts_from.is_none_or(|from| since >= from) {
+            if leaving.counts_from.is_some_and(|from| since >= from) && !self.is_stopped() {
                 leaving.confirmed_us.add_time(since.elapsed());
             }
         }
         Ok(())
-    }
-
-    /// Figures of both directions begin here.
-    pub fn count_from(&self, now: Instant) {
-        let mut leaving = self.leaving.borrow_mut();
-        (leaving.counts_from, leaving.confirmed_us) = (Some(now), Spread::default());
-        let mut arriving = self.arriving.borrow_mut();
-        arriving.left_out = (arriving.bytes, arriving.flushes);
-        arriving.disk_s = 0.0;
-        if arriving.began.is_some() {
-            (arriving.began, arriving.last) = (Some(now), Some(now));
-        }
     }
 
     // --- Receiving ---
@@ -385,16 +406,21 @@ impl Wire {
                     if next.is_none() && !arriving.ended { None } else { Some(next) }
                 })
                 .await?;
-            let Some((number, size, due)) = next else { return Ok(()) };
+            let Some(Landed { number, size, due, counts }) = next else { return Ok(()) };
             let began = Instant::now();
-            match due {
-                Some(due) => pauser.until(due).await,
-                None => disk.write(size, &pauser).await.map_err(Trouble::failed)?,
-            }
+            let landed = self.unless_stopped(async {
+                match due {
+                    Some(due) => Ok(pauser.until(due).await),
+                    None => disk.write(size, &pauser).await,
+                }
+            });
+            landed.await?.unwrap_or(Ok(())).map_err(Trouble::failed)?;
             // Where nobody waits for it, what a modelled disk takes beyond its rate is no bound: it does many at once.
             let busy = disk.transfer_time(size).filter(|_| !waits_for_disk).unwrap_or(began.elapsed());
             let mut arriving = self.arriving.borrow_mut();
-            arriving.disk_s += busy.as_secs_f64();
+            if counts && !self.is_stopped() {
+                arriving.disk_s += busy.as_secs_f64();
+            }
             arriving.backlog.pop_front();
             arriving.backlog_bytes -= size;
             arriving.durable = number;
@@ -448,8 +474,9 @@ impl Wire {
 
     fn data(&self, header: &Header, Landing { disk, backlog_max, .. }: &Landing) -> Result<(), String> {
         let mut arriving = self.arriving.borrow_mut();
+        let counts = header.flags & COUNTS != 0;
         let is_next = header.seq.0 == arriving.flushes + 1 && header.offset == arriving.part;
-        if arriving.began.is_none() || arriving.ended || !is_next {
+        if (counts && arriving.began.is_none()) || arriving.ended || !is_next {
             return Err("the other end sent flushes out of order".to_owned());
         }
         let (part, is_last) = (arriving.part + header.length, header.flags & flags::LAST != 0);
@@ -460,6 +487,10 @@ impl Wire {
         arriving.last = Some(Instant::now());
         arriving.bytes += header.length;
         arriving.part = part;
+        if counts {
+            arriving.counted.0 += header.length;
+            arriving.counted.1 += u64::from(is_last);
+        }
         if !is_last {
             return Ok(());
         }
@@ -473,7 +504,7 @@ impl Wire {
         if arriving.backlog.len() > *backlog_max {
             return Err(format!("the other end has more than {backlog_max} flushes on their way to the disk"));
         }
-        arriving.backlog.push_back((number, size, disk.due(size)));
+        arriving.backlog.push_back(Landed { number, size, due: disk.due(size), counts });
         arriving.backlog_bytes += size;
         Ok(())
     }
@@ -505,12 +536,15 @@ impl Wire {
             }
             (Kind::SyncBegin, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
+                if arriving.began.is_some() {
+                    return Err("the other end's figures began twice".to_owned());
+                }
                 (arriving.began, arriving.last) = (Some(Instant::now()), Some(Instant::now()));
                 Ok(())
             }
             (Kind::SyncEnd, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
-                arriving.ended = true;
+                (arriving.ended, arriving.last) = (true, Some(Instant::now()));
                 let is_whole = (arriving.flushes, arriving.bytes) == (header.seq.0, header.offset);
                 if is_whole { Ok(()) } else { Err("the other end's stream ended before it was complete".to_owned()) }
             }

@@ -58,8 +58,6 @@ pub struct Writers {
     pub disk: Rc<Disk>,
     pub terms: Rc<Terms>,
     pub is_far: bool,
-    /// Somebody wants them to end.
-    pub stop: Rc<Cell<bool>>,
     /// Since when figures count; `None`: not yet.
     pub counts_from: Rc<Cell<Option<Instant>>>,
     /// What is sent, and how much of it there is.
@@ -120,7 +118,6 @@ impl Writers {
     pub async fn run(self: &Rc<Self>) -> Result<(), Trouble> {
         let began = Instant::now();
         self.so_far.written.replace(Written { began: Some(began), done: Some(began), ..Written::default() });
-        self.wire.begin_stream();
         let mut writers = JoinSet::new();
         for number in 0..self.terms.depth {
             writers.spawn_local(self.clone().write(began, number.into()));
@@ -152,18 +149,13 @@ impl Writers {
         let mut turn = began;
         while self.goes_on(end) {
             let size = sizes.draw();
-            if let Some(rate) = rate {
-                let before = Instant::now();
-                turn = turn.max(before.checked_sub(MAKE_UP).unwrap_or(before));
-                self.pause(turn.min(end), &pauser).await;
-                turn += Duration::from_secs_f64(size as f64 / rate);
-                if !self.goes_on(end) {
-                    break;
-                }
-            }
+            let before = Instant::now();
+            turn = turn.max(before.checked_sub(MAKE_UP).unwrap_or(before));
+            turn += rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(size as f64 / rate));
             self.flush(size, &pauser).await?;
-            if !gap.is_zero() && self.goes_on(end) {
-                self.pause((Instant::now() + gap).min(end), &pauser).await;
+            // After the last one too: so many flushes take so many turns.
+            if rate.is_some() || !gap.is_zero() {
+                self.pause(turn.max(Instant::now() + gap).min(end), &pauser).await;
             }
             // The connection's own task has its turn.
             tokio::task::yield_now().await;
@@ -174,8 +166,7 @@ impl Writers {
     async fn pause(&self, until: Instant, pauser: &Pauser) {
         let before = Instant::now();
         // An interrupt, or the end of the connection, ends it: whoever goes on finds out.
-        let stopped = self.wire.until(|_| self.stop.get().then_some(()));
-        tokio::select! { () = pauser.until(until) => {}, _ = stopped => {} }
+        let _ = self.wire.unless_stopped(pauser.until(until)).await;
         if let Some(mut written) = self.counting(before) {
             written.waits.pace_s += before.elapsed().as_secs_f64();
         }
@@ -185,7 +176,7 @@ impl Writers {
         let begun = self.counted().begun;
         let is_counted = self.counts_from.get().is_some();
         let is_enough = self.terms.count.is_some_and(|count| is_counted && begun >= count);
-        !self.stop.get() && Instant::now() < end && !is_enough
+        !self.wire.is_stopped() && Instant::now() < end && !is_enough
     }
 
     /// What counts so far: once figures do, what came before is forgotten.
@@ -200,7 +191,7 @@ impl Writers {
 
     /// For what began then; `None`: that was before figures count, and is of that time even if it ends in theirs.
     fn counting(&self, began: Instant) -> Option<RefMut<'_, Written>> {
-        let counts = self.counts_from.get().is_none_or(|since| began >= since);
+        let counts = self.counts_from.get().is_some_and(|since| began >= since);
         counts.then(|| self.counted())
     }
 
@@ -213,7 +204,8 @@ impl Writers {
         let mut sent = if is_sent_first { self.send(size, began) } else { HandedOver::default() };
         let before_disk = Instant::now();
         if self.has_local_write() {
-            self.disk.write(size, pauser).await.map_err(Trouble::failed)?;
+            let written = self.wire.unless_stopped(self.disk.write(size, pauser)).await?;
+            written.unwrap_or(Ok(())).map_err(Trouble::failed)?;
         }
         let local = Instant::now();
         if has_room && !is_sent_first {
@@ -232,7 +224,7 @@ impl Writers {
                 is_done.then_some(())
             })
             .await?;
-        let Some(mut written) = self.counting(began) else { return Ok(()) };
+        let Some(mut written) = self.counting(began).filter(|_| !self.wire.is_stopped()) else { return Ok(()) };
         written.waits.room_s += (admitted - began).as_secs_f64();
         written.waits.disk_s += (local - before_disk).as_secs_f64();
         written.waits.far_s += before_far.elapsed().as_secs_f64();
@@ -243,14 +235,13 @@ impl Writers {
     }
 
     fn send(&self, size: u64, began: Instant) -> HandedOver {
-        if let Some(mut written) = self.counting(began) {
+        let counts = self.counting(began).map(|mut written| {
             written.flushes += 1;
             written.bytes += size;
-        }
+        });
         let (number, bytes) = self.so_far.handed_over.get();
         self.so_far.handed_over.set((number + 1, bytes + size));
-        let (content, content_bytes) = &self.content;
-        self.wire.hand_over(number + 1, size, content, *content_bytes);
+        self.wire.hand_over(number + 1, size, counts.is_some(), &self.content);
         HandedOver { number: number + 1, pushed_bytes: self.wire.pushed_bytes() }
     }
 
@@ -278,7 +269,7 @@ impl Writers {
         }
         let began = Instant::now();
         // An interrupt ends the wait: the flush that waits is the last one.
-        self.wire.until(|wire| (self.stop.get() || has_room(wire)).then_some(())).await?;
+        self.wire.until(|wire| (self.wire.is_stopped() || has_room(wire)).then_some(())).await?;
         if let Some(mut written) = self.counting(flush_began) {
             written.room_us.add_time(began.elapsed());
         }
@@ -317,7 +308,6 @@ mod tests {
                 disk: Rc::new(Disk::None),
                 terms: Rc::new(Terms { mode: Mode::Async, legacy_hadr: true, ..Terms::default() }),
                 is_far: false,
-                stop: Rc::default(),
                 counts_from: Rc::new(Cell::new(Some(Instant::now()))),
                 content: content(0.0),
                 seed: 0,
