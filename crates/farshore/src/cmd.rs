@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 use ::plan::units::{Bytes, show_bytes};
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::api::Reply;
@@ -87,7 +88,13 @@ pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            let _ = error.print();
+            match below_zero(&error) {
+                Some(text) => {
+                    let told = format!("farshore: {text:?} is below zero, and nothing here can be");
+                    let _ = writeln!(std::io::stderr(), "{told}");
+                }
+                None => drop(error.print()),
+            }
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
@@ -98,6 +105,14 @@ pub fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// The value that was taken for an option that there is not: it begins with a minus and a digit.
+fn below_zero(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_number = unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let typed = std::env::args().find(|typed| typed.starts_with(unknown));
+    typed.filter(|_| is_number && error.kind() == ErrorKind::UnknownArgument)
 }
 
 fn run(command: Command) -> Outcome {
@@ -140,7 +155,6 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
 /// A file that a person or a command wrote, of at most so many bytes.
 fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("it cannot be read: {error}");
@@ -153,6 +167,7 @@ fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
     Ok(text)
 }
 
+/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
 fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

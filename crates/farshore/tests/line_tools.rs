@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use common::line::{PLAN, Server, farshore, interrupt};
+use common::line::{PLAN, Server, farshore, interrupt, stream};
 use common::wan::Wan;
 use common::{Node, Pair};
 use serde_json::Value;
@@ -60,17 +60,9 @@ fn sweeps_are_repeated_compared_and_streamed() {
     let server = Server::start(&pair, &[]);
     let address = server.address.to_string();
     let events = |command: &str, words: &[&str]| {
-        let words = [&["link", command, &address, "--json-stream"], words].concat();
-        let output = farshore(&pair, &words, Node::Near).output().expect("the binary runs");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
-        let lines = output.stdout.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
-        let mut events: Vec<Value> = lines.collect();
-        let schema = format!("farshore-link-{command}-stream/1");
-        assert!(events.iter().all(|event| event["schema"] == schema), "{events:?}");
-        let end = events.pop().expect("an end");
-        assert_eq!(end["event"], "end");
-        (events, end["data"].clone())
+        let mut events = stream(&pair, &address, command, words);
+        let end = events.pop().expect("an end")["data"].take();
+        (events, end)
     };
     let plots = pair.path("plots");
     let plots_text = plots.to_str().expect("text");
@@ -109,6 +101,7 @@ fn sweeps_are_repeated_compared_and_streamed() {
         assert!(output.status.code() == Some(code) && said.contains(hint), "{words:?}: {said}");
         assert!(output.stdout.is_empty(), "{words:?}");
     };
+    refused(&["--from", "0B"], 3, "--from: 0 B is out of bounds");
     refused(&["--repeat", "0"], 3, "--repeat: 0 is out of bounds; use 1 to 99");
     refused(&["--congestion", "cubic,cubic"], 3, "\"cubic\" is named twice");
     refused(&["--congestion", "cubic,No Such"], 3, "--congestion");
@@ -183,6 +176,9 @@ fn a_probe_finds_the_largest_packet_that_passes() {
         assert!(said.contains(&format!("packets of up to {largest} bytes pass, larger ones vanish")), "{said}");
         // The load went in segments of that size: twelve bytes of it are options.
         assert_eq!(json["segment_bytes"], largest - 40 - 12, "{json}");
+        let test = wan.link(&pair, &["test", "far", "--timeout", "2s"]);
+        let said = String::from_utf8_lossy(&test.stderr);
+        assert!(test.status.code() == Some(2) && said.contains("swallows large packets"), "{said}");
     }
 }
 
@@ -236,11 +232,11 @@ fn what_was_found_before_an_interrupt_is_told() {
         let words = [&["link", command, &address, "--json"], words].concat();
         farshore(pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs")
     };
-    let told = |client: Child| {
+    let told = |client: Child, code: i32| {
         interrupt(&client);
         let output = client.wait_with_output().expect("it ended");
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert!(matches!(output.status.code(), Some(0 | 1)) && json["interrupted"] == true, "{json}");
+        assert!(output.status.code() == Some(code) && json["interrupted"] == true, "{json}");
         json
     };
     let is_free = |pair: &mut Pair| {
@@ -250,22 +246,26 @@ fn what_was_found_before_an_interrupt_is_told() {
         });
     };
     // One size is over when the next begins.
-    let sweep = start(&pair, "sweep", &["--time", "300ms"]);
+    let sweep = start(&pair, "sweep", &["--time", "2s"]);
     (0..2).for_each(|_| server.until("test from"));
-    let json = told(sweep);
+    let json = told(sweep, 1);
     assert!(json["sweep"].as_array().map(Vec::len) >= Some(1), "{json}");
+    assert!(
+        json["end"]["knee_bytes"].is_null() && json["end"]["recommended_bytes"].is_null(),
+        "a part has no knee: {json}"
+    );
     is_free(&mut pair);
     let out = pair.path("records");
     let soak = start(&pair, "soak", &["--rate", "1MB/s", "--every", "1s", "--out", out.to_str().expect("text")]);
     (0..3).for_each(|_| server.until("test from"));
-    let json = told(soak);
+    let json = told(soak, 0);
     let stretches = json["stretches"].as_array().map(Vec::len);
     assert!(stretches >= Some(1), "{json}");
     assert_eq!(Some(fs::read_to_string(&out).expect("records").lines().count()), stretches);
     is_free(&mut pair);
     let probe = start(&pair, "probe", &["--time", "1h"]);
     server.until("catchup, flushes of 64 KiB, 60 min");
-    let json = told(probe);
+    let json = told(probe, 1);
     assert!(json["idle_rtt_s"]["count"].as_u64() > Some(0) && json["large_packets"] == "pass", "{json}");
 }
 

@@ -132,11 +132,12 @@ const SIZES: [(&str, f64); 9] = [
     ("GiB", GIB as f64),
     ("TiB", TIB as f64),
 ];
-const BIT_RATES: [(&str, f64); 7] = [
+const BIT_RATES: [(&str, f64); 8] = [
     ("bit", 1.0),
     ("kbit", 1e3),
     ("Mbit", 1e6),
     ("Gbit", 1e9),
+    ("Tbit", 1e12),
     ("Kibit", KIB as f64),
     ("Mibit", MIB as f64),
     ("Gibit", GIB as f64),
@@ -312,7 +313,8 @@ pub fn parse_share(text: &str) -> Result<Share, String> {
         _ => return Err(format!("{:?} is not a share; write one such as \"0.1%\" or \"0.001\"", text.trim())),
     };
     if share > 1.0 {
-        return Err(format!("{:?} is more than the whole; for percent write \"{number}%\"", text.trim()));
+        let hint = if unit == "%" { "use 100% at most".to_owned() } else { format!("for percent write \"{number}%\"") };
+        return Err(format!("{:?} is more than the whole; {hint}", text.trim()));
     }
     Ok(Share(share))
 }

@@ -34,7 +34,8 @@ pub struct ServeArgs {
     /// Longest test that is served
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h")]
     pub max_time: Seconds,
-    /// A file that tests may make and write when they ask for --remote-disk file; removed afterwards
+    /// A file that tests may make and write when they ask for --remote-disk file; it must not be there, and is removed
+    /// afterwards
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
     /// End after one test; a probe, a sweep or a soak are several
@@ -76,7 +77,8 @@ pub struct SocketArgs {
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
     /// What a flush waits for: sync, nearsync, async, superasync, or catchup (no writer, all the line carries); all: one after
-    /// the other, side by side
+    /// the other, side by side. superasync, and so all, needs to know how fast writers are: --disk, --disk-file, --target-rate
+    /// or --gap
     #[arg(long, value_name = "MODE", value_parser = Modes::parse, default_value = "nearsync")]
     pub mode: Modes,
     /// The waits of Db2's HADR instead of Farshore's

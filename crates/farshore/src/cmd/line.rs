@@ -55,6 +55,9 @@ pub fn serve(args: &ServeArgs) -> Outcome {
     if args.max_time.0 < 1.0 {
         return Err(Failure::usage("--max-time: use 1s or more".to_owned()));
     }
+    if let Some(path) = args.disk_file.as_deref() {
+        check_room_for(path)?;
+    }
     let serving = Serving {
         papers,
         listen,
@@ -71,6 +74,16 @@ pub fn serve(args: &ServeArgs) -> Outcome {
         }
     })??;
     Ok(Exit::Done.into())
+}
+
+/// For a file that tests are to make later.
+fn check_room_for(path: &Path) -> Result<(), Failure> {
+    let wrong = |why: &str| Err(Failure::usage(format!("--disk-file: {} {why}", path.display())));
+    if path.symlink_metadata().is_ok() {
+        return wrong("is there already, and what is there is never overwritten: name another");
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if directory.is_dir() { Ok(()) } else { wrong("lies in a directory that is not there") }
 }
 
 /// Takes up new certificates as they come, as the daemon does.
@@ -107,7 +120,8 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     let outcome = run_to_end(async |stop| {
         let disk = near_disk(&args.load, terms, stop).await?;
         client::run(target, terms, disk, stop, &*watch::of_test(args, terms)).await
-    })??;
+    })?;
+    let outcome = outcome.map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &report::json(&outcome, args.line_rate))?;
     } else if args.json {
@@ -118,7 +132,10 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     }
     let exit = warned(&report::warnings(&outcome));
     match outcome.lost {
-        Some(why) => Err(format!("the test with {} did not come to its end: {why}", outcome.address).into()),
+        Some(why) => {
+            let hint = if outcome.is_swallowed { swallowed(&outcome.address) } else { String::new() };
+            Err(format!("the test with {} did not come to its end: {why}{hint}", outcome.address).into())
+        }
         None => Ok(exit),
     }
 }
@@ -127,7 +144,8 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     let modes = run_to_end(async |stop| {
         let disk = near_disk(&args.load, &each[0], stop).await?;
         modes::run(target, each, &disk, stop, &|terms| watch::of_test(args, terms)).await
-    })??;
+    })?;
+    let modes = modes.map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &modes.json(args.line_rate))?;
     } else if args.json {
@@ -136,7 +154,7 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
         let gap = if watch::tells_lines(args) { "\n" } else { "" };
         print(&format!("{gap}{}", modes.text()))?;
     }
-    let exit = warned(&modes.warnings());
+    let exit = warned_of_part(&modes.warnings(), modes.interrupted);
     modes.lost.map_or(Ok(exit), |why| {
         Err(format!("the tests with {} did not come to their end: {why}", target.address).into())
     })
@@ -161,7 +179,8 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
     let sweep = run_to_end(async |stop| {
         let watch = |what: &str| Findings::watch(sweep::STREAM_SCHEMA, Bar::new(what, args.time.0), args.json_stream);
         sweep::run(&target, &plan, stop, &watch).await
-    })??;
+    })?;
+    let sweep = sweep.map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(sweep::STREAM_SCHEMA, "end", &sweep.json())?;
     } else {
@@ -171,7 +190,7 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
     if let Some(directory) = &args.plots {
         super::plan::draw(directory, &sweep::charts(&sweep.curves))?;
     }
-    let exit = warned(&sweep.warnings());
+    let exit = warned_of_part(&sweep.warnings(), sweep.interrupted);
     sweep.lost.map_or(Ok(exit), |why| Err(why.into()))
 }
 
@@ -189,7 +208,7 @@ pub fn probe(args: &ProbeArgs) -> Outcome {
     } else {
         print(&if args.json { format!("{}\n", probe.json()) } else { probe.text() })?;
     }
-    let exit = warned(&probe.warnings());
+    let exit = warned_of_part(&probe.warnings(), probe.is_interrupted());
     probe.lost().map_or(Ok(exit), |why| Err(format!("the load did not come to its end: {why}").into()))
 }
 
@@ -211,7 +230,8 @@ pub fn soak(args: &SoakArgs) -> Outcome {
         let bar = Bar::new("stretch", args.every.0);
         let has_begun = Cell::new(!args.json_stream);
         soak::run(&target, &terms, length, stop, &SoakWatch { bar, has_begun }, &record).await
-    })??;
+    })?;
+    let soak = soak.map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(soak::STREAM_SCHEMA, "end", &soak.json(&target, &terms))?;
     } else {
@@ -223,6 +243,25 @@ pub fn soak(args: &SoakArgs) -> Outcome {
 fn warned(warnings: &[String]) -> std::process::ExitCode {
     warnings.iter().for_each(warn);
     if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into()
+}
+
+/// What was interrupted before all that belongs to it was measured needs an eye, too; its text says so.
+fn warned_of_part(warnings: &[String], is_part: bool) -> std::process::ExitCode {
+    let exit = warned(warnings);
+    if is_part { Exit::Warning.into() } else { exit }
+}
+
+/// Who would find out why.
+fn swallowed(address: &str) -> String {
+    format!("; 'farshore link probe {address}' tells whether the path swallows large packets")
+}
+
+/// Where nothing comes any more before there is a test, that may be its first large packets.
+fn hinted(trouble: Trouble, address: &str) -> Trouble {
+    match trouble {
+        Trouble::Silent(why) => Trouble::Failed(format!("{why}{}", swallowed(address))),
+        other => other,
+    }
 }
 
 /// Runs on one thread, as the data path does; `stop` is notified by Ctrl-C and its kin.
@@ -381,11 +420,11 @@ impl serve::Events for Told {
         let _ = writeln!(std::io::stderr(), "farshore: refused {from}: {why}");
     }
 
-    fn began(&self, from: SocketAddr, terms: &Terms) {
+    fn began(&self, from: &str, terms: &Terms) {
         let _ = print(&format!("test from {from}: {}\n", report::asked(terms)));
     }
 
-    fn ended(&self, from: SocketAddr, terms: &Terms, half: &Half, lost: Option<&str>) {
+    fn ended(&self, from: &str, terms: &Terms, half: &Half, lost: Option<&str>) {
         let _ = print(&report::far_text(terms, half));
         match lost {
             Some(why) => warn(format!("the test from {from} did not come to its end: {why}")),

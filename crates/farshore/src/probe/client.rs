@@ -82,6 +82,8 @@ pub struct Outcome {
     /// `None`: it was lost before it told.
     pub far: Option<Half>,
     pub lost: Option<String>,
+    /// It was lost without one flush that arrived, while the control connection's small messages did.
+    pub is_swallowed: bool,
     pub interrupted: Option<&'static str>,
 }
 
@@ -163,7 +165,10 @@ pub async fn run(
     };
     match told {
         Ok(half) => outcome.far = Some(half),
-        Err(trouble) => outcome.lost = Some(trouble.sentence()),
+        Err(trouble) => {
+            outcome.is_swallowed = !stage.has_carried() && !control.is_down();
+            outcome.lost = Some(trouble.sentence());
+        }
     }
     stage.wires.iter().chain([&control]).for_each(|wire| wire.end("the test is over"));
     Ok(outcome)
@@ -196,6 +201,7 @@ async fn begin(
         near: Half::default(),
         far: None,
         lost: None,
+        is_swallowed: false,
         interrupted: None,
     };
     Ok((outcome, control, stage))

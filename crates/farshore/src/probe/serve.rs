@@ -49,8 +49,8 @@ pub struct Serving {
 pub trait Events {
     fn listening(&self, address: SocketAddr);
     fn refused(&self, from: SocketAddr, why: &str);
-    fn began(&self, from: SocketAddr, terms: &Terms);
-    fn ended(&self, from: SocketAddr, terms: &Terms, half: &Half, lost: Option<&str>);
+    fn began(&self, from: &str, terms: &Terms);
+    fn ended(&self, from: &str, terms: &Terms, half: &Half, lost: Option<&str>);
 }
 
 struct Server {
@@ -72,7 +72,8 @@ struct Server {
 
 struct Session {
     token: u64,
-    from: SocketAddr,
+    /// The peer, for eyes.
+    from: String,
     control: Rc<Wire>,
     connections: u32,
     joined: RefCell<Vec<Rc<Wire>>>,
@@ -161,6 +162,7 @@ impl Server {
     /// A connection that has proven who it is says what it wants.
     async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
         let greeting = self.greeting.clone();
+        let name = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
         let wire = Wire::start(solo, ASKED_BYTES_MAX);
         wire.expect_life(self.serving.timeout);
         let no = |why: &str| {
@@ -175,7 +177,10 @@ impl Server {
             return no(&format!("it asked for no test within {limit:?}"));
         };
         match wish {
-            Ok(Word::Ask(terms)) => self.session(from, &wire, *terms, greeting).await,
+            Ok(Word::Ask(terms)) => {
+                let from = name.map_or(from.to_string(), |name| format!("{name} ({from})"));
+                self.session(&from, &wire, *terms, greeting).await;
+            }
             Ok(Word::Join { token }) => {
                 let session = self.session.borrow();
                 match session.as_ref().filter(|session| session.token == token) {
@@ -205,7 +210,7 @@ impl Server {
         }
     }
 
-    async fn session(&self, from: SocketAddr, control: &Rc<Wire>, terms: Terms, greeting: Rc<()>) {
+    async fn session(&self, from: &str, control: &Rc<Wire>, terms: Terms, greeting: Rc<()>) {
         if let Err(no) = self.admit(from, control, &terms) {
             control.say(&no);
             // Until the asker has read it and left.
@@ -248,7 +253,7 @@ impl Server {
     }
 
     /// Begins a session, or says why not.
-    fn admit(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms) -> Result<(), Word> {
+    fn admit(&self, from: &str, control: &Rc<Wire>, terms: &Terms) -> Result<(), Word> {
         let no = |why: String, is_usage: bool| Err(Word::No { why, is_usage });
         if let Some(session) = &*self.session.borrow() {
             return no(format!("it is at a test with {}; try again when that is over", session.from), false);
@@ -276,7 +281,7 @@ impl Server {
         self.tuner.retune(&terms.sockets.options(&self.serving.ours));
         *self.session.borrow_mut() = Some(Session {
             token,
-            from,
+            from: from.to_owned(),
             control: control.clone(),
             connections: terms.connections,
             joined: RefCell::default(),
@@ -300,7 +305,7 @@ impl Server {
     }
 
     /// Whether it was interrupted over there.
-    async fn play(&self, from: SocketAddr, control: &Rc<Wire>, terms: &Terms) -> Result<bool, Trouble> {
+    async fn play(&self, from: &str, control: &Rc<Wire>, terms: &Terms) -> Result<bool, Trouble> {
         let stage = self.set_stage(control, terms).await?;
         self.events.began(from, terms);
         control.say(&Word::Go);

@@ -190,6 +190,11 @@ impl Stage {
         confirmed + received
     }
 
+    /// Something arrived, in either direction.
+    pub fn has_carried(&self) -> bool {
+        self.wires.iter().any(|wire| wire.leaving.borrow().received > 0 || wire.arriving.borrow().bytes > 0)
+    }
+
     /// Confirmed by the other end, received of it.
     fn moved_bytes(&self) -> (u64, u64) {
         let leaving = self.wires.iter().map(|wire| wire.leaving.borrow().durable_bytes).sum();

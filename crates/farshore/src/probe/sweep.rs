@@ -21,8 +21,8 @@ use super::Trouble;
 use super::client::{self, Target, Watch};
 use super::disk::Disk;
 use super::report::{self, rate, size, us};
-use super::terms::{Mode, Sockets, Terms};
-use crate::limits::Bound;
+use super::terms::{Mode, Sockets, Terms, check_bytes};
+use crate::limits::{Bound, SOCKET_BUFFER};
 
 pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
 /// Of several congestion controls.
@@ -59,6 +59,9 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         if self.from_bytes > self.to_bytes {
             return Err(format!("--from {} is above --to {}", size(self.from_bytes), size(self.to_bytes)));
+        }
+        for (option, bytes) in [("--from", self.from_bytes), ("--to", self.to_bytes)] {
+            check_bytes(option, bytes, SOCKET_BUFFER)?;
         }
         if !(0.001..=0.5).contains(&self.tolerance) {
             return Err("--tolerance: use 0.1% to 50%".to_owned());
@@ -164,6 +167,7 @@ impl Rounds<'_> {
             }
             bytes *= 2;
         }
+        curve.is_whole = true;
         if !self.measure(curve, Setting::Auto, 1).await? {
             return Ok(false);
         }
@@ -192,8 +196,8 @@ impl Rounds<'_> {
         let stories = report::stories(&outcome, None);
         let story = stories.first().ok_or_else(|| Trouble::failed("the test has nothing to tell"))?;
         let is_whole = outcome.interrupted.is_none();
-        // Half a test is better than none, and worse than a whole one.
-        if is_whole || curve.point(setting).is_none() {
+        // Half a test is better than none, and worse than a whole one; from beside a whole curve it would mislead.
+        if is_whole || (!curve.is_whole && curve.point(setting).is_none()) {
             curve.idle_rtt_us = curve.idle_rtt_us.min(outcome.idle_us.at(0.5));
             curve.congestion.clone_from(&outcome.near.socket.congestion);
             let measured = Measured::of(&outcome, story);
@@ -215,7 +219,8 @@ impl Rounds<'_> {
 impl Sweep {
     /// What to take of several congestion controls.
     pub fn advice(&self) -> Vec<String> {
-        let Some((winner, first)) = best(&self.curves).filter(|_| self.curves.len() > 1) else { return Vec::new() };
+        let is_whole = self.curves.len() > 1 && self.curves.iter().all(|curve| curve.is_whole);
+        let Some((winner, first)) = best(&self.curves).filter(|_| is_whole) else { return Vec::new() };
         let told = |point: &Point| {
             let (carried, loaded) = (rate(point.bytes_per_s()), us(point.loaded_rtt_us()));
             format!("{carried} at {loaded} under load with {}", point.setting.as_set())

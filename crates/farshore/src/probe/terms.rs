@@ -30,6 +30,7 @@ const INTERVALS_MAX: f64 = 3600.0;
 pub const PROBE_S: Bound<f64> = Bound { min: 0.001, max: 60.0, default: 0.1 };
 /// One flush on a modelled disk.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(10);
+/// Silence after which the other end counts as gone.
 pub const TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: Duration::from_secs(600), default: super::TIMEOUT };
 /// A week: longer is a service, not a test.
@@ -325,7 +326,7 @@ impl Terms {
     /// # Errors
     /// A sentence: which term is out of bounds, and what it may be.
     pub fn check(&self) -> Result<(), String> {
-        self.check_sizes()?;
+        check_sizes(&self.sizes)?;
         self.check_times()?;
         if self.count == Some(0) {
             return Err("--count: zero flushes test nothing; use 1 or more".to_owned());
@@ -357,7 +358,7 @@ impl Terms {
         if let FarDisk::Modelled(disk) = self.far_disk {
             disk.check(self.largest_flush()).map_err(|why| format!("--remote-disk: {why}"))?;
         }
-        self.check_bytes("--queue", self.queue_bytes, QUEUE)?;
+        check_bytes("--queue", self.queue_bytes, QUEUE)?;
         self.check_sockets()?;
         self.check_pace()
     }
@@ -387,31 +388,10 @@ impl Terms {
         Ok(())
     }
 
-    fn check_bytes(&self, option: &str, bytes: u64, bound: Bound<u64>) -> Result<(), String> {
-        if (bound.min..=bound.max).contains(&bytes) {
-            return Ok(());
-        }
-        let [bytes, min, max] = [bytes, bound.min, bound.max].map(|bytes| show_bytes(Bytes(bytes)));
-        Err(format!("{option}: {bytes} is out of bounds; use {min} to {max}"))
-    }
-
-    fn check_sizes(&self) -> Result<(), String> {
-        if self.sizes.is_empty() || self.sizes.len() > SIZES_MAX {
-            return Err(format!(
-                "the distribution of flush sizes has {} sizes; use 1 to {SIZES_MAX}",
-                self.sizes.len()
-            ));
-        }
-        if self.sizes.iter().map(|(_, weight)| *weight).try_fold(0u64, u64::checked_add).is_none_or(|sum| sum == 0) {
-            return Err("the distribution of flush sizes has no weight; give each size a count of 1 or more".to_owned());
-        }
-        self.sizes.iter().try_for_each(|(size, _)| self.check_bytes("flush size", *size, FLUSH_BYTES))
-    }
-
     fn check_sockets(&self) -> Result<(), String> {
         let Sockets { send_bytes, receive_bytes, congestion, pacing_bytes_per_s, .. } = &self.sockets;
         for (option, size) in [("--sndbuf", send_bytes), ("--rcvbuf", receive_bytes)] {
-            size.map_or(Ok(()), |bytes| self.check_bytes(option, bytes, SOCKET_BUFFER))?;
+            size.map_or(Ok(()), |bytes| check_bytes(option, bytes, SOCKET_BUFFER))?;
         }
         if let Some(name) = congestion {
             crate::config::link::parse_congestion(name).map_err(|why| format!("--congestion: {why}"))?;
@@ -419,7 +399,7 @@ impl Terms {
         if pacing_bytes_per_s.is_some_and(|rate| rate < 1000) {
             return Err("--pace: use 8kbit/s or more".to_owned());
         }
-        self.sockets.unsent_bytes.map_or(Ok(()), |bytes| self.check_bytes("--unsent", bytes, UNSENT))?;
+        self.sockets.unsent_bytes.map_or(Ok(()), |bytes| check_bytes("--unsent", bytes, UNSENT))?;
         let [least, most] = [MIN_RTO.min, MIN_RTO.max].map(|pause| pause.as_secs_f64());
         match self.sockets.min_rto_s {
             Some(pause) if !(least..=most).contains(&pause) => {
@@ -433,7 +413,7 @@ impl Terms {
     fn check_pace(&self) -> Result<(), String> {
         let unpaced = [false, true].into_iter().any(|far| self.direction.sends(far) && !self.is_paced(far));
         if self.mode == Mode::Superasync && unpaced {
-            return Err("superasync never waits for the link, so the disk has to say how fast writers are: give the \
+            return Err("superasync, which --mode all has too, never waits for the link, so the disk has to say how fast writers are: give the \
                         sending machine one (--disk or --disk-file, --remote-disk), or a --target-rate or --gap"
                 .to_owned());
         }
@@ -441,20 +421,45 @@ impl Terms {
     }
 }
 
+fn check_sizes(sizes: &[(u64, u64)]) -> Result<(), String> {
+    if sizes.is_empty() || sizes.len() > SIZES_MAX {
+        return Err(format!("the distribution of flush sizes has {} sizes; use 1 to {SIZES_MAX}", sizes.len()));
+    }
+    if sizes.iter().map(|(_, weight)| *weight).try_fold(0u64, u64::checked_add).is_none_or(|sum| sum == 0) {
+        return Err("the distribution of flush sizes has no weight; give each size a count of 1 or more".to_owned());
+    }
+    sizes.iter().try_for_each(|(size, _)| check_bytes("flush size", *size, FLUSH_BYTES))
+}
+
+/// # Errors
+/// A sentence that begins with `option`.
+pub fn check_bytes(option: &str, bytes: u64, bound: Bound<u64>) -> Result<(), String> {
+    if (bound.min..=bound.max).contains(&bytes) {
+        return Ok(());
+    }
+    let [bytes, min, max] = [bytes, bound.min, bound.max].map(|bytes| show_bytes(Bytes(bytes)));
+    Err(format!("{option}: {bytes} is out of bounds; use {min} to {max}"))
+}
+
 /// Sizes and how often they come: lines of `SIZE COUNT`, or the JSON of `farshore scan`.
 ///
 /// # Errors
 /// A sentence with the line.
 pub fn parse_sizes(text: &str) -> Result<Vec<(u64, u64)>, String> {
-    if text.trim_start().starts_with('{') {
-        let json: serde_json::Value =
-            serde_json::from_str(text).map_err(|error| format!("it begins like JSON and is none: {error}"))?;
-        let buckets = json.pointer("/workload/size_bytes/buckets").cloned().unwrap_or_default();
-        let sizes: Vec<(u64, u64)> = serde_json::from_value(buckets).map_err(|_| {
-            "it is JSON without workload.size_bytes.buckets, as 'farshore scan --json' writes it".to_owned()
-        })?;
-        return Ok(sizes);
-    }
+    let sizes = if text.trim_start().starts_with('{') { scanned_sizes(text)? } else { listed_sizes(text)? };
+    check_sizes(&sizes)?;
+    Ok(sizes)
+}
+
+fn scanned_sizes(text: &str) -> Result<Vec<(u64, u64)>, String> {
+    let json: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| format!("it begins like JSON and is none: {error}"))?;
+    let buckets = json.pointer("/workload/size_bytes/buckets").cloned().unwrap_or_default();
+    serde_json::from_value(buckets)
+        .map_err(|_| "it is JSON without workload.size_bytes.buckets, as 'farshore scan --json' writes it".to_owned())
+}
+
+fn listed_sizes(text: &str) -> Result<Vec<(u64, u64)>, String> {
     let lines =
         text.lines().enumerate().map(|(number, line)| (number + 1, line.split('#').next().unwrap_or("").trim()));
     lines
@@ -462,6 +467,7 @@ pub fn parse_sizes(text: &str) -> Result<Vec<(u64, u64)>, String> {
         .map(|(number, line)| {
             let (size, count) = line.rsplit_once(char::is_whitespace).unwrap_or((line, "1"));
             let size = parse_size(size).map_err(|why| format!("line {number}: {why}"))?;
+            check_bytes(&format!("line {number}"), size.0, FLUSH_BYTES)?;
             let count = count.parse().map_err(|_| {
                 format!("line {number}: {count:?} is not how often that size comes; write \"8KiB 120\"")
             })?;
@@ -554,7 +560,7 @@ mod tests {
             (|terms| terms.sockets.receive_bytes = Some(2 << 30), "--rcvbuf: 2 GiB"),
             (|terms| terms.sockets.congestion = Some("No Such!".into()), "--congestion"),
             (|terms| terms.sockets.pacing_bytes_per_s = Some(1), "--pace"),
-            (|terms| terms.mode = Mode::Superasync, "superasync never waits"),
+            (|terms| terms.mode = Mode::Superasync, "never waits for the link"),
             (
                 |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(0.0), overhead_s: 0.0 }),
                 "--remote-disk",
@@ -586,9 +592,14 @@ mod tests {
         assert!((2900..3100).contains(&small), "{small}");
         let scan = r#"{"schema":"farshore-scan/1","workload":{"size_bytes":{"buckets":[[4096,10],[8192,5]]}}}"#;
         assert_eq!(parse_sizes(scan), Ok(vec![(4096, 10), (8192, 5)]));
-        for (text, hint) in
-            [("4KB 1", "line 1"), ("\n8KiB often", "line 2: \"often\""), ("{}", "workload"), ("{", "JSON")]
-        {
+        for (text, hint) in [
+            ("4KB 1", "line 1"),
+            ("\n8KiB often", "line 2: \"often\""),
+            ("8KiB\n0B", "line 2: 0 B is out of bounds"),
+            ("8KiB 0", "no weight"),
+            ("{}", "workload"),
+            ("{", "JSON"),
+        ] {
             assert!(parse_sizes(text).expect_err(text).contains(hint), "{text}");
         }
     }

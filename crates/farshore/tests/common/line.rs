@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use super::{Node, Pair, Plan};
 
@@ -17,6 +18,28 @@ pub fn farshore(pair: &Pair, words: &[&str], node: Node) -> Command {
     command.args(words).arg("--config").arg(pair.config()).args(["--node", node.name()]);
     command.stdin(Stdio::null()).env("NO_COLOR", "1");
     command
+}
+
+/// What a command says line by line as it goes, once it has ended.
+pub fn stream(pair: &Pair, address: &str, command: &str, words: &[&str]) -> Vec<Value> {
+    let words = [&["link", command, address, "--json-stream"], words].concat();
+    let output = farshore(pair, &words, Node::Near).output().expect("the binary runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
+    let said = String::from_utf8(output.stdout).expect("text");
+    let events: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let schema = format!("farshore-link-{command}-stream/1");
+    assert!(events.iter().all(|event| event["schema"] == schema), "{events:?}");
+    assert!(events.last().is_some_and(|last| last["event"] == "end"), "{events:?}");
+    events
+}
+
+/// The same while it runs.
+pub fn streaming(pair: &Pair, words: &[&str]) -> (Child, impl Iterator<Item = Value> + use<>) {
+    let words = [words, &["--json-stream"]].concat();
+    let mut child = farshore(pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    (child, lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")))
 }
 
 /// `link serve` on the far node, ended with the test.

@@ -31,7 +31,7 @@ pub struct VolumeOptions {
 /// Why a volume or a state file cannot be used. Each is a sentence: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{} does not exist; create it or correct the path in the configuration", .0.display())]
+    #[error("{} does not exist; create it or correct its path", .0.display())]
     Missing(PathBuf),
     #[error("{} is {what}; a volume must be a regular file or a block device", .path.display())]
     WrongKind { path: PathBuf, what: &'static str },

@@ -16,6 +16,8 @@ use socket2::SockRef;
 use super::info::TcpInfo;
 
 // Linux 6.15; not yet named by libc for every target.
+/// The largest buffer that a kernel grants, before it doubles it.
+const KERNEL_BUFFER_MAX: usize = (i32::MAX / 2) as usize;
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 const TCP_RTO_MIN_US: libc::c_int = 45;
 const SO_BUF_LOCK: libc::c_int = 72;
@@ -324,7 +326,7 @@ impl SocketReport {
             _ => "load its module; net.ipv4.tcp_available_congestion_control lists what there is",
         };
         self.warnings.push(format!(
-            "the kernel refused congestion control {name:?}: {error}; the link uses the system's ({hint})"
+            "the kernel refused congestion control {name:?}: {error}; the connection has the system's ({hint})"
         ));
     }
 
@@ -343,8 +345,8 @@ impl SocketReport {
             return;
         }
         let granted = buffer(socket, plain);
-        // It counts its bookkeeping with the bytes, so it doubles what is asked.
-        if granted < bytes.saturating_mul(2) {
+        // It counts its bookkeeping with the bytes, so it doubles what is asked, in a C int.
+        if granted < bytes.min(KERNEL_BUFFER_MAX).saturating_mul(2) {
             let half = granted / 2;
             self.warnings.push(format!(
                 "the kernel granted a {which} buffer of {half} bytes where {bytes} were asked (it shows {granted}, twice \

@@ -155,6 +155,8 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// Autotuning, and autotuning paced at the plateau.
     pub others: Vec<Point>,
+    /// All sizes were tried: before that there is no knee.
+    pub is_whole: bool,
     pub tolerance: f64,
     pub largest_flush: u64,
 }
@@ -168,6 +170,7 @@ impl Curve {
             idle_rtt_us: u64::MAX,
             points: Vec::new(),
             others: Vec::new(),
+            is_whole: false,
             tolerance: plan.tolerance,
             largest_flush: plan.largest_flush,
         }
@@ -210,7 +213,10 @@ impl Curve {
 
     /// The smallest size that is within the tolerance of the best.
     pub fn knee(&self) -> Option<&Point> {
-        self.points.iter().find(|point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance))
+        self.points
+            .iter()
+            .filter(|_| self.is_whole)
+            .find(|point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance))
     }
 
     /// What the line could carry with that window: min(plateau, window / round trip), bytes a second.
@@ -238,7 +244,9 @@ impl Curve {
 
     /// What to set, each with its reason.
     pub fn advice(&self) -> Vec<String> {
-        let (Some(bytes), Some(knee)) = (self.recommended_bytes(), self.knee()) else { return Vec::new() };
+        let (Some(bytes), Some(knee)) = (self.recommended_bytes(), self.knee()) else {
+            return vec!["none: the sweep ended before all sizes were tried".to_owned()];
+        };
         let mut advice = vec![format!(
             "buffers = {} on both nodes: twice the knee of {}, at least the largest flush ({}) and 64 KiB, at most 32 MiB",
             crate::config::units::size_text(bytes),
@@ -261,6 +269,10 @@ impl Curve {
                 }
                 (false, _) => format!("{name} carries less: {beside}"),
             });
+        }
+        if !self.is_flat() {
+            let last = self.points.last().map_or(String::new(), |point| point.setting.name());
+            advice.push(format!("a larger --to may find more: up to {last} no two sizes in a row brought nothing"));
         }
         if best.is_some_and(|point| point.median().buffer_delay_share > QUEUE_SHARE) {
             let pace = pace_text(self.plateau());
@@ -402,6 +414,7 @@ pub(super) mod tests {
             idle_rtt_us: 32_000,
             points: points.collect(),
             others: vec![point(None, 4.83, 225)],
+            is_whole: true,
             tolerance: 0.03,
             largest_flush: 64 << 10,
         }
@@ -437,8 +450,11 @@ pub(super) mod tests {
         assert_eq!(sweep.recommended_bytes(), Some(1 << 20), "a flush fits");
         sweep.points = vec![point(Some(64 << 20), 1.0, 40)];
         assert_eq!(sweep.recommended_bytes(), Some(MOST_BYTES));
-        sweep.points.clear();
-        assert!(sweep.recommended_bytes().is_none() && sweep.advice().is_empty());
+        assert!(sweep.advice().concat().contains("larger --to may find more: up to 64 MiB"), "{:?}", sweep.advice());
+        assert!(!ibm().advice().concat().contains("--to"));
+        let part = Curve { is_whole: false, ..ibm() };
+        assert!(part.recommended_bytes().is_none() && part.advice().concat().contains("ended before all sizes"));
+        assert!(!part.text().contains("<- knee") && part.json(true, None)["end"]["knee_bytes"].is_null());
     }
 
     #[test]
