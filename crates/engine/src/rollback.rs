@@ -266,6 +266,8 @@ impl Group {
         self.sb.current.rolling_back = true;
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         self.replica.ring.trim(self.sb.current.journal);
+        // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back.
+        self.replica.kept.clear();
         self.save(cx, Some(AfterSuper::RollingBack));
     }
 

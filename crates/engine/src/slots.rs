@@ -114,7 +114,7 @@ impl Slots {
     pub fn replica_busy(&self) -> bool {
         let busy = |op: &Op| {
             matches!(op, Op::JournalBatch { .. } | Op::Apply { .. } | Op::ReplicaFlush | Op::Superblock | Op::StartRead)
-                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush)
+                || matches!(op, Op::RestoreRead(_) | Op::RestoreWrite(_) | Op::RestoreFlush | Op::PullRead { .. })
         };
         self.saves() || self.ops.iter().flatten().any(busy)
     }
