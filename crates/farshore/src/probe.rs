@@ -9,7 +9,8 @@
 //!                             <-             Ready: a token (or No: why not)
 //!   Join: token               ->             on each connection that is to carry data
 //!   Go                        ->             the writers of either end begin
-//!   SyncBegin, Data..., SyncEnd  -> or <-    and Acks the other way; Heartbeats both ways, for life and round trips
+//!   Data..., SyncBegin (what counts), Data..., SyncEnd  -> or <-
+//!                                            and Acks the other way; Heartbeats both ways, for life and round trips
 //!   Finish                    ->
 //!                             <-             Report: this end's half (or No: why it ended)
 //! ```
