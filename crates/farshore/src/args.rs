@@ -261,12 +261,12 @@ pub enum LinkCommand {
     Test(Box<line::TestArgs>),
     /// Which socket buffers the line wants: double them until that brings nothing, and say what to set
     #[command(
-        after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n  farshore link sweep beta --congestion bbr,cubic --repeat 3          (which does better, on a line that others use too)\n\nbeta runs 'farshore link serve'."
+        after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n  farshore link sweep beta --congestion bbr,cubic --repeat 3          (which does better, on a line that others use too)\n\nbeta runs 'farshore link serve'. Exits with 1 when a kernel refused or capped something, or it was interrupted."
     )]
     Sweep(line::SweepArgs),
     /// What the way is like: round trips idle and loaded, loss, large packets, clocks
     #[command(
-        after_help = "Example:\n  farshore link probe beta\n\nbeta runs 'farshore link serve'. Exits with 1 when something needs an operator's eye."
+        after_help = "Example:\n  farshore link probe beta\n\nbeta runs 'farshore link serve'. Exits with 1 when something needs an operator's eye, or it was interrupted."
     )]
     Probe(line::ProbeArgs),
     /// A steady load for hours: outages and what was out of the ordinary are kept

@@ -209,7 +209,10 @@ fn writers_pause_and_their_pauses_are_told() {
             assert!(json["end"][end]["seconds"].as_f64() > Some(1.5), "{paced:?}: {json}");
         }
     }
-    // Nor for a pause when somebody wants it to end.
+    // Nor are there more than that when the time ends in the middle of a turn.
+    let json = measured(&pair, &server, &["--target-rate", "131072B/s", "--time", "1.2s"]);
+    assert!(json["end"]["received"]["bytes_per_s"].as_f64() < Some(1.1 * 131_072.0), "{json}");
+    // Nobody waits for a pause when somebody wants it to end.
     let server = Server::start(&pair, &["--once"]);
     let address = server.address.to_string();
     let words = ["link", "test", &address, "--gap", "1m", "--time", "1h", "--timeout", "10m"];

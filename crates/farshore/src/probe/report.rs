@@ -336,7 +336,8 @@ pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
         if stories.len() > 1 || back {
             out += if back { "\nfrom the far end\n" } else { "\nto the far end\n" };
         }
-        out += &format!("\n{}\n", story.summary());
+        out += &format!("\n{}", story.summary());
+        out += if story.received.is_some() { "\n" } else { "(as sent: the far end did not tell what arrived)\n\n" };
         out += &story.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
         out += &format!("\n{}", story.distributions());
     }

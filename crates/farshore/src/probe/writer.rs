@@ -31,6 +31,9 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// What a target rate may make up for after a pause.
 const MAKE_UP: Duration = Duration::from_millis(100);
 
+/// So long after its time a test goes on until the turn or the gap of the last flush is over: so many flushes take so many.
+const OVERTIME: Duration = Duration::from_secs(1);
+
 /// Between the seeds of two writers of a connection: more than there are connections.
 const SEEDS: u64 = 10_000;
 
@@ -153,9 +156,9 @@ impl Writers {
             turn = turn.max(before.checked_sub(MAKE_UP).unwrap_or(before));
             turn += rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(size as f64 / rate));
             self.flush(size, &pauser).await?;
-            // After the last one too: so many flushes take so many turns.
+            // After the last one too.
             if rate.is_some() || !gap.is_zero() {
-                self.pause(turn.max(Instant::now() + gap).min(end), &pauser).await;
+                self.pause(turn.max(Instant::now() + gap).min(end + OVERTIME), &pauser).await;
             }
             // The connection's own task has its turn.
             tokio::task::yield_now().await;
