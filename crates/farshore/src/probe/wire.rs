@@ -409,10 +409,9 @@ impl Wire {
             let Some(Landed { number, size, due, counts }) = next else { return Ok(()) };
             let began = Instant::now();
             let landed = self.unless_stopped(async {
-                match due {
-                    Some(due) => Ok(pauser.until(due).await),
-                    None => disk.write(size, &pauser).await,
-                }
+                let Some(due) = due else { return disk.write(size, &pauser).await };
+                pauser.until(due).await;
+                Ok(())
             });
             landed.await?.unwrap_or(Ok(())).map_err(Trouble::failed)?;
             // Where nobody waits for it, what a modelled disk takes beyond its rate is no bound: it does many at once.
