@@ -178,9 +178,9 @@ impl Activity {
         }
     }
 
-    /// An update of the log is being written.
+    /// An update of the log is being written, or none can be any more.
     pub fn is_writing(&self) -> bool {
-        self.in_flight > 0
+        self.in_flight > 0 || self.broken
     }
 
     /// Gives the extent a slot, in place of one that `may_leave`; false if there is none.

@@ -188,6 +188,8 @@ impl Group {
         self.bitmap.in_flight -= 1;
         self.bitmap.cells[index].writing = false;
         if !ok {
+            // As with the superblock: the slot that may be torn is the next one as well.
+            self.bitmap.cells[index].update += 1;
             return self.fail(cx, Broken::Bits);
         }
         let update = self.bitmap.cells[index].update;

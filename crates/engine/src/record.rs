@@ -129,6 +129,8 @@ impl Group {
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
         self.sb.in_flight = false;
         if !ok {
+            // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
+            self.sb.current.update += 1;
             self.fail(cx, Broken::Superblock);
             return self.after_super_failed(cx);
         }

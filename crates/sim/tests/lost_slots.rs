@@ -3,9 +3,9 @@
 
 use engine::cell::SLOT_BYTES;
 use engine::limits::KIB;
-use engine::state::{Mode, Policy};
+use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::story::{GROUP, SECOND, options};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
 /// A primary that has gone on alone for so many writes, all to places of their own, since its first sync.
@@ -41,4 +41,34 @@ fn what_a_young_record_held_is_not_forgotten() {
         }
     }
     assert!(struck > 20, "{struck}");
+}
+
+/// Seed 100013. The disk fails a record half-way, and a flush that was under way wants another one: which must not be written
+/// over the slot that is whole.
+#[test]
+fn a_record_that_failed_leaves_the_other_slot_alone() {
+    for (second, step) in (0..300).map(|n| (14 + n % 20, n / 20)) {
+        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        // Another half of each record lands.
+        (0..100 * step + second).for_each(|_| _ = world.rng.draw());
+        // Over blocks that the peer keeps: their flush goes on record.
+        for n in 0..4 {
+            let id = world.write(n % 2, 0, 4 * KIB);
+            assert!(world.answer(id).0);
+        }
+        world.pass(100 * MILLISECOND);
+        let near = &mut world.nodes[0].trouble;
+        (near.slow_until, near.fail_next_record) = (u64::MAX, true);
+        world.flush(0);
+        world.pass(second * MILLISECOND);
+        world.flush(1);
+        let fails =
+            |world: &World| world.glance(0, GROUP).is_some_and(|glance| matches!(glance.state, State::Failed(_)));
+        world.until("the record fails", fails);
+        world.pass(step * MILLISECOND);
+        world.nodes[0].trouble.slow_until = 0;
+        world.crash(0, false, SECOND);
+        world.pass(2 * SECOND);
+        assert!(world.glance(0, GROUP).is_some() && !fails(&world), "{second}, {step}: no slot is whole");
+    }
 }
