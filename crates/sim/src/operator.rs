@@ -293,7 +293,7 @@ impl World {
     /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
     /// clear on the way, so that only the secondary's own tell what a rollback undoes.
     pub fn sync_begins(&mut self, group: GroupId, secondary: usize) {
-        if !self.operator.rests && self.watch.syncs_in_stream(group, secondary) && self.rng.percent(30) {
+        if !self.operator.rests && self.watch.syncs_in_stream(group, secondary) && self.rng.percent(60) {
             let primary = self.nodes[self.other(group, secondary)].engine.as_ref();
             let status = primary.map(|engine| engine.status()).unwrap_or_default();
             let dirty: u64 =
@@ -317,7 +317,7 @@ impl World {
     /// The site is lost while the copy is being overwritten: what stood before it must come back.
     fn loses_primary_mid_sync(&mut self, group: GroupId) {
         let primary = self.operator.authority(group);
-        if self.rng.percent(50) {
+        if self.rng.percent(30) {
             let (power, down) = (self.rng.percent(50), self.rng.between(4_000_000_000, 7_000_000_000));
             self.crash(primary, power, down);
             self.operator.plans.insert(group, Plan::FailOver { asked: None });
@@ -331,7 +331,7 @@ impl World {
 
     /// More often than not the power of a node goes while it returns to its rollback point.
     fn loses_power_on_the_way_back(&mut self, node: usize) {
-        if self.rng.percent(60) {
+        if self.rng.percent(80) {
             let after = self.rng.between(50_000, 8 * self.options.disk_ns.1);
             self.schedule(after, Event::PowerLoss { node });
         }
