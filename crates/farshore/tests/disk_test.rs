@@ -173,6 +173,13 @@ fn a_device_is_written_only_when_told_and_never_while_it_is_used() {
     let held = (held, exclusive.expect("nobody else holds it"));
     refused(&[&device.0, "--overwrite-device"], 2, &["is in use by another program"]);
     drop(held);
+    // Nobody holds it exclusively below another device, or open without asking for that.
+    let above = LoopDevice::new(Path::new(&device.0));
+    refused(&[&device.0, "--overwrite-device"], 2, &[&above.0]);
+    drop(above);
+    let held = fs::File::open(&device.0).expect("it opens");
+    refused(&[&device.0, "--overwrite-device"], 2, &[&format!("is in use by process {} (", std::process::id())]);
+    drop(held);
     assert!(fs::read(&backing).expect("it reads").iter().all(|byte| *byte == 7), "nothing was written");
     let words = [&device.0, "--overwrite-device", "--time", "200ms", "--sizes", "4KiB,64KiB", "--file-size", "1MiB"];
     let output = disk_test(&words).output().expect("the command runs");

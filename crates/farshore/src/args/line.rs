@@ -60,7 +60,7 @@ pub struct SocketArgs {
     /// Congestion control of both ends, such as bbr or cubic [default: what the configuration says]
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
-    /// Never faster than this, by the kernel's spacing of packets
+    /// Each connection never faster than this, by the kernel's spacing of packets
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub pace: Option<Rate>,
     /// What the kernel of either end may hold unsent (TCP_NOTSENT_LOWAT), 16KiB to 64MiB [default: what the configuration
@@ -111,7 +111,7 @@ pub struct LoadArgs {
     /// Both ends send
     #[arg(long)]
     pub bidir: bool,
-    /// Model this machine's disk: each flush takes OVERHEAD and its size over RATE [default: infinitely fast]
+    /// Model this machine's disk: each flush takes OVERHEAD and its size over RATE; not in catchup [default: infinitely fast]
     #[arg(long, value_name = "RATE,OVERHEAD", value_parser = parse_pair, conflicts_with = "disk_file")]
     pub disk: Option<(Rate, Seconds)>,
     /// Write to this machine's disk instead: a new file there, removed afterwards
@@ -120,7 +120,7 @@ pub struct LoadArgs {
     /// The far machine's disk: RATE,OVERHEAD, or 'file' where its 'link serve' was given one
     #[arg(long, value_name = "DISK", value_parser = RemoteDisk::parse)]
     pub remote_disk: Option<RemoteDisk>,
-    /// Written and not confirmed, of each connection, at most
+    /// Written and not confirmed, of each connection, at most; when its time is over a test lasts until that has drained
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     pub queue: Bytes,
     /// Pack frames: off, lz4, zstd, zstd:LEVEL or auto [default: what the configuration says]

@@ -117,6 +117,11 @@ pub fn test(args: &TestArgs) -> Outcome {
 }
 
 fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
+    if terms.mode == Mode::Catchup && terms.near_disk_takes_time {
+        return Err(Failure::usage(
+            "--disk, --disk-file: in catchup there is no writer that would wait for a disk here",
+        ));
+    }
     let outcome = run_to_end(async |stop| {
         let disk = near_disk(&args.load, terms, stop).await?;
         client::run(target, terms, disk, stop, &*watch::of_test(args, terms)).await
@@ -309,12 +314,17 @@ fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, LinkSett
 /// A node's name stands for its address and this test's port.
 pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> {
     let (config, us, papers, settings) = credentials(args)?;
-    let named = config.nodes.iter().find(|node| node.name.as_str() == host);
+    // A node's name, with a port or without.
+    let (name, port) = match host.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
+        Some((name, Ok(port))) => (name, port),
+        _ => (host, PORT),
+    };
+    let named = config.nodes.iter().find(|node| node.name.as_str() == name);
     let (address, peers) = match named {
         Some(node) if node.name == us => {
-            return Err(Failure::usage(format!("{host} is this node; name the other end of the line")));
+            return Err(Failure::usage(format!("{name} is this node; name the other end of the line")));
         }
-        Some(node) => (SocketAddr::new(node.address.ip(), PORT).to_string(), vec![node.name.to_string()]),
+        Some(node) => (SocketAddr::new(node.address.ip(), port).to_string(), vec![node.name.to_string()]),
         None => {
             let others = config.nodes.iter().filter(|node| node.name != us);
             (with_port(host, PORT)?, others.map(|node| node.name.to_string()).collect())

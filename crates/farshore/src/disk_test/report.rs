@@ -99,6 +99,12 @@ impl Report {
         self.sizes.iter().max_by(|a, b| a.off_share.abs().total_cmp(&b.off_share.abs()))
     }
 
+    /// The largest took longer than the smallest: else the line is a makeshift.
+    fn grows(&self) -> bool {
+        let mean = |size: Option<&Size>| size.map_or(0.0, |size| size.mean_s);
+        mean(self.sizes.last()) > mean(self.sizes.first())
+    }
+
     pub fn text(&self) -> String {
         let start = &self.start;
         let place = match (&start.file_system, &start.source) {
@@ -116,6 +122,9 @@ impl Report {
         if let Some(farthest) = self.farthest() {
             let off = show_share(farthest.off_share.abs());
             out += &format!("; a flush of {} is {off} off that line, the others less", size(farthest.bytes));
+        }
+        if !self.grows() {
+            return out + "\nthe times do not grow with the sizes, so that these say no rate: include larger ones\n";
         }
         let given = format!("{},{}", show_rate(rate), show_time(overhead)).replace(' ', "");
         out + &format!("\nfor a plan: --disk {given}, or --disk FILE.json with what --json prints\n")

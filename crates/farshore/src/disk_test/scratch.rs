@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::disk::volume::{VolumeOptions, open_volume};
-use host::disk::{File, FileSystem, file_system_of};
+use host::disk::{File, FileSystem, file_system_of, opened_by};
 
 use super::UNIT_BYTES;
 use crate::config::units::{show_seconds, show_size};
@@ -112,8 +112,11 @@ impl Scratch {
                 path.display()
             )));
         }
-        // Held exclusively: the kernel refuses while it is mounted or somebody else holds it.
+        // Held exclusively: the kernel refuses while it is mounted or somebody else holds it so. Whoever does not is asked for.
         let file = open_volume(path, VolumeOptions { buffered: options.buffered }).map_err(Refused::failed)?;
+        if let Some(by) = opened_by(path) {
+            return Err(Refused::Failed(format!("{} is in use by {by}; stop that first", path.display())));
+        }
         Ok(Scratch { file: Arc::new(file), file_system: None, remove: None })
     }
 

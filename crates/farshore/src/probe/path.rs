@@ -316,8 +316,8 @@ impl Probe {
             put(
                 name,
                 format!(
-                    "{}, {} sent again, {}, TCP round trip {} (buffer delay {delay})",
-                    rate(story.bytes_per_s()),
+                    "{}, {} sent again at full load, {}, TCP round trip {} (buffer delay {delay})",
+                    story.received.map_or("unknown".to_owned(), |received| rate(received.bytes_per_s())),
                     show_share(story.loss_share()),
                     order(story.sent.kernel.reorderings),
                     us(story.sent.rtt_us.mean() as u64),
@@ -376,7 +376,7 @@ impl Probe {
     fn load_json(&self) -> Json {
         let mut ways = self.stories().into_iter().map(|story| {
             json!({
-                "bytes_per_s": story.bytes_per_s(), "loss_share": story.loss_share(),
+                "bytes_per_s": story.received.map(|received| received.bytes_per_s()), "loss_share": story.loss_share(),
                 "reorderings": story.sent.kernel.reorderings, "rtt_s": story.sent.rtt_us.json(true),
                 "buffer_delay_share": story.rfc6349().buffer_delay_share,
             })

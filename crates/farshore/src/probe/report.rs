@@ -15,6 +15,10 @@ use super::terms::{Direction, Terms};
 pub const STREAM_SCHEMA: &str = "farshore-link-test-stream/1";
 /// From this share of a writer's time on, one reason is the reason.
 const MOST: f64 = 0.5;
+/// So many flushes that found no room, of those that did, say that the line is the narrower.
+const MARKED: f64 = 0.1;
+/// What carries so much of the pacing it was given is as quick as it may be: segments have headers, and the first go unpaced.
+const PACED: f64 = 0.9;
 /// Bars of a distribution.
 const BAR: f64 = 40.0;
 const MIB: f64 = 1_048_576.0;
@@ -30,6 +34,8 @@ pub struct Story<'a> {
     pub congestion: &'a str,
     /// Of the line, if somebody said it.
     pub line_rate: Option<Rate>,
+    /// It did not come to its end, or nobody waited for that.
+    pub is_part: bool,
 }
 
 /// What kept the writers from doing more.
@@ -78,6 +84,10 @@ impl Story<'_> {
         let all_s = self.writers_s();
         let disk_share = self.received.map_or(0.0, |received| received.disk_share);
         let told = |word, sentence: String| Verdict { word, sentence };
+        if sent.marked_flushes as f64 > MARKED * sent.flushes as f64 {
+            // Its writers never wait for the line, which lets so much less through than they write.
+            return self.kernels_verdict();
+        }
         let of = |share: f64, what: &str| format!("{what} ({} of the writers' time)", show_share(share.min(1.0)));
         if sent.waits.pace_s / all_s > MOST {
             let word = if self.terms.target_bytes_per_s.is_some() { "target-rate" } else { "gap" };
@@ -106,9 +116,9 @@ impl Story<'_> {
         self.kernels_verdict()
     }
 
-    /// The time of all writers together.
+    /// The time of all writers together, while there are any.
     fn writers_s(&self) -> f64 {
-        (self.sent.seconds * f64::from(self.terms.writers())).max(1e-9)
+        (self.sent.writing_s * f64::from(self.terms.writers())).max(1e-9)
     }
 
     /// What makes writers wait for their turn.
@@ -121,6 +131,15 @@ impl Story<'_> {
     }
 
     fn kernels_verdict(&self) -> Verdict {
+        let Terms { sockets, connections, .. } = self.terms;
+        let paced = sockets.pacing_bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64 * f64::from(*connections));
+        if self.bytes_per_s() > PACED * paced {
+            let rate = rate(paced);
+            return Verdict {
+                word: "pacing",
+                sentence: format!("limited by the {rate} of --pace that were asked for"),
+            };
+        }
         let kernel = &self.sent.kernel;
         let narrow = |us: u64| u32::try_from(us).unwrap_or(u32::MAX);
         let now = TcpInfo {
@@ -139,7 +158,13 @@ impl Story<'_> {
         };
         let limit = Limit::judge(&now, &sums);
         let reading = Reading { now, lately: sums, limit, risen: None };
-        Verdict { word: limit.word(), sentence: reading.sentence(self.congestion) }
+        let sentence = match sockets.send_bytes {
+            Some(bytes) if limit == Limit::SendBuffer => {
+                format!("limited by the send buffer of {} that was asked for", size(bytes))
+            }
+            _ => reading.sentence(self.congestion),
+        };
+        Verdict { word: limit.word(), sentence }
     }
 
     /// In the shape of Db2's simulator, receiver's figures, MBytes of 10^6.
@@ -166,7 +191,8 @@ impl Story<'_> {
                 ),
             ));
         }
-        lines.push(("sent", format!("{} in {}, until the last confirmation", size(sent.bytes), time(sent.seconds))));
+        let until = if self.is_part { "as far as it is confirmed" } else { "until the last confirmation" };
+        lines.push(("sent", format!("{} in {}, {until}", size(sent.bytes), time(sent.seconds))));
         lines.push((
             "flushes",
             match sent.response_us.count() {
@@ -280,7 +306,9 @@ pub fn stories<'a>(outcome: &'a Outcome, line_rate: Option<Rate>) -> Vec<Story<'
     let far = outcome.far.as_ref();
     let story = |half: &'a Half, received| {
         let (sent, congestion) = (half.sent.as_ref()?, half.socket.congestion.as_str());
-        Some(Story { terms: &outcome.terms, sent, received, idle_us: &outcome.idle_us, congestion, line_rate })
+        let is_part = outcome.lost.is_some() || outcome.interrupted.is_some();
+        let (terms, idle_us) = (&outcome.terms, &outcome.idle_us);
+        Some(Story { terms, sent, received, idle_us, congestion, line_rate, is_part })
     };
     let forward = story(&outcome.near, far.and_then(|far| far.received.as_ref()));
     let back = far.and_then(|far| story(far, outcome.near.received.as_ref()));
@@ -337,7 +365,11 @@ pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
             out += if back { "\nfrom the far end\n" } else { "\nto the far end\n" };
         }
         out += &format!("\n{}", story.summary());
-        out += if story.received.is_some() { "\n" } else { "(as sent: the far end did not tell what arrived)\n\n" };
+        out += if story.received.is_some() {
+            "\n"
+        } else {
+            "(what was confirmed: the far end did not tell what arrived)\n\n"
+        };
         out += &story.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
         out += &format!("\n{}", story.distributions());
     }
@@ -462,7 +494,8 @@ pub fn far_text(terms: &Terms, half: &Half) -> String {
     let empty = Spread::default();
     let mut out = String::new();
     if let Some(sent) = &half.sent {
-        let story = Story { terms, sent, received: None, idle_us: &empty, congestion: "", line_rate: None };
+        let story =
+            Story { terms, sent, received: None, idle_us: &empty, congestion: "", line_rate: None, is_part: true };
         out += &format!("sent      {}", story.summary());
     }
     if let Some(received) = &half.received {

@@ -249,7 +249,7 @@ impl Server {
     }
 
     fn longest(&self, terms: &Terms) -> Duration {
-        terms.all_time() + self.serving.timeout * GRACE_TIMEOUTS
+        terms.all_time() + terms.timeout() * GRACE_TIMEOUTS
     }
 
     /// Begins a session, or says why not.

@@ -183,7 +183,8 @@ impl Soak {
         let down_s: f64 = self.outages.iter().map(|outage| outage.seconds).sum();
         let worst = |of: fn(&Stretch) -> f64| self.stretches.iter().map(of).fold(0.0, f64::max);
         let slowest = self.stretches.iter().map(|stretch| stretch.bytes_per_s).fold(f64::INFINITY, f64::min);
-        let mut out = format!("{} stretches, {} under load\n", self.stretches.len(), time(tested_s));
+        let many = if self.stretches.len() == 1 { "stretch" } else { "stretches" };
+        let mut out = format!("{} {many}, {} under load\n", self.stretches.len(), time(tested_s));
         if !self.stretches.is_empty() {
             out += &format!(
                 "rate        {} in the middle, {} at the slowest\n",

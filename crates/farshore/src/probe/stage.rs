@@ -117,7 +117,7 @@ impl Stage {
         let now = Instant::now();
         self.counts_from.set(Some(now));
         if self.sends() {
-            self.wires.iter().for_each(|wire| wire.begin_figures(now));
+            self.wires.iter().for_each(|wire| wire.begin_figures());
         }
         let carried_before = self.carried();
         let mut watched = self.watched.borrow_mut();
@@ -304,7 +304,7 @@ impl Stage {
     fn sent(&self) -> Sent {
         let watched = self.watched.borrow();
         let mut sent = Sent { intervals: watched.intervals.clone(), ..watched.sent.clone() };
-        let (mut began, mut done): (Option<Instant>, Option<Instant>) = (None, None);
+        let [mut began, mut writers_done, mut done]: [Option<Instant>; 3] = [None; 3];
         for (wire, written) in self.wires.iter().zip(&*self.written.borrow()) {
             sent.flushes += written.flushes;
             sent.bytes += written.bytes;
@@ -319,11 +319,13 @@ impl Stage {
             sent.waits.room_s += written.waits.room_s;
             sent.waits.pace_s += written.waits.pace_s;
             began = began.into_iter().chain(written.began).min();
-            done = done.max(written.done);
+            (writers_done, done) = (writers_done.max(written.writers_done), done.max(written.done));
         }
         let (carried, before) = (self.carried(), watched.carried_before);
         (sent.plain_bytes, sent.wire_bytes) = (carried.0 - before.0, carried.1 - before.1);
-        sent.seconds = began.zip(done).map_or(0.0, |(began, done)| (done - began).as_secs_f64());
+        let since =
+            |until: Option<Instant>| began.zip(until).map_or(0.0, |(began, until)| (until - began).as_secs_f64());
+        (sent.seconds, sent.writing_s) = (since(done), since(writers_done));
         sent
     }
 

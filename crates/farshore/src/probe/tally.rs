@@ -211,10 +211,14 @@ impl Kernel {
 /// What an end sent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sent {
+    /// Confirmed by the other end, as the flushes are.
     pub bytes: u64,
     pub flushes: u64,
-    /// From the first flush to the last confirmation.
+    /// From the first flush to the last confirmation, or until nobody waited for it any more.
     pub seconds: f64,
+    /// Of these, until the last writer ended.
+    #[serde(default)]
+    pub writing_s: f64,
     /// Superasync: found the queue full and would have become regions of a cut.
     pub marked_flushes: u64,
     pub marked_bytes: u64,

@@ -31,6 +31,8 @@ const BACKLOG_BYTES: u64 = limits::WINDOW_BYTES_DEFAULT;
 const KEPT_MAX: usize = 8;
 /// Echoes, times and confirmations that the other end has not read, beside what was handed over.
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
+/// After an interrupt what is queued has so long to arrive: the rest is not in the figures.
+const DRAIN: Duration = Duration::from_secs(2);
 /// [`Kind::Data`] of a flush that is in the figures: what began before its sender's omitted time was over is not.
 const COUNTS: u16 = 1 << 15;
 pub const DEAF: &str = "the other end asks and does not read the answers";
@@ -77,13 +79,32 @@ struct Landed {
 pub struct Leaving {
     pub received: u64,
     pub durable: u64,
-    /// Handed over and not durable: number, size, since when.
-    pub open: VecDeque<(u64, u64, Instant)>,
+    /// Handed over and not durable.
+    open: VecDeque<Open>,
     pub open_bytes: u64,
     pub durable_bytes: u64,
     pub confirmed_us: Spread,
-    /// Only those that were handed over since then are in it.
-    counts_from: Option<Instant>,
+}
+
+/// A flush that is on its way.
+#[derive(Clone, Copy)]
+struct Open {
+    number: u64,
+    size: u64,
+    since: Instant,
+    counts: bool,
+}
+
+impl Leaving {
+    pub fn open_flushes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Flushes and bytes that are in the figures and not durable.
+    pub fn unconfirmed(&self) -> (u64, u64) {
+        let counted = self.open.iter().filter(|open| open.counts);
+        counted.fold((0, 0), |sum, open| (sum.0 + 1, sum.1 + open.size))
+    }
 }
 
 /// Where arriving flushes go.
@@ -115,8 +136,8 @@ pub struct Wire {
     is_cut: Cell<bool>,
     is_silent: Cell<bool>,
     down: RefCell<Option<String>>,
-    /// Somebody wants no more flushes: nobody waits for a disk from here on.
-    is_stopped: Cell<bool>,
+    /// Since when somebody wants no more flushes: nobody waits for a disk from there on.
+    stopped: Cell<Option<Instant>>,
     ear: RefCell<Ear>,
     words: RefCell<VecDeque<Word>>,
     /// The newest: pings follow one another.
@@ -142,7 +163,7 @@ impl Wire {
             is_cut: Cell::new(false),
             is_silent: Cell::new(false),
             down: RefCell::default(),
-            is_stopped: Cell::new(false),
+            stopped: Cell::new(None),
             ear: RefCell::new(Ear::new(word_bytes_max)),
             words: RefCell::default(),
             echo: Cell::new(0),
@@ -231,12 +252,12 @@ impl Wire {
 
     /// No more flushes; what comes to its end from here on is in no distribution of times.
     pub fn stop(&self) {
-        self.is_stopped.set(true);
+        self.stopped.set(self.stopped.get().or(Some(Instant::now())));
         self.wake();
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.is_stopped.get()
+        self.stopped.get().is_some()
     }
 
     /// What comes of it, unless somebody stops before that: `None`.
@@ -246,6 +267,28 @@ impl Wire {
     pub async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<Option<T>, Trouble> {
         let stopped = self.until(|wire| wire.is_stopped().then_some(()));
         tokio::select! { done = work => Ok(Some(done)), stopped = stopped => stopped.map(|()| None) }
+    }
+
+    /// What comes of it, unless somebody stopped [`DRAIN`] ago: then what is queued is not waited for.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    async fn unless_given_up<T>(&self, work: impl Future<Output = Result<T, Trouble>>) -> Result<Option<T>, Trouble> {
+        let given_up = async {
+            let since = self.until(|wire| wire.stopped.get()).await?;
+            tokio::time::sleep(DRAIN.saturating_sub(since.elapsed())).await;
+            Ok(None)
+        };
+        tokio::select! { done = work => done.map(Some), none = given_up => none }
+    }
+
+    /// Returns when everything up to that flush is durable over there, or is waited for no longer.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    pub async fn drained(&self, last: u64) -> Result<(), Trouble> {
+        let confirmed = self.until(|wire| (wire.leaving.borrow().durable >= last).then_some(()));
+        self.unless_given_up(confirmed).await.map(drop)
     }
 
     /// Those who wait look again.
@@ -328,17 +371,14 @@ impl Wire {
     }
 
     /// Figures of what leaves begin here, and those of its receiver where this arrives.
-    pub fn begin_figures(&self, now: Instant) {
-        let mut leaving = self.leaving.borrow_mut();
-        (leaving.counts_from, leaving.confirmed_us) = (Some(now), Spread::default());
-        drop(leaving);
+    pub fn begin_figures(&self) {
         self.send(Kind::SyncBegin, |_| {}, SendPayload::None);
     }
 
     /// Hands a flush over in parts as large as a link's, each from another place of `content`, round and round.
     pub fn hand_over(&self, number: u64, size: u64, counts: bool, (content, content_bytes): &(Buf, u64)) {
         let mut leaving = self.leaving.borrow_mut();
-        leaving.open.push_back((number, size, Instant::now()));
+        leaving.open.push_back(Open { number, size, since: Instant::now(), counts });
         leaving.open_bytes += size;
         drop(leaving);
         let mut offset = 0;
@@ -366,18 +406,18 @@ impl Wire {
 
     fn confirmed(&self, ack: &Ack) -> Result<(), String> {
         let mut leaving = self.leaving.borrow_mut();
-        let newest = leaving.open.back().map_or(leaving.durable, |open| open.0);
+        let newest = leaving.open.back().map_or(leaving.durable, |open| open.number);
         if ack.durable > ack.received || ack.received.0 > newest || ack.durable.0 < leaving.durable {
             return Err("the other end confirmed what was never sent".to_owned());
         }
         leaving.received = leaving.received.max(ack.received.0);
         leaving.durable = ack.durable.0;
-        while let Some((_, size, since)) = leaving.open.front().copied().filter(|open| open.0 <= ack.durable.0) {
+        while let Some(open) = leaving.open.front().copied().filter(|open| open.number <= ack.durable.0) {
             leaving.open.pop_front();
-            leaving.open_bytes -= size;
-            leaving.durable_bytes += size;
-            if leaving.counts_from.is_some_and(|from| since >= from) && !self.is_stopped() {
-                leaving.confirmed_us.add_time(since.elapsed());
+            leaving.open_bytes -= open.size;
+            leaving.durable_bytes += open.size;
+            if open.counts && !self.is_stopped() {
+                leaving.confirmed_us.add_time(open.since.elapsed());
             }
         }
         Ok(())
@@ -391,11 +431,15 @@ impl Wire {
         self.landing.get_or_init(|| Landing { disk, backlog_max, waits_for_disk });
     }
 
-    /// Returns when the stream has ended and all of it is on the disk.
+    /// Returns when the stream has ended and all of it is on the disk, or is waited for no longer.
     ///
     /// # Errors
     /// The connection ended, or the disk failed.
     pub async fn receive(&self) -> Result<(), Trouble> {
+        self.unless_given_up(self.receive_all()).await.map(drop)
+    }
+
+    async fn receive_all(&self) -> Result<(), Trouble> {
         let pauser = Pauser::new().map_err(Trouble::no_timer)?;
         let Landing { disk, waits_for_disk, .. } = self.landing.get().expect("said when the stage was set").clone();
         loop {

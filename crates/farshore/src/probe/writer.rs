@@ -92,6 +92,8 @@ pub struct Written {
     pub room_us: Spread,
     pub waits: Waits,
     pub began: Option<Instant>,
+    /// The last of them ended; and all was confirmed.
+    pub writers_done: Option<Instant>,
     pub done: Option<Instant>,
 }
 
@@ -120,20 +122,35 @@ impl Writers {
     /// The connection was lost, or the disk failed.
     pub async fn run(self: &Rc<Self>) -> Result<(), Trouble> {
         let began = Instant::now();
-        self.so_far.written.replace(Written { began: Some(began), done: Some(began), ..Written::default() });
+        self.so_far.written.replace(Written { began: Some(began), ..Written::default() });
         let mut writers = JoinSet::new();
         for number in 0..self.terms.depth {
             writers.spawn_local(self.clone().write(began, number.into()));
         }
-        // The first error ends the others: what was spawned goes with the set.
-        while let Some(ended) = writers.join_next().await {
-            ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
-        }
-        let (last, bytes) = self.so_far.handed_over.get();
-        self.wire.end_stream(last, bytes);
-        self.wire.until(|wire| (wire.leaving.borrow().durable >= last).then_some(())).await?;
-        self.counted().done = Some(Instant::now());
-        Ok(())
+        let ended = async {
+            // The first error ends the others: what was spawned goes with the set.
+            while let Some(ended) = writers.join_next().await {
+                ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
+            }
+            Ok(())
+        };
+        let ended = ended.await;
+        self.counted().writers_done = Some(Instant::now());
+        let result = match ended {
+            Ok(()) => {
+                let (last, bytes) = self.so_far.handed_over.get();
+                self.wire.end_stream(last, bytes);
+                self.wire.drained(last).await
+            }
+            error => error,
+        };
+        // What is not confirmed by now never will be.
+        let (flushes, bytes) = self.wire.leaving.borrow().unconfirmed();
+        let mut written = self.counted();
+        written.done = Some(Instant::now());
+        written.flushes -= flushes;
+        written.bytes -= bytes;
+        result
     }
 
     /// Once they have ended.
@@ -187,7 +204,7 @@ impl Writers {
         let since = self.counts_from.get();
         let mut written = self.so_far.written.borrow_mut();
         if since > written.began {
-            *written = Written { began: since, done: since, ..Written::default() };
+            *written = Written { began: since, ..Written::default() };
         }
         written
     }
@@ -231,7 +248,6 @@ impl Writers {
         written.waits.room_s += (admitted - began).as_secs_f64();
         written.waits.disk_s += (local - before_disk).as_secs_f64();
         written.waits.far_s += before_far.elapsed().as_secs_f64();
-        written.done = Some(Instant::now());
         written.response_us.add_time(began.elapsed());
         written.flush_bytes.add(size);
         Ok(())
@@ -253,7 +269,7 @@ impl Writers {
         let is_paced = self.terms.is_paced(self.is_far);
         let has_room = |wire: &Wire| {
             let leaving = wire.leaving.borrow();
-            if leaving.open.len() >= self.terms.open_flushes_max() {
+            if leaving.open_flushes() >= self.terms.open_flushes_max() {
                 return false;
             }
             let is_ahead = !is_paced && wire.sender.queued_bytes() >= AHEAD_BYTES.max(size);

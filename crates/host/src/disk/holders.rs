@@ -170,7 +170,7 @@ pub(super) fn claimed_by(major: u32, minor: u32) -> String {
     }
 }
 
-/// The loop device that serves this file as a disk.
+/// The loop device that serves this file or device as another disk.
 pub(super) fn loop_device_of(file: Identity) -> Option<PathBuf> {
     entries(Path::new("/sys/block")).find_map(|device| {
         let backing = fs::read_to_string(device.join("loop/backing_file")).ok()?;
@@ -188,6 +188,18 @@ pub(super) fn is_swap(identity: Identity) -> bool {
         .skip(1)
         .filter_map(|line| line.split_whitespace().next())
         .any(|path| identity_of(Path::new(&unescape(path))) == Ok(identity))
+}
+
+/// Another process that has this file or device open, exclusively or not, as far as this user may see: a sentence's end.
+pub fn opened_by(path: &Path) -> Option<String> {
+    let wanted = identity_of(path).ok()?;
+    let own = std::process::id().to_string();
+    entries(Path::new("/proc")).find_map(|process| {
+        let pid = process.file_name()?.to_str().filter(|pid| pid.parse::<u32>().is_ok() && **pid != own)?;
+        let holds = entries(&process.join("fd")).any(|open| identity_of(&open) == Ok(wanted));
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        holds.then(|| format!("process {pid} ({})", name.trim_end()))
+    })
 }
 
 /// The process that holds a lock on a file, where the kernel tells.

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use file::{File, Identity};
-pub use holders::{FileSystem, file_system_of};
+pub use holders::{FileSystem, file_system_of, opened_by};
 pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
 pub use signal::Readiness;
 pub use status::block_status;

@@ -148,21 +148,19 @@ fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
     if holders::is_swap(identity) {
         return Err(OpenError::InUse { path, by: "the swap (swapoff ends that)".into() });
     }
-    match identity {
-        Identity::Device { major, minor } => {
-            let read_only = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
-            if read_only.is_ok_and(|text| text.trim() == "1") {
-                return Err(OpenError::ReadOnly(path));
-            }
-            match holders::mounted_at(major, minor) {
-                Some(point) => Err(OpenError::Mounted { path, point }),
-                None => Ok(()),
-            }
+    if let Identity::Device { major, minor } = identity {
+        let read_only = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+        if read_only.is_ok_and(|text| text.trim() == "1") {
+            return Err(OpenError::ReadOnly(path));
         }
-        Identity::File { .. } => match holders::loop_device_of(identity) {
-            Some(device) => Err(OpenError::LoopBacking { path, device }),
-            None => Ok(()),
-        },
+        if let Some(point) = holders::mounted_at(major, minor) {
+            return Err(OpenError::Mounted { path, point });
+        }
+    }
+    // Which holds neither a file nor a device exclusively.
+    match holders::loop_device_of(identity) {
+        Some(device) => Err(OpenError::LoopBacking { path, device }),
+        None => Ok(()),
     }
 }
 

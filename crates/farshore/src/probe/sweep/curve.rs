@@ -4,7 +4,7 @@ use plan::answer::table;
 use plan::units::show_share;
 use serde_json::{Value as Json, json};
 
-use super::{LEAST_BYTES, MOST_BYTES, Plan, SWEEP_SCHEMA};
+use super::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, SWEEP_SCHEMA};
 use crate::probe::client::Outcome;
 use crate::probe::report::{self, Story, rate, size, us};
 use crate::probe::terms::Sockets;
@@ -253,22 +253,27 @@ impl Curve {
             knee.setting.name(),
             size(self.largest_flush),
         )];
-        let good = |point: &Point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance);
         let best = self.best();
+        let fixed_us = best.map_or(0, Point::loaded_rtt_us);
+        let fixed = best.map_or(String::new(), |point| format!("{} has {}", point.setting.name(), us(fixed_us)));
         for other in &self.others {
             let is_paced = other.setting.paced_bytes_per_s().is_some();
             let name = if is_paced { "autotuning with pacing" } else { "autotuning" };
             let beside = format!("{} at {} under load", rate(other.bytes_per_s()), us(other.loaded_rtt_us()));
-            let fixed = best.map_or(0, Point::loaded_rtt_us);
             // Pacing pays with its few percent for the short queue.
-            let carries = good(other) || (is_paced && other.bytes_per_s() >= self.plateau() * 0.9);
-            advice.push(match (carries, other.loaded_rtt_us() < fixed) {
-                (true, true) => format!("{name} does better: {beside}, where that size has {}", us(fixed)),
-                (true, false) => {
-                    format!("{name} carries as much with no shorter queue: {beside}, where that size has {}", us(fixed))
+            let least = if is_paced { 0.9 } else { 1.0 - self.tolerance };
+            let carries = other.bytes_per_s() / self.plateau().max(1.0);
+            let is_shorter = other.loaded_rtt_us() as f64 * ALIKE_FACTOR < fixed_us as f64;
+            let verdict = match carries {
+                _ if carries > 1.0 + self.tolerance => "carries more than any size that was tried",
+                _ if carries < least => {
+                    advice.push(format!("{name} carries less: {beside}"));
+                    continue;
                 }
-                (false, _) => format!("{name} carries less: {beside}"),
-            });
+                _ if is_shorter => "does better",
+                _ => "carries as much with no shorter queue",
+            };
+            advice.push(format!("{name} {verdict}: {beside}, where {fixed}"));
         }
         if !self.is_flat() {
             let last = self.points.last().map_or(String::new(), |point| point.setting.name());
