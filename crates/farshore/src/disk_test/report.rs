@@ -99,12 +99,6 @@ impl Report {
         self.sizes.iter().max_by(|a, b| a.off_share.abs().total_cmp(&b.off_share.abs()))
     }
 
-    /// The largest took longer than the smallest: else the line is a makeshift.
-    fn grows(&self) -> bool {
-        let mean = |size: Option<&Size>| size.map_or(0.0, |size| size.mean_s);
-        mean(self.sizes.last()) > mean(self.sizes.first())
-    }
-
     pub fn text(&self) -> String {
         let start = &self.start;
         let place = match (&start.file_system, &start.source) {
@@ -123,12 +117,18 @@ impl Report {
             let off = show_share(farthest.off_share.abs());
             out += &format!("; a flush of {} is {off} off that line, the others less", size(farthest.bytes));
         }
-        if !self.grows() {
-            return out + "\nthe times do not grow with the sizes, so that these say no rate: include larger ones\n";
+        if !grow(&self.sizes) {
+            return out + "\n";
         }
         let given = format!("{},{}", show_rate(rate), show_time(overhead)).replace(' ', "");
         out + &format!("\nfor a plan: --disk {given}, or --disk FILE.json with what --json prints\n")
     }
+}
+
+/// The largest took longer than the smallest: else the line is a makeshift.
+fn grow(sizes: &[Size]) -> bool {
+    let mean = |size: Option<&Size>| size.map_or(0.0, |size| size.mean_s);
+    mean(sizes.last()) > mean(sizes.first())
 }
 
 fn row(of: &Size) -> Vec<String> {
@@ -164,6 +164,9 @@ fn warnings(start: &Start, sizes: &[Size], interrupted: bool, is_in_memory: bool
              on the disk that will hold state and volumes",
             start.path
         ));
+    }
+    if !grow(sizes) {
+        list.push("the times do not grow with the sizes, so that they say no rate: include larger ones".to_owned());
     }
     let few: Vec<String> =
         sizes.iter().filter(|size| size.flushes < FLUSHES_TELLING).map(|of| size(of.bytes)).collect();
@@ -239,6 +242,10 @@ mod tests {
         let mut early = measured(200, Duration::ZERO);
         (early.interrupted, early.samples) = (true, early.samples[..2].to_vec());
         assert!(Report::of(start(), &early, false).expect("two sizes").warnings[0].contains("interrupted"));
+        early.samples.reverse();
+        (early.samples[0].bytes, early.samples[1].bytes) = (4096, 65536);
+        let shrinking = Report::of(start(), &early, false).expect("two sizes");
+        assert!(shrinking.warnings.concat().contains("say no rate") && !shrinking.text().contains("--disk"));
         early.samples.truncate(1);
         assert!(Report::of(start(), &early, false).is_err());
     }

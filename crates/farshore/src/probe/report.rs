@@ -557,3 +557,30 @@ fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
     };
     buckets.iter().map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::tally::Waits;
+    use crate::probe::terms::Mode;
+
+    #[test]
+    fn what_was_asked_for_and_what_found_no_room_come_before_the_disk_and_the_network() {
+        let mut terms = Terms { mode: Mode::Superasync, ..Terms::default() };
+        let mut sent = Sent { flushes: 100, seconds: 2.0, writing_s: 1.0, ..Sent::default() };
+        sent.waits = Waits { disk_s: 0.9, ..Waits::default() };
+        let received = Received { bytes: 2_000_000, seconds: 2.0, ..Received::default() };
+        let verdict = |terms: &Terms, sent: &Sent| {
+            let idle_us = &Spread::default();
+            let received = Some(&received);
+            Story { terms, sent, received, idle_us, congestion: "cubic", line_rate: None, is_part: false }.verdict()
+        };
+        assert_eq!(verdict(&terms, &sent).word, "local-disk", "nine tenths of the time in which there were writers");
+        sent.marked_flushes = 90;
+        assert_ne!(verdict(&terms, &sent).word, "local-disk", "nearly half found no room: the line is the narrower");
+        terms.sockets.pacing_bytes_per_s = Some(1_050_000);
+        assert_eq!(verdict(&terms, &sent).word, "pacing");
+        terms.connections = 2;
+        assert_ne!(verdict(&terms, &sent).word, "pacing", "each connection has as much");
+    }
+}

@@ -441,6 +441,12 @@ pub(super) mod tests {
         let advice = Curve { congestion: "bbr".into(), ..sweep.clone() }.advice().concat();
         assert!(advice.contains("pacing = 38672kbit/s keeps"), "it is in use already: {advice}");
         assert!(text.contains("autotuning carries as much with no shorter queue"), "{text}");
+        assert!(text.contains("where 512 KiB has 123 ms"), "{text}");
+        let auto = |mb, loaded_ms| Curve { others: vec![point(None, mb, loaded_ms)], ..ibm() }.advice().concat();
+        assert!(auto(9.0, 225).contains("autotuning carries more than any size that was tried: 9 MB/s"));
+        assert!(auto(4.8, 60).contains("autotuning does better"));
+        assert!(auto(4.8, 120).contains("no shorter queue"), "as good as alike");
+        assert!(auto(4.0, 40).contains("autotuning carries less"));
         assert_eq!(sweep.json(false, None)["end"]["knee_bytes"], 256 << 10);
     }
 
