@@ -111,7 +111,8 @@ pub fn main() -> ExitCode {
 fn below_zero(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_number = unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let typed = std::env::args().find(|typed| typed.starts_with(unknown));
+    let mut all = std::env::args_os().map(|typed| typed.to_string_lossy().into_owned());
+    let typed = all.find(|typed| typed.starts_with(unknown));
     typed.filter(|_| is_number && error.kind() == ErrorKind::UnknownArgument)
 }
 
