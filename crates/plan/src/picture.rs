@@ -22,6 +22,8 @@ const PALE: &str = "#dde3e6";
 const LOG_MIN_S: f64 = 1e-6;
 /// The same for a logarithmic height.
 const LOG_Y_MIN_S: f64 = 1e-3;
+/// Labels that stand beside each other on an axis of doublings.
+const DOUBLINGS_MAX: usize = 9;
 /// Points of a curve that a picture of this width can show.
 const POINTS_MAX: usize = 900;
 /// PNG pixels for each SVG unit.
@@ -34,6 +36,8 @@ pub enum Scale {
     /// Seconds, each decade as wide as the next.
     LogTime,
     Bytes,
+    /// Each doubling as wide as the next, from the smallest value on.
+    DoublingBytes,
     Rate,
     Share,
 }
@@ -45,11 +49,13 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
     pub filled: bool,
     pub dashed: bool,
+    /// Each point is seen: between them nothing was measured.
+    pub dotted: bool,
 }
 
 impl Line {
     pub fn new(name: impl Into<String>, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), colour, points, filled: false, dashed: false }
+        Self { name: name.into(), colour, points, filled: false, dashed: false, dotted: false }
     }
     #[must_use]
     pub fn filled(self) -> Self {
@@ -58,6 +64,10 @@ impl Line {
     #[must_use]
     pub fn dashed(self) -> Self {
         Self { dashed: true, ..self }
+    }
+    #[must_use]
+    pub fn dotted(self) -> Self {
+        Self { dotted: true, ..self }
     }
 }
 
@@ -78,7 +88,7 @@ impl Scale {
     fn word(self, value: f64) -> String {
         match self {
             Self::Time | Self::LogTime => show_time(Seconds(value)),
-            Self::Bytes => show_bytes(Bytes(value.round() as u64)),
+            Self::Bytes | Self::DoublingBytes => show_bytes(Bytes(value.round() as u64)),
             Self::Rate => show_rate(Rate::from_bytes_per_s(value.max(0.0))),
             Self::Share => show_share(value),
         }
@@ -88,7 +98,7 @@ impl Scale {
     fn ticks(self, max: f64) -> Vec<f64> {
         let step = match self {
             Self::Time => time_step(max / 5.0),
-            Self::Bytes => {
+            Self::Bytes | Self::DoublingBytes => {
                 let unit = 1024f64.powf((max.max(1.0).ln() / 1024f64.ln()).floor());
                 round_step(max / unit / 5.0) * unit
             }
@@ -124,6 +134,13 @@ fn decades(min: f64, max: f64) -> Vec<f64> {
     (min.log10().round() as i32..=max.log10().round() as i32).map(|decade| 10f64.powi(decade)).collect()
 }
 
+/// From the least on, every second or third of them where there are many.
+fn doublings(min: f64, max: f64) -> Vec<f64> {
+    let all = (max / min).log2().floor() as usize;
+    let stride = (all + 1).div_ceil(DOUBLINGS_MAX);
+    (0..=all).step_by(stride).map(|doubling| min * 2f64.powi(doubling as i32)).collect()
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -132,7 +149,8 @@ fn escaped(text: &str) -> String {
 struct Frame {
     x_max: f64,
     y_max: f64,
-    log: bool,
+    /// Lowest value of a logarithmic width.
+    x_log_min: Option<f64>,
     /// Lowest value of a logarithmic height.
     y_log_min: Option<f64>,
 }
@@ -140,8 +158,15 @@ struct Frame {
 impl Frame {
     fn of(chart: &Chart) -> Self {
         let points = || chart.lines.iter().flat_map(|line| line.points.iter());
-        let log = chart.x.0 == Scale::LogTime;
-        let x_max = points().map(|point| point.0).fold(0.0, f64::max).max(if log { 1e-3 } else { 1e-9 });
+        let x_most = points().map(|point| point.0).fold(0.0, f64::max);
+        let (x_log_min, x_max) = match chart.x.0 {
+            Scale::LogTime => (Some(LOG_MIN_S), 10f64.powf(x_most.max(1e-3).log10().ceil())),
+            Scale::DoublingBytes => {
+                let least = points().map(|point| point.0).fold(f64::INFINITY, f64::min).min(x_most).max(1.0);
+                (Some(least), x_most.max(2.0 * least))
+            }
+            _ => (None, x_most.max(1e-9)),
+        };
         let y_max = points().map(|point| point.1).fold(0.0, f64::max);
         // A limit far above all curves would flatten them.
         let limit = chart
@@ -156,15 +181,13 @@ impl Frame {
             _ => y_max.max(limit).max(1e-9) * 1.06,
         };
         let y_log_min = (chart.y.0 == Scale::LogTime).then_some(LOG_Y_MIN_S);
-        Self { x_max: if log { 10f64.powf(x_max.log10().ceil()) } else { x_max }, y_max, log, y_log_min }
+        Self { x_max, y_max, x_log_min, y_log_min }
     }
 
     fn x(&self, value: f64) -> f64 {
-        let share = if self.log {
-            let low = LOG_MIN_S.log10();
-            (value.max(LOG_MIN_S).log10() - low) / (self.x_max.log10() - low)
-        } else {
-            value / self.x_max
+        let share = match self.x_log_min {
+            Some(min) => (value.max(min) / min).log10() / (self.x_max / min).log10(),
+            None => value / self.x_max,
         };
         LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
     }
@@ -178,7 +201,11 @@ impl Frame {
     }
 
     fn x_ticks(&self, scale: Scale) -> Vec<f64> {
-        if self.log { decades(LOG_MIN_S, self.x_max) } else { scale.ticks(self.x_max) }
+        match (self.x_log_min, scale) {
+            (Some(min), Scale::DoublingBytes) => doublings(min, self.x_max),
+            (Some(min), _) => decades(min, self.x_max),
+            (None, _) => scale.ticks(self.x_max),
+        }
     }
 
     fn y_ticks(&self, scale: Scale) -> Vec<f64> {
@@ -278,6 +305,9 @@ fn draw_line(out: &mut String, line: &Line, frame: &Frame) {
         "<path d=\"M{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"{dash}/>",
         line.colour
     );
+    for (x, y) in points.iter().filter(|_| line.dotted) {
+        put!(out, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.2\" fill=\"{}\"/>", frame.x(*x), frame.y(*y), line.colour);
+    }
 }
 
 fn draw_limit(out: &mut String, name: &str, value: f64, frame: &Frame) {
@@ -390,6 +420,22 @@ mod tests {
         assert_eq!(Scale::Bytes.ticks(9.0 * 1048576.0).len(), 5);
         assert_eq!(Scale::Share.ticks(1.0).len(), 6);
         assert_eq!(Scale::LogTime.word(1e-3), "1 ms");
+        assert_eq!(doublings(65536.0, 524_288.0), [65536.0, 131_072.0, 262_144.0, 524_288.0]);
+        assert_eq!(doublings(4096.0, 1e9).len(), 9, "every second");
+    }
+
+    #[test]
+    fn doublings_are_as_far_apart_as_each_other() {
+        let sizes = (0..4).map(|n| (65536.0 * f64::from(1 << n), f64::from(n)));
+        let line = Line::new("measured", COLOURS[0], sizes.collect()).dotted();
+        let chart = Chart { x: (Scale::DoublingBytes, "size"), y: (Scale::Rate, "rate"), lines: vec![line], ..chart() };
+        let frame = Frame::of(&chart);
+        let at: Vec<f64> = chart.lines[0].points.iter().map(|point| frame.x(point.0)).collect();
+        assert!((at[0] - LEFT).abs() < 1e-9 && (at[3] - (WIDTH - RIGHT)).abs() < 1e-9, "{at:?}");
+        assert!(at.windows(2).all(|pair| (pair[1] - pair[0] - (at[3] - at[0]) / 3.0).abs() < 1e-9), "{at:?}");
+        assert_eq!(svg(&chart).matches("<circle").count(), 4);
+        let one = Chart { lines: vec![Line::new("one", COLOURS[0], vec![(65536.0, 1.0)]).dotted()], ..chart };
+        assert!(svg(&one).contains("64 KiB"), "a single size");
     }
 
     #[test]

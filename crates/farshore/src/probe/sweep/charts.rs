@@ -5,7 +5,7 @@ use plan::picture::{COLOURS, Chart, Line, Scale};
 use super::{Curve, Point, Setting};
 use crate::probe::report::us;
 
-const SIZES: (Scale, &str) = (Scale::Bytes, "socket buffer requested, on all four sockets");
+const SIZES: (Scale, &str) = (Scale::DoublingBytes, "socket buffer requested, on all four sockets");
 
 /// Of one congestion control with the formula and with autotuning; several beside each other.
 pub fn charts(curves: &[Curve]) -> Vec<Chart> {
@@ -29,15 +29,16 @@ fn idle_s(curve: &Curve) -> f64 {
 
 fn alone(curve: &Curve) -> Vec<Chart> {
     let auto = curve.point(Setting::Auto);
+    let knee = curve.knee().map_or(String::new(), |knee| format!(", knee at {}", knee.setting.name()));
     let limit = |of: &dyn Fn(&Point) -> f64| auto.map(|auto| ("autotuning".to_owned(), of(auto))).into_iter().collect();
     vec![
         Chart {
             id: "sweep-rate",
-            title: format!("What each buffer size carries, {} at {}", curve.congestion, us(curve.idle_rtt_us)),
+            title: format!("What each buffer size carries, {} at {}{knee}", curve.congestion, us(curve.idle_rtt_us)),
             x: SIZES,
             y: (Scale::Rate, "received"),
             lines: vec![
-                Line::new("measured", COLOURS[0], line(curve, &Point::bytes_per_s)),
+                Line::new("measured", COLOURS[0], line(curve, &Point::bytes_per_s)).dotted(),
                 Line::new("min(plateau, window / round trip)", COLOURS[1], line(curve, &|point| curve.formula(point)))
                     .dashed(),
             ],
@@ -49,7 +50,7 @@ fn alone(curve: &Curve) -> Vec<Chart> {
             x: SIZES,
             y: (Scale::Time, "round trip"),
             lines: vec![
-                Line::new("under load", COLOURS[0], line(curve, &loaded_s)),
+                Line::new("under load", COLOURS[0], line(curve, &loaded_s)).dotted(),
                 Line::new("idle", COLOURS[2], line(curve, &|_| idle_s(curve))).dashed(),
             ],
             limits: limit(&loaded_s),
@@ -63,7 +64,7 @@ fn beside(curves: &[Curve]) -> Vec<Chart> {
         curves
             .iter()
             .zip(colours)
-            .map(|(curve, colour)| Line::new(&curve.congestion, colour, line(curve, of)))
+            .map(|(curve, colour)| Line::new(&curve.congestion, colour, line(curve, of)).dotted())
             .collect()
     };
     let names: Vec<&str> = curves.iter().map(|curve| curve.congestion.as_str()).collect();
