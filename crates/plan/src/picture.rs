@@ -255,9 +255,11 @@ fn draw_grid(out: &mut String, chart: &Chart, frame: &Frame) {
     for tick in frame.x_ticks(chart.x.0) {
         let x = frame.x(tick);
         put!(out, "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"{PALE}\"/>");
+        // Half of a word beyond the right end would be off the page.
+        let anchor = if x > right - RIGHT { "end" } else { "middle" };
         put!(
             out,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
             bottom + 18.0,
             escaped(&chart.x.0.word(tick))
         );
