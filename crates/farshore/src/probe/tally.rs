@@ -246,7 +246,7 @@ pub struct Sent {
 pub struct Received {
     pub bytes: u64,
     pub flushes: u64,
-    /// From where the stream's figures begin to its end, or to its last byte if that did not come.
+    /// From where the stream's figures begin to its last byte, and what its writer waited for behind that.
     pub seconds: f64,
     pub receive_bytes: Spread,
     /// Share of the time in which its disk was busy.

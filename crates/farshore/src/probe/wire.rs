@@ -44,7 +44,7 @@ const POOL_BYTES: usize = 64 << 20;
 pub struct Arriving {
     /// Where its figures begin, by its sender's word.
     pub began: Option<Instant>,
-    /// Latest byte, or the end.
+    /// Latest byte, and what its writer waited for behind that.
     pub last: Option<Instant>,
     /// All that came.
     pub bytes: u64,
@@ -82,6 +82,7 @@ pub struct Leaving {
     /// Handed over and not durable.
     open: VecDeque<Open>,
     pub open_bytes: u64,
+    last_handed_over: Option<Instant>,
     pub durable_bytes: u64,
     pub confirmed_us: Spread,
 }
@@ -380,6 +381,7 @@ impl Wire {
         let mut leaving = self.leaving.borrow_mut();
         leaving.open.push_back(Open { number, size, since: Instant::now(), counts });
         leaving.open_bytes += size;
+        leaving.last_handed_over = Some(Instant::now());
         drop(leaving);
         let mut offset = 0;
         while offset < size {
@@ -398,8 +400,13 @@ impl Wire {
         self.sender.flush();
     }
 
+    /// Says how long ago the last flush was handed over, too: what its writer waited for behind it is of the stream's time.
     pub fn end_stream(&self, flushes: u64, bytes: u64) {
-        let fill = |header: &mut Header| (header.seq, header.offset) = (Seq(flushes), bytes);
+        let idle = self.leaving.borrow().last_handed_over.map_or(Duration::ZERO, |since| since.elapsed());
+        let idle_us = u64::try_from(idle.as_micros()).unwrap_or(u64::MAX);
+        let fill = |header: &mut Header| {
+            (header.seq, header.offset, header.length) = (Seq(flushes), bytes, idle_us);
+        };
         self.send(Kind::SyncEnd, fill, SendPayload::None);
         self.sender.flush();
     }
@@ -587,7 +594,9 @@ impl Wire {
             }
             (Kind::SyncEnd, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
-                (arriving.ended, arriving.last) = (true, Some(Instant::now()));
+                // No later than now, whatever it says.
+                let idle = |last: Instant| Duration::from_micros(header.length).min(last.elapsed());
+                (arriving.ended, arriving.last) = (true, arriving.last.map(|last| last + idle(last)));
                 let is_whole = (arriving.flushes, arriving.bytes) == (header.seq.0, header.offset);
                 if is_whole { Ok(()) } else { Err("the other end's stream ended before it was complete".to_owned()) }
             }
