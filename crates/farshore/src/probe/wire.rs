@@ -540,6 +540,9 @@ impl Wire {
         if counts {
             arriving.counted.0 += header.length;
             arriving.counted.1 += u64::from(is_last);
+        } else if arriving.began.is_some() && arriving.counted.0 == 0 {
+            // It was begun before that, and waited for room: its time on the line is not in the figures either.
+            arriving.began = arriving.last;
         }
         if !is_last {
             return Ok(());
