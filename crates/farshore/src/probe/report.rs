@@ -193,18 +193,7 @@ impl Story<'_> {
         }
         let until = if self.is_part { "as far as it is confirmed" } else { "until the last confirmation" };
         lines.push(("sent", format!("{} in {}, {until}", size(sent.bytes), time(sent.seconds))));
-        lines.push((
-            "flushes",
-            match sent.response_us.count() {
-                0 => "none came to its end".to_owned(),
-                count => format!(
-                    "{count} of {} ({}), {} each",
-                    size(sent.flush_bytes.mean() as u64),
-                    range(&sent.flush_bytes, size),
-                    us(sent.response_us.mean() as u64),
-                ),
-            },
-        ));
+        lines.push(("flushes", self.flushes()));
         if sent.marked_flushes > 0 {
             let why = "found the queue full and were not sent: they would have become regions of a cut";
             lines.push(("marked", format!("{} flushes, {} {why}", sent.marked_flushes, size(sent.marked_bytes))));
@@ -244,6 +233,15 @@ impl Story<'_> {
         ));
         lines.push(("verdict", self.verdict().sentence));
         lines
+    }
+
+    fn flushes(&self) -> String {
+        let Sent { response_us, flush_bytes, .. } = self.sent;
+        if response_us.count() == 0 {
+            return "none came to its end".to_owned();
+        }
+        let (mean, range) = (size(flush_bytes.mean() as u64), range(flush_bytes, size));
+        format!("{} of {mean} ({range}), {} each", response_us.count(), us(response_us.mean() as u64))
     }
 
     fn waits(&self) -> String {
