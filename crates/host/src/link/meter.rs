@@ -187,11 +187,15 @@ impl Reading {
                 "limited by the send buffer {} of the time: raise net.ipv4.tcp_wmem on this node, or set buffers",
                 percent(self.lately.buffer_limited())
             ),
+            Limit::Loss if congestion == "bbr" => format!(
+                "{:.2} % of what is sent is sent again, which bbr does not heed: the line is full, or loses packets by itself; \
+                 pacing below its rate helps where queues overflow",
+                self.lately.retransmitted() * 100.0,
+            ),
             Limit::Loss => format!(
                 "limited by loss: {:.2} % of what is sent is sent again; pacing below the line's rate helps where queues \
-                 overflow{}",
+                 overflow, congestion = \"bbr\" where the line loses packets by itself",
                 self.lately.retransmitted() * 100.0,
-                bbr(", congestion = \"bbr\" where the line loses packets by itself")
             ),
             Limit::Queueing => format!(
                 "packets wait in queues on the way: the round trip is {}, at best {}; pacing below the line's rate{} keeps \
@@ -376,7 +380,8 @@ mod tests {
             looks(&mut meter, start, 20, change);
             let reading = meter.reading(start + 20 * SECOND).expect("it is up");
             assert_eq!(reading.limit, limit);
-            assert!(!reading.sentence("bbr").contains("bbr"), "it is in use: {}", reading.sentence("bbr"));
+            let used = reading.sentence("bbr");
+            assert!(!used.contains("congestion = ") && !used.contains("limited by loss"), "it is in use: {used}");
             let advises = matches!(limit, Limit::Loss | Limit::Queueing);
             assert_eq!(reading.sentence("cubic").contains("congestion = \"bbr\""), advises);
             assert_eq!(reading.lately.time, 10 * SECOND);
