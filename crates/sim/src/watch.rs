@@ -135,6 +135,10 @@ impl World {
         if words.contains("not yet durable are dropped") {
             self.judge.received_void(group);
         }
+        if words.contains("is damaged at byte") && words.contains("what stood on volume") {
+            // Half-way back: what the promotion undid is gone, whether the node lives to say so or not.
+            self.watch.forget(group, node);
+        }
         let typed = self.operator.typed_sync.contains(&(group, node));
         if typed && words.contains("the operator chose this node's content") {
             self.watch.chosen.insert(group);
