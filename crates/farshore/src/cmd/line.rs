@@ -125,8 +125,8 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     let outcome = run_to_end(async |stop| {
         let disk = near_disk(&args.load, terms, stop).await?;
         client::run(target, terms, disk, stop, &*watch::of_test(args, terms)).await
-    })?;
-    let outcome = outcome.map_err(|trouble| hinted(trouble, &target.address))?;
+    })?
+    .map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &report::json(&outcome, args.line_rate))?;
     } else if args.json {
@@ -149,8 +149,8 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     let modes = run_to_end(async |stop| {
         let disk = near_disk(&args.load, &each[0], stop).await?;
         modes::run(target, each, &disk, stop, &|terms| watch::of_test(args, terms)).await
-    })?;
-    let modes = modes.map_err(|trouble| hinted(trouble, &target.address))?;
+    })?
+    .map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(report::STREAM_SCHEMA, "end", &modes.json(args.line_rate))?;
     } else if args.json {
@@ -184,8 +184,8 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
     let sweep = run_to_end(async |stop| {
         let watch = |what: &str| Findings::watch(sweep::STREAM_SCHEMA, Bar::new(what, args.time.0), args.json_stream);
         sweep::run(&target, &plan, stop, &watch).await
-    })?;
-    let sweep = sweep.map_err(|trouble| hinted(trouble, &target.address))?;
+    })?
+    .map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(sweep::STREAM_SCHEMA, "end", &sweep.json())?;
     } else {
@@ -235,8 +235,8 @@ pub fn soak(args: &SoakArgs) -> Outcome {
         let bar = Bar::new("stretch", args.every.0);
         let has_begun = Cell::new(!args.json_stream);
         soak::run(&target, &terms, length, stop, &SoakWatch { bar, has_begun }, &record).await
-    })?;
-    let soak = soak.map_err(|trouble| hinted(trouble, &target.address))?;
+    })?
+    .map_err(|trouble| hinted(trouble, &target.address))?;
     if args.json_stream {
         event(soak::STREAM_SCHEMA, "end", &soak.json(&target, &terms))?;
     } else {

@@ -31,7 +31,7 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// What a target rate may make up for after a pause.
 const MAKE_UP: Duration = Duration::from_millis(100);
 
-/// So long after its time a test goes on until the turn or the gap of the last flush is over: so many flushes take so many.
+/// So long after its time a test goes on, until the turn or the gap of the last flush is over: n flushes take n of them.
 const OVERTIME: Duration = Duration::from_secs(1);
 
 /// Between the seeds of two writers of a connection: more than there are connections.
@@ -127,14 +127,7 @@ impl Writers {
         for number in 0..self.terms.depth {
             writers.spawn_local(self.clone().write(began, number.into()));
         }
-        let ended = async {
-            // The first error ends the others: what was spawned goes with the set.
-            while let Some(ended) = writers.join_next().await {
-                ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
-            }
-            Ok(())
-        };
-        let ended = ended.await;
+        let ended = all_ended(writers).await;
         self.counted().writers_done = Some(Instant::now());
         let result = match ended {
             Ok(()) => {
@@ -288,12 +281,20 @@ impl Writers {
         }
         let began = Instant::now();
         // An interrupt ends the wait: the flush that waits is the last one.
-        self.wire.until(|wire| (self.wire.is_stopped() || has_room(wire)).then_some(())).await?;
+        self.wire.until(|wire| (wire.is_stopped() || has_room(wire)).then_some(())).await?;
         if let Some(mut written) = self.counting(flush_began) {
             written.room_us.add_time(began.elapsed());
         }
         Ok(true)
     }
+}
+
+/// The first error ends the others: what was spawned goes with the set.
+async fn all_ended(mut writers: JoinSet<Result<(), Trouble>>) -> Result<(), Trouble> {
+    while let Some(ended) = writers.join_next().await {
+        ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
+    }
+    Ok(())
 }
 
 /// What is sent: random bytes, of which a share repeats itself within each 4 KiB, so that it packs away.

@@ -213,10 +213,8 @@ impl Curve {
 
     /// The smallest size that is within the tolerance of the best.
     pub fn knee(&self) -> Option<&Point> {
-        self.points
-            .iter()
-            .filter(|_| self.is_whole)
-            .find(|point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance))
+        let is_there = |point: &&Point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance);
+        if self.is_whole { self.points.iter().find(is_there) } else { None }
     }
 
     /// What the line could carry with that window: min(plateau, window / round trip), bytes a second.
@@ -264,16 +262,15 @@ impl Curve {
             let least = if is_paced { 0.9 } else { 1.0 - self.tolerance };
             let carries = other.bytes_per_s() / self.plateau().max(1.0);
             let is_shorter = other.loaded_rtt_us() as f64 * ALIKE_FACTOR < fixed_us as f64;
-            let verdict = match carries {
-                _ if carries > 1.0 + self.tolerance => "carries more than any size that was tried",
-                _ if carries < least => {
-                    advice.push(format!("{name} carries less: {beside}"));
-                    continue;
-                }
-                _ if is_shorter => "does better",
-                _ => "carries as much with no shorter queue",
-            };
-            advice.push(format!("{name} {verdict}: {beside}, where {fixed}"));
+            advice.push(if carries < least {
+                format!("{name} carries less: {beside}")
+            } else if carries > 1.0 + self.tolerance {
+                format!("{name} carries more than any size that was tried: {beside}, where {fixed}")
+            } else if is_shorter {
+                format!("{name} does better: {beside}, where {fixed}")
+            } else {
+                format!("{name} carries as much with no shorter queue: {beside}, where {fixed}")
+            });
         }
         if !self.is_flat() {
             let last = self.points.last().map_or(String::new(), |point| point.setting.name());
