@@ -1,7 +1,8 @@
 //! Who else uses a disk or a file on this machine: what makes "busy" a sentence that helps.
 //!
-//! The kernel's exclusive hold is the guard for devices; what is found here only names the user. For files nothing in
-//! the kernel guards, so a loop device or swap area on top is looked for here. And which file system a path lies on.
+//! The kernel's exclusive hold is the guard for devices; what is found here only names the user. Nothing in the kernel
+//! guards a file, nor a device against who does not ask, so a loop device or swap area on top is looked for here. And
+//! which file system a path lies on.
 
 use std::collections::BTreeSet;
 use std::fs;
