@@ -404,12 +404,12 @@ fn a_real_disk_is_written_and_left_as_it_was() {
     assert!(!near.exists(), "it was removed");
     pair.until("the far end removed its own", |_| !far.exists());
     fs::write(&near, "somebody's").expect("written");
-    refused(&pair, &server.address.to_string(), &words, 2, "exists already");
+    refused(&pair, &server.address.to_string(), &words, 3, "exists already");
     assert_eq!(fs::read_to_string(&near).expect("still there"), "somebody's");
     let serve = farshore(&pair, &["link", "serve", "--disk-file", near_text], Node::Far).output();
     let serve = serve.expect("the binary runs");
     let said = String::from_utf8_lossy(&serve.stderr);
-    assert!(serve.status.code() == Some(3) && said.contains("is there already"), "{said}");
+    assert!(serve.status.code() == Some(3) && said.contains("exists already"), "{said}");
 }
 
 /// It hangs as a disk does whose power fails.

@@ -4,7 +4,7 @@ mod watch;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -76,14 +76,18 @@ pub fn serve(args: &ServeArgs) -> Outcome {
     Ok(Exit::Done.into())
 }
 
-/// For a file that tests are to make later.
+/// For a file that a test is to make. What this user may not see is left to the test to tell.
 fn check_room_for(path: &Path) -> Result<(), Failure> {
     let wrong = |why: &str| Err(Failure::usage(format!("--disk-file: {} {why}", path.display())));
     if path.symlink_metadata().is_ok() {
-        return wrong("is there already, and what is there is never overwritten: name another");
+        return wrong("exists already, and what is there is never overwritten: name another");
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if directory.is_dir() { Ok(()) } else { wrong("lies in a directory that is not there") }
+    match directory.metadata() {
+        Ok(found) if !found.is_dir() => wrong("lies in what is no directory"),
+        Err(error) if error.kind() == ErrorKind::NotFound => wrong("lies in a directory that is not there"),
+        _ => Ok(()),
+    }
 }
 
 /// Takes up new certificates as they come, as the daemon does.
@@ -107,6 +111,9 @@ async fn renew_for_ever(renewal: Option<&Renewal>, config: &Config, node: &NodeN
 pub fn test(args: &TestArgs) -> Outcome {
     let target = target(&args.host, &args.credentials)?;
     let limit = timeout(&args.credentials)?;
+    if let Some(path) = args.load.disk_file.as_deref() {
+        check_room_for(path)?;
+    }
     match args.load.mode {
         Modes::One(mode) => test_one(args, &target, &terms(args, mode, limit)?),
         Modes::All => {

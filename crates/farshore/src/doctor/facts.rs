@@ -60,6 +60,8 @@ pub struct Peer {
     pub ping_silence: Option<String>,
     /// How far its clock is ahead.
     pub clock_offset_s: Option<f64>,
+    /// By how much that can be off.
+    pub clock_error_s: Option<f64>,
 }
 
 /// What a TCP handshake with the peer agreed upon.

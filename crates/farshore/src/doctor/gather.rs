@@ -201,7 +201,8 @@ fn ping(peer: &mut Peer, address: IpAddr, mtu: u32, patience: Duration, say: &dy
         (peer.path_mtu, peer.path_swallows) = (Some(found.bytes), found.is_silent);
     }
     let answer = (4 * round_trip + Duration::from_millis(200)).min(patience);
-    peer.clock_offset_s = net::clock_offset_s(address, answer).unwrap_or(None);
+    let clock = net::clock_offset(address, answer).unwrap_or(None);
+    (peer.clock_offset_s, peer.clock_error_s) = clock.map(|clock| (clock.offset_s, clock.error_s)).unzip();
 }
 
 /// The interface by which packets to an address leave.

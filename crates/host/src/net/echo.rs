@@ -19,6 +19,8 @@ const TIME_REQUEST: u8 = 13;
 const TIME_REPLY: u8 = 14;
 const ICMP_HEADER_BYTES: usize = 8;
 const DAY_MS: i64 = 86_400_000;
+/// RFC 792 counts milliseconds: what is left of one is cut off on either side.
+const TIME_UNIT_S: f64 = 0.001;
 /// Tries before silence counts, and of large packets, where it is a finding: where one echo in ten is lost, one in a hundred
 /// is lost twice, and one in a hundred thousand five times.
 const TRIES: usize = 2;
@@ -218,12 +220,19 @@ pub fn path_mtu(
     Ok(Some(PathMtu { bytes: best, is_silent: best < largest && !is_told }))
 }
 
-/// How far the clock there is ahead of this one, in seconds, to a few milliseconds. `None`: it does not tell, as IPv6
-/// and many firewalls do not.
+/// How far a clock is ahead of this one, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockOffset {
+    pub offset_s: f64,
+    /// So much it can be off at most: half the round trip, should the two ways differ, and the milliseconds it tells.
+    pub error_s: f64,
+}
+
+/// How far the clock there is ahead of this one. `None`: it does not tell, as IPv6 and many firewalls do not.
 ///
 /// # Errors
 /// No right to ask, or no way there.
-pub fn clock_offset_s(address: IpAddr, timeout: Duration) -> io::Result<Option<f64>> {
+pub fn clock_offset(address: IpAddr, timeout: Duration) -> io::Result<Option<ClockOffset>> {
     if address.is_ipv6() {
         return Ok(None);
     }
@@ -234,7 +243,8 @@ pub fn clock_offset_s(address: IpAddr, timeout: Duration) -> io::Result<Option<f
     let field =
         |at: usize| answer.get(at..at + 4).and_then(|word| word.first_chunk()).map(|word| u32::from_be_bytes(*word));
     let there = field(4).zip(field(8));
-    Ok(there.and_then(|(received, returned)| offset_s(sent, received, returned, time)))
+    let offset = there.and_then(|(received, returned)| offset_s(sent, received, returned, time));
+    Ok(offset.map(|offset_s| ClockOffset { offset_s, error_s: time.as_secs_f64() / 2.0 + TIME_UNIT_S }))
 }
 
 /// RFC 792's timestamps: the middle of here against the middle of there. The highest bit says "not of the usual kind".
@@ -289,7 +299,7 @@ mod tests {
             path_mtu(address, 9000, found, Duration::from_secs(5)).expect("allowed"),
             Some(PathMtu { bytes: 9000, is_silent: false })
         );
-        let offset = clock_offset_s(address, Duration::from_secs(5)).expect("allowed");
-        assert!(offset.is_none_or(|offset| offset.abs() < 0.5), "{offset:?}");
+        let offset = clock_offset(address, Duration::from_secs(5)).expect("allowed");
+        assert!(offset.is_none_or(|clock| clock.offset_s.abs() <= clock.error_s), "one machine, one clock: {offset:?}");
     }
 }

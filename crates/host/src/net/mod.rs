@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use clock::{Clock, clock};
-pub use echo::{PathMtu, clock_offset_s, path_mtu, round_trip};
+pub use echo::{ClockOffset, PathMtu, clock_offset, path_mtu, round_trip};
 pub use ethtool::{LinkModes, Offloads, Settings, modes_of, offloads_of, settings_of};
 pub use netlink::{Route, qdisc_of, route_to};
 

@@ -108,15 +108,16 @@ fn path_mtu(peer: &Peer, tcp: Option<&Tcp>, facts: &Facts) -> Check {
 
 fn clock_offset(peer: &Peer) -> Check {
     const ID: &str = "clock-offset";
+    let error = peer.clock_error_s.map(|error| format!(", give or take {}", time(error))).unwrap_or_default();
     match peer.clock_offset_s {
         Some(offset) if offset.abs() > CLOCK_OFFSET_MAX_S => {
             let way = if offset > 0.0 { "ahead" } else { "behind" };
-            Check::new(ID, Verdict::Warning, format!("the peer is {} {way}", time(offset.abs())))
+            Check::new(ID, Verdict::Warning, format!("the peer is {} {way}{error}", time(offset.abs())))
                 .want("less than 1 s")
                 .why("recovery points and logs of the two nodes are compared by their clocks")
                 .run("timedatectl set-ntp true        (on both nodes)")
         }
-        Some(offset) => Check::ok(ID, format!("{:.0} ms", offset.abs() * 1000.0)),
+        Some(offset) => Check::ok(ID, format!("{:.0} ms{error}", offset.abs() * 1000.0)),
         None => Check::unknown(
             ID,
             "the peer's kernel does not tell its time (ICMP timestamp); both ends' `clock` must be ok",
@@ -151,6 +152,7 @@ mod tests {
                 ping_rtt_s: Some(0.05),
                 path_mtu: Some(1500),
                 clock_offset_s: Some(0.003),
+                clock_error_s: Some(0.026),
                 ..Peer::default()
             }),
             ..Facts::default()
