@@ -288,7 +288,7 @@ impl Group {
             self.say_hello(cx, Kind::GroupState);
         }
         self.land(cx);
-        if self.replica.written > self.replica.applied {
+        if self.replica.written > self.replica.applied || self.counts_too_few() {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }

@@ -534,7 +534,10 @@ impl Group {
             GroupTimer::Cut => self.cut_due(cx),
             GroupTimer::Stall => self.check_stall(cx),
             GroupTimer::CatchUp => self.take_up_promise(cx),
-            GroupTimer::ApplyFlush => self.flush_replica(cx),
+            GroupTimer::ApplyFlush => {
+                self.flush_replica(cx);
+                self.count_batches(cx);
+            }
             GroupTimer::ApplyRetry => self.retry_apply(cx),
             GroupTimer::Drain => self.drain_timeout(cx),
             GroupTimer::TidyBits => self.tidy_bits(cx),

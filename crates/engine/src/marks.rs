@@ -50,6 +50,7 @@ marks! {
     SessionSuperseded,
     StaleFrameFenced,
     ApplyPaused,
+    CountedWithoutCycle,
     LocalWriteFailed,
     FlushFailedLatched,
     PromotedForced,

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use crate::cell::RELIED_ON_FROM;
 use crate::group::{Cx, Group, Phase};
 use crate::ids::*;
+use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::slots::Op;
-use crate::state::Broken;
+use crate::state::{Broken, State};
 use crate::superblock::Superblock;
 use crate::time::Wall;
 use crate::volume::FlushWaiter;
@@ -63,6 +64,8 @@ pub(crate) struct SuperWriter {
     pub in_flight: bool,
     pub dirty: bool,
     pub after: Vec<(u64, AfterSuper)>,
+    /// What the last update says of [`Group::durable_batches`].
+    counted: (u64, u64),
 }
 
 impl SuperWriter {
@@ -112,6 +115,7 @@ impl Group {
 
     pub fn write_superblock(&mut self, cx: &mut Cx) {
         self.note_rollback_point();
+        self.sb.counted = self.durable_batches();
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
@@ -124,6 +128,26 @@ impl Group {
             durable: true,
             waits_for_peer: false,
         });
+    }
+
+    /// Of the journal and of the undo store, as the next update will count them.
+    fn durable_batches(&self) -> (u64, u64) {
+        let point = self.sb.current.rollback_point.id;
+        let saves = point != 0 && self.saver.store.mark() == Some(point);
+        (self.sb.current.confirmed_ordinal, if saves { self.saver.store.durable_batches() } else { 0 })
+    }
+
+    pub fn counts_too_few(&self) -> bool {
+        self.sb.counted != self.durable_batches()
+    }
+
+    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
+    pub fn count_batches(&mut self, cx: &mut Cx) {
+        let settled = matches!(self.phase, Phase::Running) && !matches!(self.state, State::Failed(_));
+        if settled && self.replica.cycle.is_none() && self.counts_too_few() {
+            cx.marks.hit(Mark::CountedWithoutCycle);
+            self.save(cx, None);
+        }
     }
 
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {

@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::cuts::CutPlace;
-use crate::group::{Cx, Group, Phase};
+use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
@@ -574,6 +574,7 @@ impl Group {
                 replica.to_apply.extend(batch.records);
             }
         }
+        self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         self.apply(cx);
     }
 

@@ -320,6 +320,7 @@ impl Group {
     /// Tickets may have become good.
     fn saved_more(&mut self, cx: &mut Cx) {
         if self.role() == Role::Secondary {
+            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
             self.apply(cx);
             self.replay_goes_on(cx);
         }

@@ -4,6 +4,7 @@
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Policy, State};
+use engine::Store;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
@@ -77,4 +78,34 @@ fn the_primarys_volume_fails_the_write_and_is_repaired() {
     let id = world.write(0, 0, 16 * KIB);
     assert!(world.answer(id).0, "there is room again");
     world.settle();
+}
+
+/// Seed 22106472. While applying waits for space, what lands is counted as durable all the same: a batch that rots then is
+/// damage, with a part of what it held on the volumes, and not the torn end of a journal.
+#[test]
+fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
+    let mut damaged = 0;
+    for draws in 0..24 {
+        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        (0..draws).for_each(|_| _ = world.rng.draw());
+        world.nodes[1].trouble.full_until = FOR_EVER;
+        for n in 0..8 {
+            let id = world.write(0, n * 8 * KIB, 4 * KIB);
+            assert!(world.answer(id).0);
+        }
+        let written = world.glance(0, GROUP).expect("it runs").identity.position.seq;
+        world.pass(2 * SECOND);
+        world.crash(1, true, SECOND / 10);
+        world.watch.rotten.insert((1, Store::Journal(GROUP)));
+        let World { nodes, rng, .. } = &mut world;
+        nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot(u64::MAX, rng);
+        nodes[1].trouble.full_until = 0;
+        world.crash(0, false, 10 * SECOND);
+        world.until("replayed", |world| world.nodes[1].ready.contains(&GROUP));
+        let identity = world.glance(1, GROUP).expect("it runs").identity;
+        damaged += u32::from(identity.inconsistent);
+        assert!(identity.inconsistent || identity.position.seq == written, "{draws}: {identity:?}");
+        world.settle();
+    }
+    assert!(damaged > 5, "{damaged}");
 }
