@@ -1,7 +1,8 @@
 //! Fingerprints of a group's volumes between a clean stop and the next start: `<state>/groups/<group>/fingerprints`.
 //!
 //! A seal is set when the groups are at rest, looked at when they are opened again, and broken before anything is
-//! written, so that a crash leaves none. The file: for each volume one byte for the length of its name, the name, four
+//! written, so that a crash leaves none. Without one nobody knows what became of the volumes, as after any crash: a stop that
+//! was cut short, or given up for the sake of one group, is no reason to distrust the copies of all. The file: for each volume one byte for the length of its name, the name, four
 //! bytes little-endian for the length of its fingerprint, the fingerprint (which carries its own mark and checksum).
 
 use std::collections::BTreeMap;
@@ -26,8 +27,8 @@ pub(super) struct GroupSeals {
     group: String,
     path: PathBuf,
     volumes: Vec<(String, Arc<File>)>,
-    /// What the last clean stop left, by volume.
-    left: BTreeMap<String, Fingerprint>,
+    /// What the last clean stop left, by volume; `None`: it left nothing.
+    left: Option<BTreeMap<String, Fingerprint>>,
 }
 
 impl Seals {
@@ -43,12 +44,13 @@ impl Seals {
         self.0.iter().try_for_each(GroupSeals::remove)
     }
 
-    /// Sets all seals anew. A failure costs a comparison at the next start, nothing more.
+    /// Sets all seals anew. A failure costs what they are for, nothing more.
     pub fn write(&self) {
         for group in &self.0 {
             if let Err(error) = group.write() {
                 tracing::warn!(
-                    "group {}: its volumes were not sealed, so the next start compares them: {error:#}",
+                    "group {}: its volumes were not sealed, so the next start cannot tell whether they were changed until \
+                     then: {error:#}",
                     group.group
                 );
             }
@@ -57,22 +59,25 @@ impl Seals {
 }
 
 impl GroupSeals {
-    /// Reads the seals that are there; a damaged file counts as none.
+    /// Reads the seals that are there; of a damaged file all are broken.
     pub fn load(group: &str, path: PathBuf, volumes: Vec<(String, Arc<File>)>) -> GroupSeals {
         let left = read(&path).unwrap_or_else(|error| {
             tracing::warn!("group {group}: {} is of no use: {error:#}", path.display());
-            BTreeMap::new()
+            Some(BTreeMap::new())
         });
         GroupSeals { group: group.to_owned(), path, volumes, left }
     }
 
-    /// Whether each volume may have been changed since it was sealed; without a seal nobody knows.
+    /// Whether each volume was changed since the last clean stop, as far as that left seals.
     pub fn compare(&self) -> Vec<bool> {
-        self.volumes.iter().map(|(name, file)| self.is_changed(name, file)).collect()
+        let is_changed = |(name, file): &(String, Arc<File>)| {
+            self.left.as_ref().is_some_and(|left| self.is_changed(left.get(name), name, file))
+        };
+        self.volumes.iter().map(is_changed).collect()
     }
 
-    fn is_changed(&self, name: &str, file: &File) -> bool {
-        let Some(left) = self.left.get(name) else { return true };
+    fn is_changed(&self, left: Option<&Fingerprint>, name: &str, file: &File) -> bool {
+        let Some(left) = left else { return true };
         let now = match Fingerprint::take(file, left.seed()) {
             Ok(now) => now,
             Err(error) => {
@@ -120,13 +125,13 @@ fn sync_directory(path: &Path) -> anyhow::Result<()> {
     synced.with_context(|| format!("{} cannot be flushed", directory.display()))
 }
 
-fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Fingerprint>> {
+fn read(path: &Path) -> anyhow::Result<Option<BTreeMap<String, Fingerprint>>> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {} bytes, far too many", found.len()),
         _ => {}
     }
-    decode(&fs::read(path)?)
+    decode(&fs::read(path)?).map(Some)
 }
 
 /// The fingerprints of a file's bytes, by volume.
@@ -165,12 +170,17 @@ mod tests {
     fn a_seal_tells_whether_a_volume_was_touched() {
         let directory = tempfile::tempdir().expect("directory");
         let place = directory.path();
-        assert_eq!(group(place).compare(), [true], "without a seal nobody knows");
+        assert_eq!(group(place).compare(), [false], "without a seal nobody knows");
         group(place).write().expect("sealed");
         assert_eq!(group(place).compare(), [false]);
+        let mut other = group(place);
+        other.volumes[0].0 = "another".to_owned();
+        assert_eq!(other.compare(), [true], "the stop left seals, and none of this volume");
+        drop(other);
         group(place).remove().expect("broken");
         group(place).remove().expect("twice is as good");
-        assert_eq!(group(place).compare(), [true]);
+        fs::write(place.join("fingerprints"), b"\x04da").expect("written");
+        assert_eq!(group(place).compare(), [true], "damaged");
         group(place).write().expect("sealed");
         fs::write(place.join("volume"), vec![8u8; 1 << 16]).expect("written");
         assert_eq!(group(place).compare(), [true]);
