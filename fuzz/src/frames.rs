@@ -35,7 +35,7 @@ pub fn frame_stream(bytes: &[u8]) {
 }
 
 fn read(mut stream: &[u8], mut piece: impl FnMut() -> usize, mut has_buffer: impl FnMut() -> bool) -> Read {
-    let mut reader = FrameReader::new(SESSION).unpacking(true);
+    let mut reader = FrameReader::new(SESSION);
     let mut frames = Vec::new();
     loop {
         match reader.next(|length| has_buffer().then(|| Buffer::detached(length))) {

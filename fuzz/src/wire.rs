@@ -102,7 +102,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         ..GroupHello::default()
     };
     let begin =
-        SyncBegin { from: at(2, 5), parent: at(1, 9), nothing_dirty: false, dirty_bytes: 1 << 30, cut: 0, attempt: 2 };
+        SyncBegin { from: at(2, 5), parent: at(1, 9), to: Incarnation(4), nothing_dirty: false, dirty_bytes: 1 << 30, cut: 0, attempt: 2 };
     let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
     let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };

@@ -12,13 +12,13 @@ use alloc::vec::Vec;
 use crate::activity::{Extent, Pins};
 use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::cell::{self, Head};
-use crate::group::{Cx, Group, GroupTimer};
+use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::ids::*;
-use crate::limits::{self, REGION_BYTES};
+use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::slots::Op;
-use crate::state::Broken;
+use crate::state::{Broken, State};
 use crate::{Bytes, Output, Store};
 
 /// Cells of the bitmap being written at once.
@@ -190,7 +190,8 @@ impl Group {
         if !ok {
             // As with the superblock: the slot that may be torn is the next one as well.
             self.bitmap.cells[index].update += 1;
-            return self.fail(cx, Broken::Bits);
+            self.fail(cx, Broken::Bits);
+            return self.refuse_waiting(cx);
         }
         let update = self.bitmap.cells[index].update;
         if update < cell::RELIED_ON_FROM {
@@ -205,6 +206,16 @@ impl Group {
         self.pump_cells(cx);
         self.bits_saved(cx);
         self.pump_activity(cx);
+    }
+
+    /// The bits cannot be stored: whoever ordered what waits for them is told.
+    fn refuse_waiting(&mut self, cx: &mut Cx) {
+        for waiting in core::mem::take(&mut self.bitmap.waiting) {
+            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
+                self.phase = Phase::Running;
+                cx.refuse(id, Broken::Bits.words());
+            }
+        }
     }
 
     fn bits_saved(&mut self, cx: &mut Cx) {
@@ -253,6 +264,10 @@ impl Group {
     pub fn take_range(&mut self, cx: &mut Cx, slot: u32) {
         let op = self.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
+        if matches!(self.state, State::Failed(_)) {
+            // It waited for another write when the group failed.
+            return self.fail_unnumbered(cx, slot);
+        }
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         self.want_generation(cx);
         if !self.generation_due && self.is_covered(id, offset, length) {
@@ -316,9 +331,12 @@ impl Group {
         let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
         for extent in coldest {
             if !stored_through(&self.volumes, bytes, extent) {
-                let region = extent.number * (bytes / REGION_BYTES).max(1);
-                let index = self.bitmap.index(extent.volume, region);
-                self.bitmap.wanted.insert(index);
+                // It may lie in two cells.
+                let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
+                let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
+                let (first, last) = region_span(start, bytes);
+                let cells = self.bitmap.index(extent.volume, first)..=self.bitmap.index(extent.volume, last);
+                self.bitmap.wanted.extend(cells);
             }
         }
     }

@@ -413,7 +413,8 @@ impl Group {
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
         let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq) && !self.generation_due) else { return };
         let parent = self.sb.current.identity.parent;
-        let begin = SyncBegin { from, parent, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
+        let to = self.peers_run();
+        let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         if let Some(cut) = self.cut.as_mut() {
             cut.begun = true;

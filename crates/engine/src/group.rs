@@ -182,6 +182,8 @@ pub(crate) struct Group {
     pub withheld_since: Mono,
     /// How far this session's settling has come.
     pub settling: Settling,
+    /// What the peer was asked so far, counted.
+    pub questions: u64,
     pub pulling: Pulling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
@@ -257,6 +259,7 @@ impl Group {
             withheld: false,
             withheld_since: Mono(0),
             settling: Settling::NotYet,
+            questions: 0,
             pulling: Pulling::default(),
             full_sync_due: false,
             entropy: 0,
@@ -337,7 +340,7 @@ impl Group {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
             Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
             Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
-            Some(Op::PullRead { range, session }) => self.pull_read(cx, range, session, result),
+            Some(Op::PullRead { range, session, question }) => self.pull_read(cx, range, (session, question), result),
             Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
             Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
             Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),
@@ -373,6 +376,11 @@ impl Group {
 
     /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
     pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
+        if broken == Broken::VolumeFlush && self.role() == Role::Primary && self.sb.current.boot != 0 {
+            // What the caches held may be lost, as after a power loss: the next start treats it so.
+            self.sb.current.boot = 0;
+            self.save(cx, None);
+        }
         if matches!(self.state, State::Failed(_)) {
             return;
         }
@@ -382,11 +390,6 @@ impl Group {
         self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         self.fail_waiting(cx);
-        if broken == Broken::VolumeFlush && self.role() == Role::Primary {
-            // What the caches held may be lost, as after a power loss: the next start treats it so.
-            self.sb.current.boot = 0;
-            self.save(cx, None);
-        }
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
             cx.send_control(link, Kind::GroupState, self.id(), hello.encode());
@@ -410,9 +413,25 @@ impl Group {
         Position { generation: identity.generation, incarnation: identity.incarnation, seq }
     }
 
+    /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
+    /// when that failed.
+    fn told_identity(&self) -> Identity {
+        let durable = self.sb.durable;
+        if durable.role == self.role() {
+            return self.identity();
+        }
+        let position = match durable.role {
+            Role::Primary => {
+                Position { generation: durable.generation, incarnation: durable.incarnation, seq: self.last_seq }
+            }
+            Role::Secondary => self.replica.position(),
+        };
+        Identity { position, ..durable }
+    }
+
     pub fn make_hello(&self) -> GroupHello {
         GroupHello {
-            identity: self.identity(),
+            identity: self.told_identity(),
             granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
@@ -425,6 +444,8 @@ impl Group {
     /// It is not known yet who this node is. A rollback that was cut short is finished first.
     pub fn is_starting(&self) -> bool {
         match &self.phase {
+            // One that failed on the way says so, to operators and to its peer.
+            _ if matches!(self.state, State::Failed(_)) => false,
             Phase::Starting(_) => true,
             Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
             _ => false,

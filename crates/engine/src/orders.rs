@@ -10,7 +10,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::record::AfterSuper;
-use crate::state::{Mode, Pause, State};
+use crate::state::{Mode, Pause, Policy, State};
 use crate::time::Mono;
 use crate::{Command, CommandResult, Output, Settings};
 
@@ -23,6 +23,9 @@ impl Group {
         }
         // With the history full a start stands still, and these are the ways out.
         let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
+        if let (true, State::Failed(broken)) = (matches!(self.phase, Phase::Starting(_)), self.state) {
+            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+        }
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !matches!(self.phase, Phase::Running) && !way_out {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
@@ -45,11 +48,28 @@ impl Group {
         if self.role() == Role::Primary && before.mode != settings.mode {
             self.mode_changed(cx);
         }
+        if self.role() == Role::Primary && before.policy != settings.policy && self.state == State::Holding {
+            self.policy_changed(cx);
+        }
         if self.role() == Role::Primary {
             self.release_blocked(cx);
             self.start_alone(cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
+    }
+
+    /// Writers are being held: the new policy says for how long, from now on.
+    fn policy_changed(&mut self, cx: &mut Cx) {
+        self.hold_until = None;
+        match self.settings.policy {
+            Policy::Degrade => self.fall_to_logging(cx, "the policy became 'degrade' while the link was down"),
+            Policy::Hold(window) => {
+                let until = cx.now.mono.plus(window);
+                self.hold_until = Some(until);
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), until);
+            }
+            Policy::Strict => {}
+        }
     }
 
     pub fn mode_changed(&mut self, cx: &mut Cx) {
@@ -89,6 +109,7 @@ impl Group {
         match self.phase {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
+            Phase::Promoting { .. } | Phase::RollingBack(_) if self.waits_for_space() => self.stop_without_space(cx),
             Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
                 self.stop_wanted = true;
             }
@@ -105,8 +126,34 @@ impl Group {
         }
     }
 
+    /// A change of role waits for space that may never come.
+    fn waits_for_space(&self) -> bool {
+        match self.phase {
+            Phase::Promoting { .. } => self.replica.paused.is_some(),
+            _ => self.restore_waits_for_space(),
+        }
+    }
+
+    /// Of a promotion nothing is on record yet; a rollback is taken up by the next start.
+    fn stop_without_space(&mut self, cx: &mut Cx) {
+        let why = "the node is being stopped, and a volume has no space for what has to be written first";
+        if let Some(id) = self.promotion_under_way() {
+            cx.refuse(id, why);
+        }
+        if matches!(self.phase, Phase::RollingBack(_)) {
+            self.phase = Phase::Stopped;
+        } else {
+            self.phase = Phase::Running;
+            self.stop(cx);
+        }
+    }
+
     /// Moves demotion, promotion and stop forward; called after every input.
     pub fn proceed(&mut self, cx: &mut Cx) {
+        if self.stop_wanted && self.waits_for_space() {
+            self.stop_wanted = false;
+            return self.stop_without_space(cx);
+        }
         match self.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),

@@ -363,10 +363,9 @@ impl Group {
                 if !durable {
                     volume.unflushed_bytes += op.length;
                 }
-                let flush_too = op.fua && others_unflushed;
-                self.slots.write(slot).local = if flush_too { Local::Flushing } else { Local::Done };
-                if flush_too {
-                    self.want_flush(cx, op.volume, Who::Write(slot));
+                self.slots.write(slot).local = Local::Done;
+                if op.fua && others_unflushed {
+                    self.flush_write(cx, slot, op.volume);
                 }
             }
             Err(error) => self.local_write_failed(cx, slot, &op, error),
@@ -426,10 +425,25 @@ impl Group {
         self.want_flush(cx, volume, Who::Request(id));
     }
 
+    /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
+    fn flush_write(&mut self, cx: &mut Cx, slot: u32, id: VolumeId) {
+        let latched = self.volume(id).latched;
+        let op = self.slots.write(slot);
+        if latched {
+            op.failed = Some(IoError::Io);
+        } else {
+            op.local = Local::Flushing;
+            self.want_flush(cx, id, Who::Write(slot));
+        }
+    }
+
     pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: Who) {
         let record = if matches!(who, Who::Engine) { Seq::NONE } else { self.flush_record_due(id) };
         let volume = self.volume(id);
         let waiter = FlushWaiter { who, record };
+        if volume.latched {
+            return self.flush_answer(cx, waiter, false);
+        }
         if volume.flushing.is_some() {
             // The one under way may have begun before the waiter's writes were complete.
             return volume.flush_next.push(waiter);
@@ -459,10 +473,7 @@ impl Group {
             return;
         }
         match local {
-            Local::Done => {
-                self.slots.write(slot).local = Local::Flushing;
-                self.want_flush(cx, id, Who::Write(slot));
-            }
+            Local::Done => self.flush_write(cx, slot, id),
             Local::Flushing => self.volume(id).record_for(slot, record),
             // When it is written it will be seen what is due.
             Local::Waiting | Local::Writing => {}

@@ -94,8 +94,10 @@ impl Queue {
         }
     }
 
-    pub fn has_pending(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.body, Body::Pending))
+    /// Numbers whose content is still being read, with their ranges.
+    pub fn pending(&self) -> alloc::vec::Vec<(Seq, VolumeId, u64, u64)> {
+        let pending = self.items.iter().filter(|item| matches!(item.body, Body::Pending));
+        pending.map(|item| (item.seq, item.volume, item.offset, item.length)).collect()
     }
 
     /// Everything up to `durable` is safe at the peer, to which it was sent.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::cell::RELIED_ON_FROM;
 use crate::group::{Cx, Group, Phase};
+use crate::identity::Identity;
 use crate::ids::*;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -61,6 +62,9 @@ pub(crate) enum AfterSuper {
 #[derive(Debug, Default)]
 pub(crate) struct SuperWriter {
     pub current: Superblock,
+    /// Who this node is on record. The peer is told of no role before.
+    pub durable: Identity,
+    writing: Identity,
     pub in_flight: bool,
     pub dirty: bool,
     pub after: Vec<(u64, AfterSuper)>,
@@ -116,6 +120,7 @@ impl Group {
     pub fn write_superblock(&mut self, cx: &mut Cx) {
         self.note_rollback_point();
         self.sb.counted = self.durable_batches();
+        self.sb.writing = self.sb.current.identity;
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
@@ -158,6 +163,7 @@ impl Group {
             self.fail(cx, Broken::Superblock);
             return self.after_super_failed(cx);
         }
+        self.sb.durable = self.sb.writing;
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
         self.sb.after = later;
@@ -198,7 +204,11 @@ impl Group {
                 AfterSuper::FlushRecorded { waiters, .. } => {
                     waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
                 }
-                AfterSuper::Answer { id, .. } | AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                AfterSuper::Answer { id, .. } | AfterSuper::PointGone { answer: Some((id, _)) } => {
+                    cx.refuse(id, Broken::Superblock.words());
+                }
+                AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    self.phase = Phase::Running;
                     cx.refuse(id, Broken::Superblock.words())
                 }
                 _ => {}

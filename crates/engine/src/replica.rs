@@ -150,7 +150,8 @@ pub(crate) struct Replica {
     /// No record up to here comes back from the journal at a start.
     pub noted: Seq,
     /// The primary asks for what it may have lost; answered once all is applied.
-    pub tail_asked: Option<FlushPoints>,
+    /// With the number of the question.
+    pub tail_asked: Option<(FlushPoints, Seq)>,
     pub want_received: bool,
     pub ack_due: bool,
     /// A primary sends on this session.
@@ -585,8 +586,9 @@ impl Group {
             return self.protocol_error(cx, "a sync of a blank history");
         }
         let welcome = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
-        if !welcome || matches!(self.state, State::Failed(_)) {
-            // Promoted or failed while it was on its way: the peer learns it.
+        let same_run = begin.to == self.sb.current.identity.incarnation;
+        if !welcome || !same_run || matches!(self.state, State::Failed(_)) {
+            // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);
         }
         if !self.is_of_the_peer(begin.from, begin.parent) {

@@ -124,6 +124,9 @@ impl Group {
         self.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
+        if failed || promoted {
+            self.stop_asking();
+        }
         // A change of roles may turn sizes that were fine into ones that are not.
         if !self.fits(cx, &hello) {
             return;
@@ -232,6 +235,9 @@ impl Group {
         let Some(hello) = &self.hello else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
         cx.event(self.id(), Event::Decided { row, decision });
+        if !failed && !matches!(decision, Decision::Continue(_)) {
+            self.fail_held(cx);
+        }
         match decision {
             _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
@@ -351,11 +357,17 @@ impl Group {
         let from = self.place(self.stream_began);
         let dirty_bytes = self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
         let parent = self.sb.current.identity.parent;
-        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: 0, attempt };
+        let to = self.peers_run();
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
         if let Some(resync) = self.resync.as_mut() {
             resync.begun = true;
         }
+    }
+
+    /// The run that the peer said it is in.
+    pub fn peers_run(&self) -> Incarnation {
+        self.hello.as_ref().map_or(Incarnation(0), |hello| hello.identity.incarnation)
     }
 
     /// A sync is under way, by cuts or in the stream; not a mere repair.
@@ -415,10 +427,10 @@ impl Group {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
         if full {
-            // This node's content is to overwrite the peer's: nothing is asked of it.
-            self.settling = Settling::Asking;
+            self.ask_nothing(cx);
+        } else {
+            self.settle_by_order(cx);
         }
-        self.settle_by_order(cx);
         let text = if self.state.sends() && !full {
             "the group is already in step; nothing to do"
         } else if self.sync_in_turn(cx, full) {
@@ -440,10 +452,12 @@ impl Group {
     }
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Draining | Settling::Recording) {
+        match self.settling {
+            Settling::Done if self.full_is_wanted() => {}
             // Once it is on record that nothing will be pulled.
-            self.full_sync_due = true;
-            return;
+            Settling::Draining | Settling::Recording => return self.full_sync_due = true,
+            // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
+            _ => return,
         }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
@@ -455,6 +469,7 @@ impl Group {
             self.waits_for_turn(true);
             return;
         }
+        self.wanted_full = None;
         self.begin_sync(cx, true);
     }
 

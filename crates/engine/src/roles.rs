@@ -8,7 +8,7 @@ use crate::CommandResult;
 use crate::Output;
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::{Confirmed, Role};
+use crate::identity::{Confirmed, Identity, Role};
 use crate::ids::*;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -55,6 +55,11 @@ impl Group {
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
+        if let State::Failed(broken) = self.state {
+            // Another store failed while the bits were being stored.
+            self.phase = Phase::Running;
+            return cx.refuse(id, broken.words());
+        }
         let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
         let clean = (all_there && self.dirty_bytes() == 0) || planted(Fault::HandoverWithoutDrain);
         let dirty_bytes = self.dirty_bytes();
@@ -87,7 +92,7 @@ impl Group {
     }
 
     /// Nothing in the journal is needed any more: what follows begins behind it.
-    fn empty_journal(&mut self) {
+    pub fn empty_journal(&mut self) {
         let head = self.replica.ring.head_after(Seq(u64::MAX));
         let sb = &mut self.sb.current;
         (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
@@ -186,10 +191,15 @@ impl Group {
     }
 
     fn peer_may_be_ahead(&self) -> bool {
-        self.hello.as_ref().is_none_or(|h| !h.identity.handed_over)
+        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.replica.position();
+        self.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if let State::Failed(broken) = self.state {
+            self.phase = Phase::Running;
+            return cx.refuse(id, broken.words());
+        }
         let position = self.replica.position();
         self.empty_journal();
         self.take_doubt_along();

@@ -264,7 +264,7 @@ impl Group {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
         self.sb.current.rolling_back = true;
-        self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
+        self.empty_journal();
         self.replica.ring.trim(self.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back.
         self.replica.kept.clear();
@@ -282,6 +282,23 @@ impl Group {
         match &mut self.phase {
             Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
             _ => None,
+        }
+    }
+
+    /// The command that waits for a promotion, on its way back or after it.
+    pub fn promotion_under_way(&self) -> Option<CommandId> {
+        match self.phase {
+            Phase::Promoting { id, .. } => Some(id),
+            Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, .. }) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Volumes have no space for what is written back.
+    pub fn restore_waits_for_space(&self) -> bool {
+        match &self.phase {
+            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => !back.again.is_empty(),
+            _ => false,
         }
     }
 

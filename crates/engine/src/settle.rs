@@ -90,7 +90,8 @@ impl Group {
             _ => return false,
         }
         if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
-            cx.send_control(link, Kind::BitsAsk, self.id(), Vec::new());
+            self.questions += 1;
+            cx.send(link, self.question(cx, Kind::BitsAsk), SendPayload::None);
             self.settling = Settling::AskedBits;
             return false;
         }
@@ -111,9 +112,16 @@ impl Group {
         }
         let sb = &self.sb.current;
         let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
-        cx.send_control(link, Kind::TailAsk, self.id(), points.encode());
+        self.questions += 1;
+        cx.send(link, self.question(cx, Kind::TailAsk), SendPayload::Control(points.encode()));
         self.settling = Settling::AskedTail { ranges: Vec::new() };
         self.reason = "asking the peer what it confirmed before this node lost power".into();
+    }
+
+    /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
+    /// apart.
+    fn question(&self, cx: &Cx, kind: Kind) -> Header {
+        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, self.id()) }
     }
 
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
@@ -126,9 +134,8 @@ impl Group {
 
     /// Whether that place is one of the run in doubt.
     fn ends_in_doubt(&self, place: Position) -> bool {
-        let identity = &self.sb.current.identity;
-        let known = [identity.generation, identity.parent.generation];
-        self.is_in_doubt() && place.incarnation == self.sb.current.in_doubt && known.contains(&place.generation)
+        let sb = &self.sb.current;
+        self.is_in_doubt() && place.incarnation == sb.in_doubt && sb.doubt_generations.contains(&place.generation)
     }
 
     /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
@@ -139,6 +146,7 @@ impl Group {
     /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
     pub fn forget_doubt(&mut self) {
         self.sb.current.in_doubt = Incarnation(0);
+        self.sb.current.doubt_generations = [Generation::BLANK; 2];
         self.sb.current.served_in_doubt = false;
         self.begin_flush_points();
     }
@@ -163,6 +171,14 @@ impl Group {
     pub fn stop_settling(&mut self) {
         self.settling = Settling::NotYet;
         (self.withheld, self.full_sync_due) = (false, false);
+    }
+
+    /// The peer has failed, or was promoted: it answers nothing any more.
+    pub fn stop_asking(&mut self) {
+        let asks = matches!(self.settling, Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
+            self.settling = Settling::NotYet;
+        }
     }
 
     fn nothing_in_doubt(&mut self, cx: &mut Cx) {
@@ -209,19 +225,29 @@ impl Group {
         }
     }
 
+    /// This node's content is to overwrite the peer's: nothing is asked of it.
+    pub fn ask_nothing(&mut self, cx: &mut Cx) {
+        if !matches!(self.settling, Settling::Done | Settling::Draining | Settling::Recording) {
+            self.settling = Settling::Asking;
+            self.settle_by_order(cx);
+        }
+    }
+
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
         if !matches!(self.phase, Phase::Running) || matches!(self.state, State::Failed(_)) {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => self.send_bits(cx),
+            (Kind::BitsAsk, FramePayload::None) => self.send_bits(cx, header.seq),
+            // Of a question that was given up meanwhile.
+            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.questions) => {}
             (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
             (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 // One that was promoted meanwhile has nothing to tell.
-                self.replica.tail_asked = Some(points).filter(|_| self.role() == Role::Secondary);
+                self.replica.tail_asked = Some((points, header.seq)).filter(|_| self.role() == Role::Secondary);
                 self.answer_tail(cx);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
@@ -325,6 +351,10 @@ impl Group {
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
         let Settling::StoringRanges { ranges } = &mut self.settling else { return };
+        if self.sb.current.served_in_doubt || !self.withheld {
+            let ranges = core::mem::take(ranges);
+            return self.ask_operator(cx, &ranges);
+        }
         let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
         let mut left = VecDeque::new();
         for range in core::mem::take(ranges) {
@@ -346,7 +376,8 @@ impl Group {
             && let Some(range) = pull.left.pop_front()
         {
             pull.asked.push(range);
-            let header = Header::new(Kind::Pull, cx.peer.session, self.config.id);
+            let header =
+                Header { seq: Seq(self.questions), ..Header::new(Kind::Pull, cx.peer.session, self.config.id) };
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
             cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
         }
@@ -430,22 +461,21 @@ impl Group {
 
     // ---- the secondary answers --------------------------------------------------------------------------------------
 
-    fn send_bits(&mut self, cx: &mut Cx) {
+    fn send_bits(&mut self, cx: &mut Cx, question: Seq) {
         let Some(link) = cx.peer.link.filter(|_| self.role() == Role::Secondary) else { return };
+        let answer = Header { seq: question, ..Header::new(Kind::Bits, cx.peer.session, self.config.id) };
         for (index, volume) in self.volumes.iter().enumerate() {
             for (at, words) in volume.dirty.words().chunks(BITS_WORDS).enumerate() {
                 if words.iter().all(|word| *word == 0) {
                     continue;
                 }
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let header = Header::new(Kind::Bits, cx.peer.session, self.config.id);
                 let offset = (at * BITS_WORDS * 64) as u64;
-                let header = Header { volume: VolumeId(index as u16), offset, ..header };
+                let header = Header { volume: VolumeId(index as u16), offset, ..answer };
                 cx.send(link, header, SendPayload::Control(bytes));
             }
         }
-        let last = Header { flags: flags::LAST, ..Header::new(Kind::Bits, cx.peer.session, self.id()) };
-        cx.send(link, last, SendPayload::None);
+        cx.send(link, Header { flags: flags::LAST, ..answer }, SendPayload::None);
     }
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
@@ -457,7 +487,7 @@ impl Group {
         if !self.replica_at_rest(cx) {
             return;
         }
-        let (Some(points), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
+        let (Some((points, question)), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
         let lost = |kept: &&Kept| {
             let flushed = points.volumes.get(usize::from(kept.range.volume.0)).copied().unwrap_or_default();
             kept.seq > flushed
@@ -465,11 +495,11 @@ impl Group {
         let same_run = points.incarnation == self.replica.position().incarnation;
         let kept = self.replica.kept.iter().filter(|_| same_run);
         let ranges = merged(kept.filter(lost).map(|kept| kept.range).collect());
+        let answer = Header { seq: question, ..Header::new(Kind::Tail, cx.peer.session, self.id()) };
         for ranges in ranges.chunks(RANGES_MAX) {
-            cx.send_control(link, Kind::Tail, self.id(), encode_ranges(ranges));
+            cx.send(link, answer, SendPayload::Control(encode_ranges(ranges)));
         }
-        let last = Header { flags: flags::LAST, ..Header::new(Kind::Tail, cx.peer.session, self.id()) };
-        cx.send(link, last, SendPayload::None);
+        cx.send(link, Header { flags: flags::LAST, ..answer }, SendPayload::None);
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
@@ -479,18 +509,27 @@ impl Group {
         }
         if self.role() == Role::Secondary {
             let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
-            let token = self.start_op(Op::PullRead { range, session: cx.peer.session });
+            let token = self.start_op(Op::PullRead { range, session: cx.peer.session, question: header.seq });
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }
         Some(())
     }
 
-    pub fn pull_read(&mut self, cx: &mut Cx, range: VolumeRange, session: SessionId, result: Result<IoDone, IoError>) {
-        let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
+    pub fn pull_read(
+        &mut self,
+        cx: &mut Cx,
+        range: VolumeRange,
+        (session, question): (SessionId, Seq),
+        result: Result<IoDone, IoError>,
+    ) {
         // In another session the primary asks anew.
         let asked = session == cx.peer.session && self.role() == Role::Secondary;
-        let Some(link) = cx.peer.link.filter(|_| asked) else { return };
-        let header = Header::new(Kind::Pulled, cx.peer.session, self.id());
+        if !asked {
+            return;
+        }
+        let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
+        let Some(link) = cx.peer.link else { return };
+        let header = Header { seq: question, ..Header::new(Kind::Pulled, cx.peer.session, self.id()) };
         let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
         cx.send(link, header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 }));
     }
@@ -526,7 +565,8 @@ impl Group {
             let at = self.withheld_since.plus(wait);
             return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
         }
-        if matches!(self.settling, Settling::Pulling(_) | Settling::Draining | Settling::Recording) {
+        let asks = matches!(self.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::Draining | Settling::Recording) {
             // It comes back right now.
             return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
         }

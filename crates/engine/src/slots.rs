@@ -30,6 +30,7 @@ pub(crate) enum Op {
     PullRead {
         range: VolumeRange,
         session: SessionId,
+        question: Seq,
     },
     PullWrite {
         bytes: u64,

@@ -94,6 +94,10 @@ impl Group {
     }
 
     pub fn check_stall(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Paused(_)) && self.syncs() {
+            // Its time begins when it goes on.
+            return self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+        }
         if self.state != State::Syncing || cx.peer.link.is_none() {
             return;
         }

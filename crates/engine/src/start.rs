@@ -228,6 +228,7 @@ impl Group {
             return self.start_failed(cx, Broken::Superblock, PEERS_DIRECTORY);
         }
         self.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        self.sb.durable = found.identity;
         self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
@@ -253,7 +254,9 @@ impl Group {
         let sb = &mut self.sb.current;
         let lost_caches = !found.clean && (found.boot != boot || boot == 0);
         if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
-            sb.in_doubt = found.identity.incarnation;
+            let identity = &found.identity;
+            sb.in_doubt = identity.incarnation;
+            sb.doubt_generations = [identity.generation, identity.parent.generation];
             sb.served_in_doubt = false;
         }
     }
@@ -451,6 +454,10 @@ impl Group {
 
     /// The bits are stored: the log may be emptied, this run has its own.
     pub fn bits_started(&mut self, cx: &mut Cx) {
+        if !matches!(self.phase, Phase::Starting(StartStage::StoringBits)) {
+            // Stopped while starting.
+            return;
+        }
         self.phase = Phase::Starting(StartStage::EmptyingLog);
         self.reset_activity(cx);
     }
@@ -493,8 +500,8 @@ impl Group {
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
-        if !matches!(self.phase, Phase::Starting(_)) {
-            // Stopped while starting.
+        if !matches!(self.phase, Phase::Starting(_)) || matches!(self.state, State::Failed(_)) {
+            // Stopped while starting, or failed.
             return;
         }
         self.phase = Phase::Running;

@@ -150,6 +150,7 @@ impl Group {
     pub fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
         if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
             let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
+            self.stall.moved(cx.now.mono);
             self.transition(cx, back, "the secondary has space again");
         }
         if let Some(pause) = paused
@@ -262,7 +263,10 @@ impl Group {
         if matches!(self.state, State::Queuing | State::Holding) {
             return;
         }
-        if !ordered || self.has_pending_items() {
+        if ordered {
+            self.void_pending();
+        }
+        if !ordered {
             return self.fall_to_logging(cx, why);
         }
         if let Some(stream) = &mut self.stream {
@@ -288,9 +292,13 @@ impl Group {
         self.check_waits(cx);
     }
 
-    /// A repair read may stand in the middle of the queue; the order cannot be kept past it without its session.
-    fn has_pending_items(&self) -> bool {
-        self.queue.has_pending()
+    /// A repair read may stand in the middle of the queue: its numbers never become writes, and it is read again later.
+    fn void_pending(&mut self) {
+        for (seq, volume, offset, length) in self.queue.pending() {
+            self.queue.void(seq);
+            self.queue.lighten(seq, crate::queue::cost(0));
+            self.volume(volume).mark_uncovered(offset, length);
+        }
     }
 
     pub fn hold_ended(&mut self, cx: &mut Cx) {

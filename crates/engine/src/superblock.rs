@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 use crate::cell::{self, Choice, Head, Kind};
 use crate::codec::{Reader, Writer};
 use crate::identity::{Confirmed, Identity};
-use crate::ids::{Incarnation, NodeId, Position, Seq};
+use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
 use crate::limits::VOLUMES_MAX;
 use crate::time::Wall;
 
 pub use crate::cell::Rejected;
 
-/// Format versions: 3 carries what the peer confirmed; 2 keeps each update twice, and knows the flush points, the run in doubt
-/// and the rollback point. 2 and 1 were never released.
-pub const VERSION: u16 = 3;
+/// Format versions: 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the run in doubt and the rollback point. 3, 2 and 1 were never released.
+pub const VERSION: u16 = 4;
 pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
@@ -73,6 +73,8 @@ pub struct Superblock {
     /// An earlier run of this node as primary whose last writes may be missing here while the peer has them; 0: none. A
     /// demotion does not settle it.
     pub in_doubt: Incarnation,
+    /// The generations of that run: its last one, and the one before, in which a peer stands that did not hear of the last.
+    pub doubt_generations: [Generation; 2],
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,
     pub rollback_point: RollbackPoint,
@@ -122,6 +124,7 @@ impl Superblock {
         w.u64(self.applied_wall.0);
         w.0.extend_from_slice(&self.boot.to_le_bytes());
         w.u64(self.in_doubt.0);
+        self.doubt_generations.iter().for_each(|generation| w.generation(*generation));
         w.u64(self.rollback_point.id);
         w.position(self.rollback_point.position);
         w.position(self.rollback_point.parent);
@@ -155,6 +158,7 @@ impl Superblock {
         let (confirmed_ordinal, own_from_ordinal) = (r.u64()?, r.u64()?);
         let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
         let in_doubt = Incarnation(r.u64()?);
+        let doubt_generations = [r.generation()?, r.generation()?];
         let rollback_point = RollbackPoint {
             id: r.u64()?,
             position: r.position()?,
@@ -187,6 +191,7 @@ impl Superblock {
             applied_wall,
             boot,
             in_doubt,
+            doubt_generations,
             rollback_point,
             confirmed,
             flushed,

@@ -99,11 +99,12 @@ impl Group {
             return false;
         }
         let full = self.full_is_wanted() || full;
-        self.wanted_full = None;
-        if self.stream.is_some() {
+        self.wanted_full = self.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        if self.stream.is_some() || self.cut.is_some() {
             self.fall_to_logging(cx, "the operator asked for a sync");
         }
         if full {
+            self.ask_nothing(cx);
             self.mark_everything(cx);
         } else if self.settle(cx) {
             self.begin_sync(cx, false);

@@ -33,7 +33,7 @@ pub(crate) const BLOCK_BYTES: u64 = META_BLOCK_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub volume: VolumeId,
-    /// On the volume; a multiple of a block.
+    /// On the volume; a multiple of a block, but behind an old end that was none.
     pub offset: u64,
     /// Whole blocks, except at a volume's end.
     pub length: u32,
@@ -144,7 +144,7 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
     let (offset, length, payload_at, payload_crc) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
     let (volume, spare) = (VolumeId(r.u16()?), r.u16()?);
     let entry = Entry { volume, offset, length, payload_at, payload_crc };
-    let range_fits = offset.is_multiple_of(BLOCK_BYTES)
+    let range_fits = offset.is_multiple_of(SECTOR_BYTES)
         && length > 0
         && u64::from(length).is_multiple_of(SECTOR_BYTES)
         && u64::from(length) <= u64::from(u32::MAX) - BLOCK_BYTES
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_reaches_past_its_batch_or_off_the_blocks_is_refused() {
+    fn an_entry_that_reaches_past_its_batch_or_off_the_sectors_is_refused() {
         let spoil = |change: fn(&mut Index)| {
             let mut index = sample();
             change(&mut index);
@@ -553,7 +553,7 @@ mod tests {
         };
         assert_eq!(spoil(|i| i.bytes -= 1), None);
         assert_eq!(spoil(|i| i.entries[0].payload_at = 512), None);
-        assert_eq!(spoil(|i| i.entries[0].offset += 512), None);
+        assert_eq!(spoil(|i| i.entries[0].offset += 256), None);
         assert_eq!(spoil(|i| i.entries[0].length = 0), None);
         assert_eq!(spoil(|i| i.entries[1].payload_crc = 9), None);
         assert_eq!(spoil(|i| i.entries[1].length = u32::MAX - 511), None);

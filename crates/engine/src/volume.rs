@@ -123,7 +123,9 @@ impl Volume {
     pub fn begin_run(&mut self) {
         let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
         let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
-        *self = Volume { dirty, stored, doubt: self.doubt.take(), ..Volume::new(self.config) };
+        // Reads of the run before that are still under way hold their ranges; a flush covers nothing of this one.
+        let (busy, flushing) = (core::mem::take(&mut self.busy), self.flushing.map(|_| Seq::NONE));
+        *self = Volume { dirty, stored, busy, flushing, doubt: self.doubt.take(), ..Volume::new(self.config) };
     }
 
     /// Nothing is known of the range: it is compared before it is sent.

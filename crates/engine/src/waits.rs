@@ -82,9 +82,14 @@ impl Group {
                 break;
             }
             self.blocked.pop_front();
-            if let Some(Op::Write(op)) = self.slots.take(slot) {
-                cx.reply(op.id, Err(IoError::Io));
-            }
+            self.fail_unnumbered(cx, slot);
+        }
+    }
+
+    /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
+    pub fn fail_held(&mut self, cx: &mut Cx) {
+        if self.state == State::Holding && self.settings.policy == Policy::Strict {
+            self.fail_waiting(cx);
         }
     }
 
@@ -95,9 +100,14 @@ impl Group {
             self.fail_write(cx, slot);
         }
         while let Some(slot) = self.blocked.pop_front() {
-            if let Some(Op::Write(op)) = self.slots.take(slot) {
-                cx.reply(op.id, Err(IoError::Io));
-            }
+            self.fail_unnumbered(cx, slot);
+        }
+    }
+
+    /// A write that has neither a number nor a range.
+    pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
+        if let Some(Op::Write(op)) = self.slots.take(slot) {
+            cx.reply(op.id, Err(IoError::Io));
         }
     }
 

@@ -23,12 +23,13 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"FSHR");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits. V1 (one ordered stream per
-    /// group, three confirmations, sync in the stream) was never released.
-    V2 = 2,
+    /// SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat. 3 (frames may
+    /// travel packed), 2 (flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits) and 1 (one
+    /// ordered stream per group, three confirmations, sync in the stream) were never released.
+    V4 = 4,
 }
 
-pub const VERSION: Version = Version::V2;
+pub const VERSION: Version = Version::V4;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -507,6 +508,9 @@ pub struct SyncBegin {
     pub from: Position,
     /// The history this one grew from.
     pub parent: Position,
+    /// The secondary's own run that this was decided on. It has another one since if it was promoted in between: then the begin
+    /// is not for it.
+    pub to: Incarnation,
     /// Nothing differs: the secondary stays consistent.
     pub nothing_dirty: bool,
     /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
@@ -523,6 +527,7 @@ impl SyncBegin {
         let mut w = Writer::default();
         w.position(self.from);
         w.position(self.parent);
+        w.u64(self.to.0);
         w.u8(u8::from(self.nothing_dirty));
         w.u64(self.dirty_bytes);
         w.u64(self.cut);
@@ -532,9 +537,9 @@ impl SyncBegin {
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
-        let (from, parent, nothing_dirty) = (r.position()?, r.position()?, r.u8()? != 0);
-        let dirty_bytes = r.u64()?;
-        let begin = SyncBegin { from, parent, nothing_dirty, dirty_bytes, cut: r.u64()?, attempt: r.u64()? };
+        let (from, parent, to) = (r.position()?, r.position()?, Incarnation(r.u64()?));
+        let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.u64()?);
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: r.u64()?, attempt: r.u64()? };
         r.is_empty().then_some(begin)
     }
 }

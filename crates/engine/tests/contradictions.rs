@@ -237,14 +237,18 @@ fn range(kind: Kind, offset: u64, length: u64) -> Header {
     Header { offset, length, ..Header::new(kind, SESSION, GROUP) }
 }
 
-/// The last frame of an answer.
+/// The last frame of an answer to the first question.
 fn last(kind: Kind, bytes: Vec<u8>) -> Frame {
     at(kind, 0, bytes)
 }
 
 fn at(kind: Kind, offset: u64, bytes: Vec<u8>) -> Frame {
     let Frame(header, payload) = control(kind, bytes);
-    Frame(Header { offset, flags: flags::LAST, ..header }, payload)
+    Frame(Header { offset, seq: Seq(1), flags: flags::LAST, ..header }, payload)
+}
+
+fn pulled(offset: u64) -> Frame {
+    Frame(Header { seq: Seq(1), ..range(Kind::Pulled, offset, 4096) }, FramePayload::Data(buf(&[1; 4096])))
 }
 
 fn outside() -> VolumeRange {
@@ -382,7 +386,7 @@ fn before_its_begin() -> Bench {
 fn begin() -> SyncBegin {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
-    SyncBegin { from, parent, nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
+    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
 }
 
 fn begins(begin: SyncBegin) -> Frame {
@@ -485,7 +489,7 @@ const ROWS: &[Row] = &[
     (comparing, |_| seq(Kind::ProbeResult, 1), "an answer to a comparison that was not sent to it"),
     (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[outside()])), CANNOT_HAVE),
     (|| back(2, 0), |_| last(Kind::Tail, vec![0; 17]), CANNOT_HAVE),
-    (pulling, |_| Frame(range(Kind::Pulled, 4096, 4096), FramePayload::Data(buf(&[1; 4096]))), CANNOT_HAVE),
+    (pulling, |_| pulled(4096), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(Kind::Bits, 64, vec![1; 8]), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 16]), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(Kind::Bits, 1, vec![1; 8]), CANNOT_HAVE),

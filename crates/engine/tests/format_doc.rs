@@ -111,6 +111,7 @@ fn superblock() -> Superblock {
         applied_wall: Wall(0x5757),
         boot: u128::from_le_bytes(*b"a machine's boot"),
         in_doubt: Incarnation(0x5959),
+        doubt_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
         served_in_doubt: true,
         rollback_point: RollbackPoint {
             id: 0x5a5a,
@@ -243,7 +244,15 @@ fn hello() -> GroupHello {
 }
 
 fn begin() -> SyncBegin {
-    SyncBegin { from: at(0xc100), parent: at(0xc200), nothing_dirty: true, dirty_bytes: 0xc5, cut: 0xc4, attempt: 0xc3 }
+    SyncBegin {
+        from: at(0xc100),
+        parent: at(0xc200),
+        to: Incarnation(0xc6),
+        nothing_dirty: true,
+        dirty_bytes: 0xc5,
+        cut: 0xc4,
+        attempt: 0xc3,
+    }
 }
 
 fn flush_points() -> FlushPoints {
@@ -295,6 +304,10 @@ fn the_superblock_is_as_documented() {
         ("applied wall", Holds::Number(0x5757)),
         ("boot", Holds::Text("a machine's boot")),
         ("in doubt", Holds::Number(0x5959)),
+        ("doubt generation number", Holds::Number(0x6800)),
+        ("doubt generation tag", Holds::Number(0x6801)),
+        ("doubt parent generation number", Holds::Number(0x6900)),
+        ("doubt parent generation tag", Holds::Number(0x6901)),
         ("rollback point", Holds::Number(0x5a5a)),
         ("point generation number", number),
         ("point generation tag", tag),
@@ -578,6 +591,7 @@ fn control_payloads_are_as_documented() {
             ("parent generation tag", parent_tag),
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
+            ("to", Holds::Number(0xc6)),
             ("nothing dirty", Holds::Number(1)),
             ("dirty bytes", Holds::Number(0xc5)),
             ("cut", Holds::Number(0xc4)),
@@ -631,17 +645,17 @@ fn digest(bytes: &[u8]) -> u64 {
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
 const SHAPES: [(&str, u64, u64); 11] = [
-    ("superblock", 3, 0xbd4e_f4d4_8d68_8cf5),
+    ("superblock", 4, 0xda9c_6a68_d909_b225),
     ("bitmap", 3, 0x43f7_6d3c_0519_cdfa),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
-    ("frame header", 2, 0x66f1_4746_f79f_a790),
-    ("Ack", 2, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 2, 0x489b_b53a_9666_e012),
-    ("SyncBegin", 2, 0x0bde_321a_b3c5_d682),
-    ("TailAsk", 2, 0x4f4a_ba98_c466_0f4f),
-    ("Tail", 2, 0xa40f_9916_8abf_3a45),
+    ("frame header", 4, 0xc779_8739_9436_bec5),
+    ("Ack", 4, 0x47bc_9dbe_02da_7fdf),
+    ("GroupHello", 4, 0x489b_b53a_9666_e012),
+    ("SyncBegin", 4, 0x0a95_3ed5_f536_f0d0),
+    ("TailAsk", 4, 0x4f4a_ba98_c466_0f4f),
+    ("Tail", 4, 0xa40f_9916_8abf_3a45),
 ];
 
 #[test]

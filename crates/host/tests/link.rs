@@ -11,7 +11,7 @@ use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::auth::{Authenticated, Handshake, PREFIX_BYTES};
-use host::link::envelope::{Envelope, PACKED_SINCE, Packing};
+use host::link::envelope::{Envelope, Packing};
 use host::link::{
     Attempt, Compression, Doing, Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Method, Ourselves, Peer,
     PeerInfo, Secret, SocketOptions, Versions,
@@ -401,20 +401,6 @@ fn packing_begins_and_ends_while_the_link_is_up() {
             assert!(seqs.into_iter().eq(0..200), "{compression}");
         }
         assert_eq!((east.told.up.borrow().len(), east.told.down.borrow().len()), (1, 0), "the same link all along");
-    });
-}
-
-#[test]
-fn a_peer_of_the_version_before_gets_frames_as_they_are() {
-    let older = Versions { max: PACKED_SINCE - 1, ..Versions::OURS };
-    run(async {
-        let west = Node::west(|config| config.ours.versions = older);
-        let east = Node::east(west.address(), packing(Compression::Always(Method::Lz4)));
-        tokio::join!(east.is_up(1), west.is_up(1));
-        assert_eq!(east.told.up.borrow()[0].3.version, older.max);
-        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
-        let carried = east.told.sender().carried();
-        assert_eq!((carried.doing, carried.sent.plain_bytes), (Doing::NotWithThisPeer, carried.sent.wire_bytes));
     });
 }
 

@@ -579,7 +579,7 @@ impl Run {
     }
 
     fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
-        for sector in 0..image.len() / SECTOR {
+        for sector in 0..image.len().min(expected.len()) / SECTOR {
             let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
             if found != wanted && !self.wild.contains(&(volume, sector as u64)) {
                 let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));

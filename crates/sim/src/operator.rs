@@ -242,6 +242,10 @@ impl World {
             // Catching up is too short for a fault that comes at any time.
             self.nodes[primary].trouble.fail_next_flush |= self.rng.percent(3);
         }
+        if p.state == State::Holding && !self.healing && self.rng.percent(3) {
+            // Its writers are to go on without the peer.
+            return self.set_mode(group, Mode::Async);
+        }
         if s.identity.role == Role::Primary {
             self.command(self.other(group, primary), group, Command::Demote);
             return;

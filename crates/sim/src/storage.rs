@@ -4,8 +4,12 @@ use engine::wire::Header;
 use engine::*;
 
 use crate::payload::{Meter, Payload};
+use crate::rng::Rng;
 use crate::trip::Instant;
 use crate::world::{Event, World, slice_of};
+
+/// Until then a trouble strikes each time, and not by chance.
+pub const ALWAYS: u64 = u64::MAX;
 
 /// What a disk is doing.
 pub enum Job {
@@ -98,7 +102,7 @@ impl World {
             }
             Job::Read { store, offset, before, kind } => {
                 let may_fail = is_volume(&store) && !matches!(kind, ReadKind::Hash);
-                if may_fail && sim.trouble.read_errors_until > now && self.rng.percent(10) {
+                if may_fail && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
                     return Err(IoError::Io);
                 }
                 let view = &sim.disks[&store].view()[offset as usize..][..before.len()];
@@ -126,11 +130,16 @@ impl World {
             let fails = sim.trouble.write_errors_until > now && self.rng.percent(5);
             return fails.then(|| *self.rng.pick(&[IoError::Io, IoError::NoSpace]));
         }
-        if sim.trouble.full_until > now && self.rng.percent(30) {
+        if strikes(sim.trouble.full_until, now, 30, &mut self.rng) {
             return Some(IoError::NoSpace);
         }
-        (sim.trouble.apply_errors_until > now && self.rng.percent(5)).then_some(IoError::Io)
+        strikes(sim.trouble.apply_errors_until, now, 5, &mut self.rng).then_some(IoError::Io)
     }
+}
+
+/// Whether a trouble that lasts until then strikes now: by chance, or each time where a story has it last [`ALWAYS`].
+fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
+    until > now && (until == ALWAYS || rng.percent(percent))
 }
 
 impl ReadKind {

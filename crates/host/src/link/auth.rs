@@ -39,7 +39,6 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::envelope::PACKED_SINCE;
 pub use message::{
     BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NAME_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL, is_name,
 };
@@ -85,8 +84,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Frames are alike in all of them; from [`PACKED_SINCE`] on they may travel packed.
-    pub const OURS: Versions = Versions { min: engine::wire::VERSION as u8, max: PACKED_SINCE };
+    /// Frames say theirs too; there is one kind of them so far that was released.
+    pub const OURS: Versions = Versions { min: engine::wire::VERSION as u8, max: engine::wire::VERSION as u8 };
 
     /// The newest version that both speak.
     fn common(self, other: Versions) -> Option<u8> {
@@ -611,7 +610,7 @@ mod tests {
         let (Some(Ok(ours)), Some(Ok(theirs))) = meet(east(), "west", west(), |_, _| {}) else { panic!("refused") };
         assert_eq!((ours.peer.as_str(), theirs.peer.as_str()), ("west", "east"));
         assert_eq!((ours.session, ours.key, ours.version), (theirs.session, theirs.key, theirs.version));
-        assert_eq!((ours.version, theirs.attempt), (PACKED_SINCE, ATTEMPT));
+        assert_eq!((ours.version, theirs.attempt), (Versions::OURS.max, ATTEMPT));
         assert_ne!(ours.key[..8], ours.session.0.to_le_bytes());
     }
 

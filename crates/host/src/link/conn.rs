@@ -33,7 +33,7 @@ use super::frames::{CHUNK_BYTES, FrameReader, Next};
 use super::info::TcpInfo;
 use super::limiter::Limiter;
 use super::line::Line;
-use super::packer::{BATCH_BYTES, Compression, Doing, Packer};
+use super::packer::{BATCH_BYTES, Doing, Packer};
 use super::tuning::follow_rate;
 use super::{Amount, Carried, Flow, LinkEvents};
 use crate::buffers::{Buffer, Pool};
@@ -129,8 +129,6 @@ struct Outbox {
     /// On a link that packs or has a rate: what follows.
     waiting: VecDeque<OutFrame>,
     packer: Option<Packer>,
-    /// What is done while there is no packer.
-    doing_without: Doing,
     limiter: Option<Limiter>,
     /// Of frames, as all numbers here.
     queued_bytes: u64,
@@ -310,8 +308,6 @@ pub struct LinkSender {
     link: LinkId,
     line: RefCell<Option<Rc<Line>>>,
     outbox: RefCell<Outbox>,
-    /// The peer unpacks.
-    packs: bool,
     /// What may stand unsent in the kernel is left to us.
     follows_rate: bool,
     received: Cell<Amount>,
@@ -328,13 +324,12 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    /// `packs`: the peer takes packed frames; `follows_rate`: what may stand unsent is by the line's rate.
-    pub(super) fn new(link: LinkId, line: Line, packs: bool, follows_rate: bool, flow: Flow) -> Rc<LinkSender> {
+    /// `follows_rate`: what may stand unsent is by the line's rate.
+    pub(super) fn new(link: LinkId, line: Line, follows_rate: bool, flow: Flow) -> Rc<LinkSender> {
         let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
             outbox: RefCell::default(),
-            packs,
             follows_rate,
             received: Cell::default(),
             held: Cell::default(),
@@ -350,14 +345,7 @@ impl LinkSender {
 
     /// Frames that the kernel has not been offered go on by this.
     pub fn set_flow(&self, flow: Flow) {
-        let packer = if self.packs { Packer::new(flow.compression) } else { None };
-        let mut outbox = self.outbox.borrow_mut();
-        outbox.doing_without = match packer {
-            None if flow.compression != Compression::Off => Doing::NotWithThisPeer,
-            _ => Doing::Off,
-        };
-        outbox.set_flow(packer, flow.rate);
-        drop(outbox);
+        self.outbox.borrow_mut().set_flow(Packer::new(flow.compression), flow.rate);
         self.news.notify_one();
     }
 
@@ -365,7 +353,7 @@ impl LinkSender {
     pub fn carried(&self) -> Carried {
         let mut outbox = self.outbox.borrow_mut();
         let is_held = outbox.pause(Instant::now()).is_some();
-        let doing = outbox.packer.as_ref().map_or(outbox.doing_without, Packer::doing);
+        let doing = outbox.packer.as_ref().map_or(Doing::Off, Packer::doing);
         Carried { sent: outbox.sent, received: self.received.get(), doing, is_held }
     }
 
@@ -687,6 +675,7 @@ async fn read_some(line: &Line, frames: &mut FrameReader) -> Result<Received, Ch
 
 #[cfg(test)]
 mod tests {
+    use super::super::packer::{Compression, Method};
     use super::*;
     use engine::{Buf, GroupId, SessionId, Slice};
 
@@ -745,7 +734,7 @@ mod tests {
         assert_eq!(without as u64, all);
         // Nobody has waited for the line: nothing is packed.
         assert_eq!(offered(Compression::Auto), (without, all));
-        let (packed, all) = offered(Compression::Always(super::super::packer::Method::Lz4));
+        let (packed, all) = offered(Compression::Always(Method::Lz4));
         assert!((packed as u64) < all / 3, "the first one alone, and smaller: {packed} of {all}");
     }
 }

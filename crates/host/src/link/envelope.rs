@@ -12,8 +12,6 @@ use std::fmt;
 use engine::limits;
 use engine::wire::HEADER_BYTES;
 
-/// The version of the protocol from which on frames may travel packed. Those inside are as before.
-pub const PACKED_SINCE: u8 = 3;
 pub const ENVELOPE_BYTES: usize = 20;
 /// What may come out of one envelope: the largest frame.
 pub const PLAIN_BYTES_MAX: usize = limits::PART_BYTES_MAX as usize + HEADER_BYTES;

@@ -98,8 +98,6 @@ pub struct FrameReader {
 /// Packed frames, first as they arrive and then unpacked. Memory is fetched when there are any, and kept.
 #[derive(Default)]
 struct Packed {
-    /// The peer may send them.
-    allowed: bool,
     /// Their content is due; so much of it has arrived.
     envelope: Option<(Envelope, usize)>,
     bytes: Vec<u8>,
@@ -152,12 +150,6 @@ impl FrameReader {
             packed: Packed::default(),
             received: Amount::default(),
         }
-    }
-
-    /// The peer may pack its frames.
-    pub fn unpacking(mut self, allowed: bool) -> FrameReader {
-        self.packed.allowed = allowed;
-        self
     }
 
     /// What has arrived, and what it was before it was packed.
@@ -255,7 +247,7 @@ impl FrameReader {
         let table = &self.chunk[self.start..self.end];
         if self.packed.envelope.is_none() {
             let Some(bytes) = table.first_chunk::<ENVELOPE_BYTES>() else { return Ok(()) };
-            if !self.packed.allowed || bytes[..4] != envelope::MAGIC {
+            if bytes[..4] != envelope::MAGIC {
                 return Ok(());
             }
             self.packed.begin(Envelope::decode(bytes)?);
@@ -334,7 +326,7 @@ mod tests {
 
     /// Feeds `bytes` in pieces of the lengths that `piece` gives; payloads of all frames, then the error if any.
     fn read(bytes: &[u8], mut piece: impl FnMut() -> usize) -> (Vec<(Kind, Vec<u8>)>, Option<StreamError>) {
-        let mut reader = FrameReader::new(SESSION).unpacking(true);
+        let mut reader = FrameReader::new(SESSION);
         let (mut frames, mut rest) = (Vec::new(), bytes);
         loop {
             match reader.next(|length| Some(Buffer::detached(length))) {
@@ -418,7 +410,7 @@ mod tests {
             assert_eq!(read(&bytes, || size), (expected.clone(), None), "pieces of {size}");
         }
         let whole: usize = expected.iter().map(|(_, payload)| HEADER_BYTES + payload.len()).sum();
-        let mut reader = FrameReader::new(SESSION).unpacking(true);
+        let mut reader = FrameReader::new(SESSION);
         let mut rest = &bytes[..];
         loop {
             match reader.next(|length| Some(Buffer::detached(length))).expect("good frames") {

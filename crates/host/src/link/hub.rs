@@ -23,7 +23,6 @@ use tokio::time::{sleep, timeout};
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, Secret, is_name};
 use super::conn::{self, LinkSender};
-use super::envelope::PACKED_SINCE;
 use super::frames::FrameReader;
 use super::info::TcpInfo;
 use super::line::Line;
@@ -443,9 +442,8 @@ impl Hub {
         };
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
-        let packs = peer.version >= PACKED_SINCE;
         let follows_rate = self.socket.borrow().unsent_bytes.is_none();
-        let sender = LinkSender::new(LinkId(self.number()), line, packs, follows_rate, self.flow.get());
+        let sender = LinkSender::new(LinkId(self.number()), line, follows_rate, self.flow.get());
         let live = Live { sender: sender.clone(), attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
@@ -464,7 +462,7 @@ impl Hub {
             PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket, certificate };
         self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
         self.events.turn_done();
-        let frames = FrameReader::new(peer.session).unpacking(packs);
+        let frames = FrameReader::new(peer.session);
         conn::serve(sender.clone(), frames, &self.pool, &*self.events).await;
         let mut live = self.live.borrow_mut();
         if live.get(&known.id).is_some_and(|live| Rc::ptr_eq(&live.sender, &sender)) {

@@ -75,8 +75,6 @@ impl fmt::Display for Compression {
 pub enum Doing {
     #[default]
     Off,
-    /// The peer speaks a version without it.
-    NotWithThisPeer,
     /// Nothing was large enough yet.
     Nothing,
     Packing(Method),
@@ -90,7 +88,6 @@ impl Doing {
     pub fn reason(self) -> Option<&'static str> {
         match self {
             Doing::Off | Doing::Packing(_) => None,
-            Doing::NotWithThisPeer => Some("the peer runs a version that cannot unpack"),
             Doing::Nothing => Some("nothing worth packing was sent yet"),
             Doing::DoesNotShrink => Some("what is sent does not get smaller"),
             Doing::LineIsFast => Some("the line takes what is sent as fast as it could be packed"),

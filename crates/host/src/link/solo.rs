@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
 use super::conn::{self, LinkSender};
-use super::envelope::PACKED_SINCE;
 use super::frames::FrameReader;
 use super::hub::{Failure, Shaken, ours_on, random, shake};
 use super::line::Line;
@@ -180,9 +179,8 @@ async fn prove(
     };
     let certificate = line.certificate();
     socket.agree(line.stream().as_fd(), announced, peer.rto_min_us);
-    let packs = peer.version >= PACKED_SINCE;
-    let sender = LinkSender::new(LinkId(1), line, packs, options.unsent_bytes.is_none(), flow);
-    let frames = FrameReader::new(peer.session).unpacking(packs);
+    let sender = LinkSender::new(LinkId(1), line, options.unsent_bytes.is_none(), flow);
+    let frames = FrameReader::new(peer.session);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }
 

@@ -109,9 +109,9 @@ fn describe(report: &mut Report, found: &Superblock) {
     report.line("alone", yes_no(found.alone, "yes: the peer does not know this generation yet"));
     report.line("machine's boot", format!("{:032x}", found.boot));
     if found.in_doubt.0 != 0 {
-        let run = found.in_doubt.0;
-        report
-            .line("in doubt", format!("run {run} of this primary: the peer may have writes of it that are lost here"));
+        let (run, [last, before]) = (found.in_doubt.0, found.doubt_generations);
+        let text = format!("run {run} of this primary: the peer may have writes of it that are lost here");
+        report.line("in doubt", format!("{text} (generation {last}, or {before} before it)"));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
