@@ -221,6 +221,53 @@ fn writes_that_wait_for_a_cut_do_not_count_as_queued() {
     world.settle();
 }
 
+/// Everything was marked while a cut travelled. It went on, and its end cleared also the bits of what was not sent.
+#[test]
+fn a_full_sync_ordered_during_a_cut_sends_everything() {
+    let mut world = World::in_peace(slow_link());
+    let id = world.write(1, 0, MIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    // Only the other volume is dirty.
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    let id = world.write(0, 0, MIB);
+    assert!(world.answer(id).0);
+    sync(&mut world);
+    world.until("regions travel", shipping);
+    let sent = world.data_sent_bytes[0];
+    let answer = world.order(0, Command::Sync { full: true });
+    assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
+    assert_eq!(world.figures(0).peer.dirty_bytes, 2 * MIB);
+    world.settle();
+    let sent = world.data_sent_bytes[0] - sent;
+    assert!(sent >= 2 * MIB, "{sent} bytes");
+    assert_eq!(world.mark(0, Mark::FullSyncBegan), 2, "this one, and the one at the beginning");
+}
+
+/// The disk takes its time over a read of a cut, and the node is demoted and promoted meanwhile. What is being read is
+/// busy until the read has ended, and free after it.
+#[test]
+fn a_read_from_before_a_demotion_may_end_after_the_next_promotion() {
+    let mut world = after_an_outage(slow_link());
+    sync(&mut world);
+    world.until("regions travel", shipping);
+    world.nodes[0].trouble.stalled_until = world.now + 3 * SECOND;
+    world.pass(400 * MILLISECOND);
+    world.nodes[0].trouble.stalled_until = 0;
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    let mut longest = 0;
+    for region in 0..32 {
+        let id = world.write(0, region * 32 * KIB, 4 * KIB);
+        let (done, after) = world.answer(id);
+        assert!(done);
+        longest = longest.max(after);
+    }
+    assert!(longest > SECOND, "nobody waited for the read: {longest} ns");
+    assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
+
 #[test]
 fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     let mut world = after_an_outage(slow_link());

@@ -8,19 +8,29 @@ use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
-/// Node 0 is back without what its caches held, and the peer is there to be asked, or is not.
-fn lost_power(peer_is_there: bool) -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+/// In step, with writes that are confirmed there and not flushed here: that happens every five seconds.
+fn unflushed(mode: Mode) -> World {
+    let mut world = World::in_peace(options(mode, Policy::Degrade));
     for n in 0..24 {
         let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
     }
-    // Confirmed there, and not flushed here: that happens every five seconds.
     world.pass(200 * MILLISECOND);
-    world.cut([peer_is_there; 2]);
+    world
+}
+
+/// Node 0 is back without what its caches held.
+fn loses_power(world: &mut World) {
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
-    assert!(!serves(&world) && lacks_something(&world));
+    assert!(!serves(world) && lacks_something(world));
+}
+
+/// The peer is there to be asked, or is not.
+fn lost_power(peer_is_there: bool) -> World {
+    let mut world = unflushed(Mode::Async);
+    world.cut([peer_is_there; 2]);
+    loses_power(&mut world);
     world
 }
 
@@ -90,6 +100,43 @@ fn a_restart_in_between_changes_nothing() {
         assert!(lacks_something(&world) && in_doubt(&world));
         assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
         serves_with_what_was_lost(world);
+    }
+}
+
+/// It was promoted and demoted again before it met its peer: that stands two generations behind by now.
+#[test]
+fn promoted_twice_it_fetches_what_the_peer_confirmed() {
+    let mut world = demoted_in_doubt();
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    world.pass(SECOND);
+    assert!(!serves(&world) && lacks_something(&world));
+    world.restore_path();
+    serves_with_what_was_lost(world);
+}
+
+/// It had gone on without its peer when its power failed, which is a generation of its own.
+#[test]
+fn alone_before_its_power_failed_it_fetches_what_the_peer_confirmed() {
+    let mut world = unflushed(Mode::Nearsync);
+    let confirmed = world.images_of(1);
+    world.cut([false; 2]);
+    let before = world.glance(0, GROUP).expect("it runs").identity.generation;
+    for n in 0..2 {
+        let id = world.write(1, (1000 + n * 4) * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(100 * MILLISECOND);
+    }
+    assert_ne!(world.glance(0, GROUP).expect("it runs").identity.generation, before);
+    loses_power(&mut world);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    world.restore_path();
+    world.until("the export is open", serves);
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    for (held, confirmed) in world.images_of(0).iter().zip(&confirmed) {
+        assert!(held[..1000 << 10] == confirmed[..1000 << 10]);
     }
 }
 

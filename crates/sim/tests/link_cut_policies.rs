@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 /// A pair in step, the link cut, and a write under way since.
@@ -99,4 +102,60 @@ fn a_failed_peer_holds_writers_as_a_lost_link_does() {
     let (done, _) = world.answer(id);
     assert!(done, "the peer came back");
     world.settle();
+}
+
+/// Writers are held without an end when the operator gives them one.
+#[test]
+fn strict_that_becomes_hold_while_writers_are_held_has_an_end() {
+    let (mut world, _) = cut(Policy::Strict);
+    world.pass(6 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
+    let mut settings = world.operator.settings(GROUP);
+    settings.policy = Policy::Hold(Duration::from_secs(4));
+    assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+    let id = world.write(1, 64 * KIB, 8 * KIB);
+    let (done, after) = world.answer(id);
+    assert!(done && (3 * SECOND..6 * SECOND).contains(&after), "{after} ns");
+}
+
+/// In step under `strict`, with time to wait.
+fn patient() -> World {
+    let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
+    world.pass(5 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
+    world
+}
+
+/// A region whose write failed here is being read again when the link falls: that breaks no order, and nobody is answered alone.
+#[test]
+fn strict_holds_writers_also_beside_a_repair() {
+    let mut world = patient();
+    world.nodes[0].trouble.serving_full_until = world.now + 2 * MILLISECOND;
+    let id = world.write(0, 512 * KIB, 8 * KIB);
+    assert!(!world.answer(id).0);
+    world.pass(900 * MILLISECOND);
+    world.nodes[0].trouble.stalled_until = world.now + 20 * SECOND;
+    world.pass(300 * MILLISECOND);
+    world.nodes[0].trouble.stalled_until = 0;
+    world.cut([false; 2]);
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(10 * SECOND);
+    assert_eq!(world.reply(id), None);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
+    heals(&mut world);
+}
+
+/// The peer was promoted meanwhile, and will never have what is held here: its outcome is not known.
+#[test]
+fn strict_fails_held_writers_when_the_peer_was_promoted() {
+    let mut world = patient();
+    world.cut([false; 2]);
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(7 * SECOND);
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world.pass(SECOND);
+    assert_eq!(world.reply(id), None);
+    world.restore_path();
+    assert!(!world.answer(id).0);
+    assert!(world.figures(0).reason.contains("both nodes are primary"), "{}", world.figures(0).reason);
 }

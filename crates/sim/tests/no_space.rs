@@ -4,8 +4,10 @@
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Policy, State};
-use engine::Store;
+use engine::{Command, CommandResult, Input, Store};
+use sim::storage::ALWAYS;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 fn state(world: &World, node: usize) -> Option<State> {
@@ -52,7 +54,7 @@ fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     world.settle();
     world.nodes[0].trouble.state_full_until = FOR_EVER;
     // An order that has to be recorded.
-    world.command(0, GROUP, engine::Command::Logging);
+    world.command(0, GROUP, Command::Logging);
     world.until("failed", |world| matches!(state(world, 0), Some(State::Failed(Broken::Superblock))));
     let id = world.write(0, 0, 4 * KIB);
     let (done, after) = world.answer(id);
@@ -60,7 +62,7 @@ fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     world.nodes[0].trouble.state_full_until = 0;
     world.crash(0, false, SECOND / 10);
     world.until("back", |world| world.nodes[0].serving.contains(&GROUP));
-    world.order(0, engine::Command::Sync { full: false });
+    world.order(0, Command::Sync { full: false });
     world.settle();
 }
 
@@ -108,4 +110,49 @@ fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
         world.settle();
     }
     assert!(damaged > 5, "{damaged}");
+}
+
+/// It is told to stop while it waits for space; nothing is on record yet.
+fn stops(mut world: World) {
+    let id = world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world.pass(5 * SECOND);
+    assert_eq!(world.operator.results.get(&id), None, "it waits");
+    world.input(1, Input::Stop);
+    let limit = world.now + 60 * SECOND;
+    while world.nodes[1].up() {
+        world.pass(5 * MILLISECOND);
+        assert!(world.now < limit, "it does not stop");
+    }
+    assert!(matches!(world.operator.results.get(&id), Some(CommandResult::Refused(_))));
+}
+
+#[test]
+fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.nodes[1].trouble.full_until = ALWAYS;
+    for n in 0..8 {
+        let id = world.write(0, n * 8 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.until("paused", |world| world.glance(1, GROUP).is_some_and(|glance| glance.paused.is_some()));
+    world.crash(0, false, FOR_EVER);
+    world.pass(SECOND);
+    stops(world);
+}
+
+#[test]
+fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
+    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..14 {
+        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let before = world.images_of(1);
+    world.order(0, Command::Sync { full: false });
+    world.until("a part is overwritten", |world| world.images_of(1) != before);
+    world.pass(300 * MILLISECOND);
+    world.crash(0, false, FOR_EVER);
+    world.nodes[1].trouble.full_until = ALWAYS;
+    stops(world);
 }

@@ -1,10 +1,10 @@
-//! What a primary fetches back after a power loss: asked for anew in each session, so what is read for an older one is nobody's;
-//! and lost again if the flush behind it fails.
+//! What a primary fetches back after a power loss: asked for anew whenever something came in between, so an answer to
+//! an older question is nobody's; lost again if the flush behind it fails; and over before anybody writes.
 
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, Store};
+use engine::{Command, CommandResult, Store};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -24,9 +24,25 @@ fn unflushed() -> World {
 /// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
 fn lost_power() -> World {
     let mut world = unflushed();
+    loses_power(&mut world);
+    world
+}
+
+fn loses_power(world: &mut World) {
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
-    world
+}
+
+fn serves(world: &World) -> bool {
+    world.nodes[0].serving.contains(&GROUP)
+}
+
+fn in_doubt(world: &World) -> bool {
+    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
+}
+
+fn asks(world: &World) -> bool {
+    world.figures(0).reason.contains("asking the peer what it confirmed")
 }
 
 #[test]
@@ -35,10 +51,10 @@ fn a_failed_flush_of_what_was_fetched_leaves_the_doubt() {
     world.nodes[0].trouble.fail_next_flush = true;
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.pass(SECOND);
-    assert!(!world.nodes[0].serving.contains(&GROUP), "nobody may read what lacks confirmed writes");
-    assert!(world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt));
+    assert!(!serves(&world), "nobody may read what lacks confirmed writes");
+    assert!(in_doubt(&world));
     world.crash(0, true, SECOND);
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("its export is open", serves);
     assert_eq!(world.mark(0, Mark::TailPulled), 1);
     world.settle();
 }
@@ -51,7 +67,7 @@ fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
         world.pass(15 * MILLISECOND);
         world.connect([0, 1]);
     }
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("its export is open", serves);
     assert_eq!(world.mark(0, Mark::TailPulled), 1);
     world.settle();
 }
@@ -95,28 +111,116 @@ fn nothing_is_fetched_from_a_mixture() {
     assert_ne!(world.images_of(1)[0][..4 << 10], held[0][..4 << 10], "that went back");
     world.crash(0, true, SECOND);
     world.restore_path();
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "a flush was acknowledged for all of it");
     world.settle();
 }
 
-/// A device that fails a flush may have dropped what it was to make durable, and reads go on as if nothing were wrong. The machine
-/// does not restart; the next start of the daemon treats it as a power loss all the same.
+/// The peer's disk fails while it reads what is asked for: it has nothing to give any more. The export opens as without
+/// it.
 #[test]
-fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start() {
-    let mut world = unflushed();
-    let confirmed = world.images_of(1);
-    world.nodes[0].trouble.fail_next_flush = true;
+fn a_peer_that_fails_while_it_is_asked_does_not_keep_the_export_closed() {
+    let mut failed = 0;
+    for draws in 0..5 {
+        let mut world = lost_power();
+        // Another of its reads fails.
+        (0..100 * draws).for_each(|_| _ = world.rng.draw());
+        world.nodes[1].trouble.read_errors_until = world.now + 2 * SECOND;
+        world.until("its export is open", serves);
+        failed += u32::from(matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
+        assert!(in_doubt(&world) || world.images_of(0) == world.images_of(1));
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+/// The path is slow, and the answer comes when the primary was demoted, promoted again, and has asked once more: the
+/// end of the first answer is not the end of the second.
+#[test]
+fn an_answer_to_an_older_question_of_the_same_session_is_nobodys() {
+    let (mut fetched, mut opened_alone) = (0, 0);
+    for instant in (130..190).step_by(3) {
+        let mut world = lost_power();
+        world.net.paths.get_mut(&[0, 1]).expect("a path").bytes_per_s = 5_000;
+        world.until("it asks", asks);
+        world.pass(instant * MILLISECOND);
+        assert!(asks(&world));
+        assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+        assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+        world.until("its export is open", serves);
+        let complete = world.images_of(0) == world.images_of(1);
+        assert!(complete || in_doubt(&world), "{instant}");
+        (fetched, opened_alone) = (fetched + u32::from(complete), opened_alone + u32::from(!complete));
+    }
+    // What is fetched for the first question keeps the path busy for too long.
+    assert!(fetched > 4 && opened_alone > 4, "the first answer comes too early or too late: {fetched}, {opened_alone}");
+}
+
+/// The primary has waited as long as it was told to, in the very moment in which it stores the bits of what it will
+/// fetch: it fetches that first. What came under an open export would be older than what clients write there.
+#[test]
+fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(30 * SECOND);
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    // The peer has it, and does not hear that it is flushed.
+    world.pass(600 * MILLISECOND);
+    world.cut([false; 2]);
     let flush = world.flush(0);
-    assert!(!world.answer(flush).0, "it is no flush");
-    let write = world.write(1, 0, 4 * KIB);
-    assert!(!world.answer(write).0, "nothing is acknowledged any more");
-    assert!(matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
-    assert_ne!(world.images_of(0), confirmed, "something was lost");
-    world.pass(20 * MILLISECOND);
-    world.crash(0, false, SECOND);
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert!(world.answer(flush).0);
+    // All over, so that the extent of that write is hot no more: its bit is stored before it is fetched.
+    for n in 0..12 {
+        let id = world.write(1, (n % 4 * 256 + n / 4 * 8) * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(100 * MILLISECOND);
+    }
+    let flush = world.flush(1);
+    assert!(world.answer(flush).0);
+    loses_power(&mut world);
+    assert_eq!(world.figures(0).volumes[0].dirty_bytes, 0);
+    world.pass(4900 * MILLISECOND);
+    world.restore_path();
+    world.connect([0, 1]);
+    world.nodes[0].trouble.stalled_until = world.now + 300 * MILLISECOND;
+    world.pass(250 * MILLISECOND);
+    assert!(asks(&world) && !serves(&world));
+    world.nodes[0].trouble.stalled_until = 0;
+    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.until("its export is open", serves);
     assert_eq!(world.mark(0, Mark::TailPulled), 1);
-    assert!(world.images_of(0) == confirmed, "all that the peer had is here again");
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    let flush = world.flush(0);
+    assert!(world.answer(flush).0);
     world.settle();
+}
+
+/// An operator orders a full sync, whose bits take long to be stored. The session ends, and in the next one the peer is
+/// asked what it kept: both would write the same places, so the sync begins when nothing is fetched any more.
+#[test]
+fn a_full_sync_that_waited_for_its_bits_does_not_begin_beside_a_pull() {
+    let mut pulled = 0;
+    for instant in (6..20).step_by(2) {
+        let mut world = unflushed();
+        world.cut([false; 2]);
+        loses_power(&mut world);
+        world.restore_path();
+        world.connect([0, 1]);
+        world.pass(instant * MILLISECOND);
+        world.nodes[0].trouble.stalled_until = world.now + 60 * MILLISECOND;
+        world.pass(3 * MILLISECOND);
+        world.command(0, GROUP, Command::Sync { full: true });
+        world.pass(3 * MILLISECOND);
+        world.connect([0, 1]);
+        let limit = world.now + SECOND;
+        while world.mark(0, Mark::FullSyncBegan) == 0 && world.now < limit {
+            world.pass(20_000);
+        }
+        assert!(!in_doubt(&world), "{instant}: the peer is asked");
+        world.nodes[0].trouble.stalled_until = 0;
+        world.settle();
+        assert_eq!(world.mark(0, Mark::FullSyncBegan), 1);
+        pulled += world.mark(0, Mark::TailPulled);
+    }
+    assert!(pulled > 3, "{pulled}");
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, State};
-use engine::{Command, CommandResult, Store};
+use engine::superblock::{self, Superblock};
+use engine::{Command, CommandResult, Store, cell};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -58,6 +59,14 @@ fn used(world: &World) -> u64 {
 
 fn point(world: &World) -> Option<String> {
     world.figures(FAR).rollback_point.map(|point| point.name)
+}
+
+/// What the secondary's superblock holds.
+fn recorded(world: &World) -> Superblock {
+    let file = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
+    let slot = file.chunks_exact(cell::BYTES).find_map(|slot| cell::decode(superblock::KIND, slot).ok());
+    let tag = slot.expect("recorded").0.tag;
+    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
 }
 
 /// The old primary is back: it gives its own writes up and follows.
@@ -304,6 +313,44 @@ fn a_start_with_the_history_full_has_its_ways_out() {
             follow(&mut world);
         }
     }
+}
+
+/// The same node goes back, and its power fails on the way. Batches of its journal that it had no room to read again
+/// are nothing that it lacks from now on.
+#[test]
+fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
+    let mut unread = 0;
+    for (history, step) in [500, 600, 660].into_iter().flat_map(|history| (2..8).map(move |step| (history, step))) {
+        let (mut world, before) = behind(Options { history_bytes: history * KIB, ..slow() });
+        // After a kill a sync compares, and goes in the stream.
+        world.crash(NEAR, false, MILLISECOND);
+        world.pass(SECOND);
+        begin_sync(&mut world);
+        world.until("it stands still", |world| {
+            world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
+        });
+        world.pass(300 * MILLISECOND);
+        world.cut([false; 2]);
+        world.crash(FAR, true, MILLISECOND);
+        world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
+        let counted = recorded(&world).confirmed_ordinal;
+        let entropy = world.rng.draw();
+        world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+        world.pass(step * 100_000);
+        world.crash(FAR, true, MILLISECOND);
+        world.pass(2 * SECOND);
+        if world.mark(FAR, Mark::RollbackResumed) == 0 {
+            continue;
+        }
+        unread += u32::from(recorded(&world).confirmed_ordinal < counted);
+        assert_eq!(world.images_of(FAR), before);
+        world.crash(FAR, false, MILLISECOND);
+        world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
+        assert_eq!(world.mark(FAR, Mark::JournalDamaged), 0, "{history}, {step}");
+        assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+        assert_eq!(world.images_of(FAR), before);
+    }
+    assert!(unread > 5, "{unread}");
 }
 
 /// A batch that the superblock counts is rotten: that is no torn tail. It is named, and nothing is rolled back to it.

@@ -1,10 +1,10 @@
 //! The secondary's disk answers nothing any more while its link lives: one write waits `wait_limit`, the group falls to
 //! logging, and nothing is tried over and over.
 
-use engine::Command;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
-use engine::state::{Mode, Policy, State};
+use engine::state::{Mode, Pause, Policy, State};
+use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -68,5 +68,31 @@ fn a_sync_that_stands_still_is_given_up_and_a_slow_one_is_not() {
     world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 1);
     assert!(world.now - began <= 65 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
+    world.settle();
+}
+
+/// It was paused when its time was looked at, and nobody looked again. What comes after a pause is watched as well.
+#[test]
+fn a_sync_that_was_paused_is_still_watched() {
+    let tight = Options { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(tight);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..14u64 {
+        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
+        assert!(world.answer(id).0);
+    }
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    let is = |world: &World, state| world.glance(0, GROUP).is_some_and(|glance| glance.state == state);
+    world.until("paused", |world| is(world, State::Paused(Pause::HistoryFull)));
+    world.pass(70 * SECOND);
+    assert_eq!(world.mark(0, Mark::SyncStalled), 0);
+    let name = world.figures(1).rollback_point.expect("taken").name;
+    assert!(matches!(world.order(1, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    world.until("it goes on", |world| is(world, State::Syncing));
+    world.nodes[1].trouble.stalled_until = world.now + 200 * SECOND;
+    let goes_on = world.now;
+    world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 1);
+    assert!((55 * SECOND..=65 * SECOND).contains(&(world.now - goes_on)));
+    assert!(is(&world, State::Logging));
     world.settle();
 }

@@ -1,0 +1,100 @@
+//! A device that fails a flush may have dropped what it was to make durable, and reads go on as if nothing were wrong.
+//! The machine does not restart; the next start of the daemon treats it as a power loss all the same, and has the peer
+//! asked.
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Broken, Mode, Policy, State};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// In step, with writes that the peer has confirmed and this node has not flushed.
+fn unflushed() -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    // Here that happens every five seconds.
+    world.pass(200 * MILLISECOND);
+    world
+}
+
+fn failed(world: &World, broken: Broken) -> bool {
+    world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Failed(broken))
+}
+
+/// The daemon starts again on the same machine.
+fn fetches_what_was_lost(mut world: World, confirmed: &[Vec<u8>]) {
+    assert!(lacks(&world, confirmed), "something was lost");
+    world.pass(SECOND);
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert!(!lacks(&world, confirmed), "all that the peer had is here again");
+    world.settle();
+}
+
+/// Behind what was confirmed before, a story writes more.
+fn lacks(world: &World, confirmed: &[Vec<u8>]) -> bool {
+    world.images_of(0).iter().zip(confirmed).any(|(held, confirmed)| held[..800 << 10] != confirmed[..800 << 10])
+}
+
+#[test]
+fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    world.nodes[0].trouble.fail_next_flush = true;
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0, "it is no flush");
+    let write = world.write(1, 0, 4 * KIB);
+    assert!(!world.answer(write).0, "nothing is acknowledged any more");
+    assert!(failed(&world, Broken::VolumeFlush));
+    fetches_what_was_lost(world, &confirmed);
+}
+
+/// A FUA write lands after the flush has failed. It would have the volume flushed once more, for there are other
+/// writes; that would succeed, and bring nothing back of what was lost.
+#[test]
+fn what_a_failed_flush_lost_is_not_called_durable_by_a_later_one() {
+    let mut world = unflushed();
+    // Volume 0 alone has something to flush.
+    let flush = world.flush(1);
+    assert!(world.answer(flush).0);
+    // Its last extent is hot: what comes there is written at once.
+    let id = world.write(0, 928 * KIB, 4 * KIB);
+    assert!(world.answer(id).0);
+    let confirmed = world.images_of(1);
+    let near = &mut world.nodes[0].trouble;
+    (near.slow_until, near.fail_next_flush) = (u64::MAX, true);
+    let flush = world.flush(0);
+    world.nodes[0].trouble.slow_until = 0;
+    world.write(0, 900 * KIB, 8 * KIB);
+    let landing = world.now + 40 * MILLISECOND;
+    world.nodes[0].trouble.stalled_until = landing;
+    let fua = world.write_fua(0, 960 * KIB, 8 * KIB);
+    world.nodes[0].trouble.stalled_until = 0;
+    assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
+    assert!(world.now < landing);
+    world.pass(50 * MILLISECOND);
+    assert_eq!(world.reply(fua), Some(false));
+    fetches_what_was_lost(world, &confirmed);
+}
+
+/// The group had failed already, of its activity log.
+#[test]
+fn what_a_failed_flush_lost_in_a_failed_group_is_fetched_all_the_same() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    let near = &mut world.nodes[0].trouble;
+    (near.slow_until, near.fail_next_flush) = (u64::MAX, true);
+    let flush = world.flush(0);
+    let near = &mut world.nodes[0].trouble;
+    (near.slow_until, near.fail_next_record) = (0, true);
+    // Its extent is cold.
+    let write = world.write(0, 32 * KIB, 4 * KIB);
+    assert!(!world.answer(write).0 && failed(&world, Broken::Bits));
+    assert_eq!(world.reply(flush), None);
+    assert!(!world.answer(flush).0);
+    fetches_what_was_lost(world, &confirmed);
+}

@@ -1,0 +1,104 @@
+//! What a node says of itself is on record, and what its peer decides by that is for this run of it alone.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult, Store};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// In step, and nothing is being recorded any more.
+fn at_rest() -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(30 * SECOND);
+    world
+}
+
+/// The peer of a primary wants its role without force.
+fn is_not_promoted(world: &mut World) {
+    let why = world.refused(1, Command::Promote { force: false, entropy: 7 });
+    assert!(why.contains("the peer is primary and connected"), "{why}");
+}
+
+fn serves(world: &World) -> bool {
+    world.nodes[0].serving.contains(&GROUP)
+}
+
+/// The record of a demotion fails, and whether it landed is known after a restart: until then the peer is told of no
+/// handover.
+#[test]
+fn a_demotion_whose_record_failed_is_no_handover() {
+    let mut still_primary = 0;
+    for draws in 0..8 {
+        let mut world = at_rest();
+        // Another part of the record lands.
+        (0..100 * draws).for_each(|_| _ = world.rng.draw());
+        world.nodes[0].trouble.fail_next_record = true;
+        let why = world.refused(0, Command::Demote);
+        assert!(why.contains("superblock could not be written"), "{why}");
+        world.pass(SECOND);
+        is_not_promoted(&mut world);
+        world.crash(0, true, SECOND);
+        world.pass(10 * SECOND);
+        if serves(&world) {
+            still_primary += 1;
+            is_not_promoted(&mut world);
+        } else {
+            assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+        }
+        world.settle();
+    }
+    assert!(still_primary > 0);
+}
+
+/// A session begins while a demotion is being recorded, and the node is killed before the record lands.
+#[test]
+fn a_demotion_that_is_being_recorded_is_no_handover() {
+    let mut world = at_rest();
+    world.nodes[0].trouble.stalled_until = world.now + 2 * SECOND;
+    let demoted = world.command(0, GROUP, Command::Demote);
+    world.pass(5 * MILLISECOND);
+    world.connect([0, 1]);
+    world.pass(50 * MILLISECOND);
+    is_not_promoted(&mut world);
+    assert!(!world.operator.results.contains_key(&demoted), "its record is under way");
+    let disk = world.nodes[0].disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");
+    disk.will_keep(|_| false);
+    world.nodes[0].trouble.stalled_until = 0;
+    world.crash(0, false, SECOND);
+    world.until("it serves again", serves);
+    world.settle();
+}
+
+/// Demoted, it was promoted again, wrote, and was demoted once more, all that while nothing it said got through. Its
+/// peer was promoted by the first greeting, and begins a sync that would overwrite what was written since.
+#[test]
+fn a_sync_decided_by_an_old_greeting_is_not_taken() {
+    let mut world = at_rest();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(100 * MILLISECOND);
+    world.cut([false, true]);
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    let flush = world.flush(0);
+    assert!(world.answer(flush).0);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    let written = world.images_of(0);
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    let limit = world.now + SECOND;
+    while world.verdict.is_ok() && world.now < limit {
+        world.run_until(world.now + MILLISECOND);
+    }
+    // The judge objects as soon as it is sent.
+    assert!(world.verdict.is_err(), "no sync began");
+    world.verdict = Ok(());
+    world.pass(100 * MILLISECOND);
+    world.restore_path();
+    world.pass(500 * MILLISECOND);
+    world.connect([0, 1]);
+    world.pass(5 * SECOND);
+    assert_eq!(world.images_of(0), written, "nobody asked for a sync");
+    assert!(world.figures(1).reason.contains("the histories fork"), "{}", world.figures(1).reason);
+    assert!(matches!(world.order(1, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
