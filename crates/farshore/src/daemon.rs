@@ -35,6 +35,9 @@ use answer::Desk;
 use recorder::Recorder;
 use renewal::Renewal;
 
+const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
+     daemon again";
+
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
 
@@ -57,6 +60,7 @@ pub fn run(
     let opened = open::open(&config, &node)?;
     let (proof, renewal) = given(&config, &node, proof);
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
+    end_at_a_breakdown();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -94,6 +98,19 @@ pub fn run(
         }
         End::Hurried => Ok(Exit::Warning.into()),
     }
+}
+
+/// A task that breaks is no end of its thread: others would go on, and send what a half-done step left behind, answers too. A
+/// crash is what the next start is made for.
+fn end_at_a_breakdown() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        if std::thread::current().name() == Some(driver::DATA_THREAD) {
+            tracing::error!("{BROKE_DOWN}");
+            std::process::abort();
+        }
+    }));
 }
 
 /// What the data thread proves with, and what keeps it up to date.
@@ -137,8 +154,6 @@ async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recor
     };
     match result {
         Ok(Ok(end)) => Ok(end),
-        _ => anyhow::bail!(
-            "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the daemon again"
-        ),
+        _ => anyhow::bail!(BROKE_DOWN),
     }
 }

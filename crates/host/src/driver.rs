@@ -132,6 +132,9 @@ pub enum End {
     Hurried,
 }
 
+/// The name of the thread on which everything about the data happens.
+pub const DATA_THREAD: &str = "data-0";
+
 /// Starts the data thread. Returns when it listens and the groups are starting.
 ///
 /// # Errors
@@ -150,7 +153,7 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
         LocalSet::new().block_on(&runtime, run(setup, commands, ready))
     };
     let thread = std::thread::Builder::new()
-        .name("data-0".into())
+        .name(DATA_THREAD.into())
         .spawn(run)
         .map_err(|error| format!("the data thread cannot be started: {error}"))?;
     match started.recv() {
