@@ -21,11 +21,12 @@ impl Group {
             self.settings = *settings;
             return cx.answer(id, CommandResult::Done(String::new()));
         }
-        // With the history full a start stands still, and these are the ways out.
-        let stuck = matches!(self.phase, Phase::Starting(_)) && self.replica.paused == Some(Pause::HistoryFull);
-        if let (true, State::Failed(broken)) = (matches!(self.phase, Phase::Starting(_)), self.state) {
+        let starts = matches!(self.phase, Phase::Starting(_));
+        if starts && let State::Failed(broken) = self.state {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = starts && self.replica.paused == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !matches!(self.phase, Phase::Running) && !way_out {
             return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
@@ -109,7 +110,6 @@ impl Group {
         match self.phase {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
             Phase::Starting(_) => self.phase = Phase::Stopped,
-            Phase::Promoting { .. } | Phase::RollingBack(_) if self.waits_for_space() => self.stop_without_space(cx),
             Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
                 self.stop_wanted = true;
             }

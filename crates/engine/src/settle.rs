@@ -370,15 +370,14 @@ impl Group {
     }
 
     fn pump_pull(&mut self, cx: &mut Cx) {
+        let question = self.question(cx, Kind::Pull);
         let Settling::Pulling(pull) = &mut self.settling else { return };
         let Some(link) = cx.peer.link else { return };
         while pull.asked.len() + self.pulling.writing < PULLS_IN_FLIGHT
             && let Some(range) = pull.left.pop_front()
         {
             pull.asked.push(range);
-            let header =
-                Header { seq: Seq(self.questions), ..Header::new(Kind::Pull, cx.peer.session, self.config.id) };
-            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
             cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
         }
         if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {

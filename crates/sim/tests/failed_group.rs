@@ -23,6 +23,18 @@ fn at_rest() -> World {
     world
 }
 
+/// Alone, with regions that a demotion has to store.
+fn with_dirty_regions() -> World {
+    let mut world = at_rest();
+    world.cut([false; 2]);
+    let id = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(10 * SECOND);
+    let flush = world.flush(0);
+    assert!(world.answer(flush).0);
+    world
+}
+
 /// Two writes want one range, and the record of a generation fails while the first of them is under way.
 #[test]
 fn a_write_that_waits_for_its_range_is_answered() {
@@ -58,13 +70,7 @@ fn a_node_whose_demotion_failed_can_be_stopped() {
 /// A demotion stores the dirty regions first.
 #[test]
 fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
-    let mut world = at_rest();
-    world.cut([false; 2]);
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
-    world.pass(10 * SECOND);
-    let flush = world.flush(0);
-    assert!(world.answer(flush).0);
+    let mut world = with_dirty_regions();
     world.nodes[0].trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.order(0, Command::Demote) else { panic!("demoted") };
     assert!(failed(&world) && why.contains("dirty regions"), "{why}");
@@ -73,13 +79,7 @@ fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
 /// An order's record is under way when a demotion begins to store its bits; it fails, and then the bits are stored.
 #[test]
 fn a_demotion_whose_bits_are_stored_too_late_is_refused() {
-    let mut world = at_rest();
-    world.cut([false; 2]);
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
-    world.pass(10 * SECOND);
-    let flush = world.flush(0);
-    assert!(world.answer(flush).0);
+    let mut world = with_dirty_regions();
     world.nodes[0].trouble.fail_next_record = true;
     let logging = world.command(0, GROUP, Command::Logging);
     world.nodes[0].trouble.stalled_until = world.now + 20 * MILLISECOND;
