@@ -42,10 +42,10 @@ pub(crate) enum AfterBits {
     FullSync,
     /// The rollback is recorded.
     Rollback,
-    /// What the peer holds against this side is stored here too.
-    Joined,
-    /// What will be pulled is marked.
-    Pull,
+    /// What the peer answered to this question, its bits, is stored here too.
+    Joined { question: u64 },
+    /// What will be pulled after its answer to this question is marked.
+    Pull { question: u64 },
 }
 
 /// One cell's life on disk.

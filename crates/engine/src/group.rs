@@ -452,6 +452,10 @@ impl Group {
         }
     }
 
+    fn has_stopped(&self) -> bool {
+        matches!(self.phase, Phase::Stopped)
+    }
+
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.hello = None;
@@ -460,7 +464,7 @@ impl Group {
         self.primary_says = None;
         self.settling = Settling::NotYet;
         self.stall.link_up(cx.now.mono);
-        if self.is_starting() {
+        if self.is_starting() || self.has_stopped() {
             return;
         }
         self.replica.new_session();
@@ -498,6 +502,10 @@ impl Group {
     pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
         if self.unfit.is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
+            return;
+        }
+        if self.has_stopped() {
+            // It may never have known who it is. Other groups of the node are still on their way.
             return;
         }
         if let Some(what) = self.contradiction(&header) {

@@ -185,7 +185,10 @@ impl Group {
             return;
         }
         let drained = match self.role() {
-            Role::Primary => self.primary_at_rest(cx) && (cx.now.mono >= deadline || !self.peer_is_behind()),
+            Role::Primary => {
+                let rests = self.primary_at_rest(cx) && self.pulled_is_durable(cx);
+                rests && (cx.now.mono >= deadline || !self.peer_is_behind())
+            }
             Role::Secondary => {
                 if !self.replica.streaming || cx.now.mono >= deadline {
                     self.give_up_unlanded(cx);
@@ -217,8 +220,10 @@ impl Group {
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
             AfterBits::Rollback => self.record_rollback(cx),
-            AfterBits::Joined => self.bits_joined(cx),
-            AfterBits::Pull => self.begin_pull(cx),
+            AfterBits::Joined { question } if question == self.questions => self.bits_joined(cx),
+            AfterBits::Pull { question } if question == self.questions => self.begin_pull(cx),
+            // Asked anew meanwhile: what that answer says is stored by itself.
+            AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
         }
     }
 }

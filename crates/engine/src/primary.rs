@@ -621,7 +621,9 @@ impl Group {
     }
 
     pub fn tell_primary_state(&mut self, cx: &mut Cx) {
-        if self.role() != Role::Primary || self.hello.is_none() || self.records_promotion() {
+        // What is not on record the peer was not told.
+        let is_known = self.role() == Role::Primary && self.sb.durable.role == Role::Primary;
+        if !is_known || self.hello.is_none() {
             return;
         }
         let Some(link) = cx.peer.link else { return };

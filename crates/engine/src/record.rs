@@ -96,11 +96,6 @@ impl Group {
         }
     }
 
-    /// This node is about to be primary, and has told nobody.
-    pub fn records_promotion(&self) -> bool {
-        self.sb.after.iter().any(|(_, then)| matches!(then, AfterSuper::Promoted { .. }))
-    }
-
     /// `then` follows once the next update is durable; the caller saves.
     pub fn after_next_save(&mut self, then: AfterSuper) {
         self.sb.after.push((self.sb.next_relied_on(), then));

@@ -414,7 +414,6 @@ impl Group {
         if self.settings.mode == Mode::Logging {
             return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
         }
-        self.sb.current.held_in_logging = false;
         let Some(decision) = self.decision() else {
             return self.sync_without_peer(cx, id, full);
         };
@@ -426,6 +425,7 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
+        self.sb.current.held_in_logging = false;
         if full {
             self.ask_nothing(cx);
         } else {
@@ -480,6 +480,7 @@ impl Group {
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
+        self.sb.current.held_in_logging = false;
         self.save(cx, None);
         let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
         cx.answer(id, CommandResult::Warning(text.into()));

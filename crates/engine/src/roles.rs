@@ -248,6 +248,10 @@ impl Group {
         self.open_or_withhold(cx);
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
         self.say_hello(cx, Kind::GroupState);
-        self.meet_peer(cx);
+        match self.early_hello.take() {
+            // Promoted out of a start that stood still: only now it is known who meets the peer.
+            Some(hello) => self.peer_hello(cx, hello),
+            None => self.meet_peer(cx),
+        }
     }
 }

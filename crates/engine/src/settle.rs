@@ -278,7 +278,7 @@ impl Group {
         if header.flags & flags::LAST != 0 {
             cx.marks.hit(Mark::BitsJoined);
             self.settling = Settling::StoringBits;
-            self.save_bits(cx, AfterBits::Joined);
+            self.save_bits(cx, AfterBits::Joined { question: self.questions });
         }
         Some(())
     }
@@ -323,7 +323,7 @@ impl Group {
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
             self.settling = Settling::StoringRanges { ranges };
-            self.save_bits(cx, AfterBits::Pull);
+            self.save_bits(cx, AfterBits::Pull { question: self.questions });
         }
         Some(())
     }

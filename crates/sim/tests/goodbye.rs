@@ -1,6 +1,7 @@
 //! A node that is stopped says so: its peer need not take it for a fault.
 
 use engine::Input;
+use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use sim::story::{FOR_EVER, MILLISECOND, options};
@@ -20,4 +21,18 @@ fn the_peer_of_a_stopped_node_knows_why_the_link_is_down() {
     world.crash(1, false, FOR_EVER);
     world.pass(50 * MILLISECOND);
     assert_eq!(world.figures(0).peer.link_reason, "reset");
+}
+
+#[test]
+fn a_group_that_is_stopped_before_it_knew_who_it_is_says_nothing() {
+    for moment in 0..200 {
+        let mut options = options(Mode::Async, Policy::Degrade);
+        (options.pairs, options.disk_ns) = (vec![[0, 1]; 3], (MILLISECOND, 4 * MILLISECOND));
+        (options.volumes, options.volume_bytes) = (1, 64 * KIB);
+        let mut world = World::for_story(options);
+        world.pass(moment * MILLISECOND / 5);
+        // One group may be through with its start and take its time, another is not.
+        world.input(moment as usize % 2, Input::Stop);
+        world.pass(200 * MILLISECOND);
+    }
 }

@@ -1,7 +1,7 @@
 //! What a node says of itself is on record, and what its peer decides by that is for this run of it alone.
 
 use engine::limits::KIB;
-use engine::state::{Mode, Policy};
+use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
@@ -67,6 +67,27 @@ fn a_demotion_that_is_being_recorded_is_no_handover() {
     world.crash(0, false, SECOND);
     world.until("it serves again", serves);
     world.settle();
+}
+
+/// Until a restart tells whether the record of a promotion landed, the peer is told of no primary, by no frame, in no
+/// session.
+#[test]
+fn a_promotion_whose_record_failed_is_no_primary() {
+    let mut world = at_rest();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(30 * SECOND);
+    world.nodes[1].trouble.fail_next_record = true;
+    let why = world.refused(1, Command::Promote { force: false, entropy: 7 });
+    assert!(why.contains("superblock could not be written"), "{why}");
+    world.connect([0, 1]);
+    world.pass(5 * SECOND);
+    assert!(!world.nodes[1].serving.contains(&GROUP));
+    world.crash(1, false, SECOND);
+    world.pass(10 * SECOND);
+    if !world.nodes[1].serving.contains(&GROUP) {
+        assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    }
+    world.until("it sends", |world| world.figures(1).state == State::Replicating);
 }
 
 /// Demoted, it was promoted again, wrote, and was demoted once more, all that while nothing it said got through. Its
