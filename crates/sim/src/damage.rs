@@ -242,6 +242,21 @@ impl World {
         self.copy_is_void(group, node);
     }
 
+    /// The records of one node were spoiled and emptied, and the other never held an image, or gave it up: no command brings
+    /// the group back.
+    pub fn is_lost(&self, group: GroupId) -> bool {
+        let pair = self.options.pairs[group.0 as usize];
+        let has_no_image = |node: usize| {
+            let status = self.nodes[node].engine.as_ref().map(|engine| engine.status()).unwrap_or_default();
+            let of_group = status.into_iter().find(|status| status.id == group);
+            let runs = self.glance(node, group).is_some_and(|glance| glance.running);
+            runs && of_group
+                .is_some_and(|status| status.identity.role == Role::Secondary && status.promotable.is_none())
+        };
+        let was_emptied = pair.iter().any(|node| self.nodes[*node].wiped.contains(&group));
+        was_emptied && self.judge.pending() == 0 && pair.into_iter().all(has_no_image)
+    }
+
     /// What the node's copy was known to be no longer holds.
     fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.watch.forget(group, node);

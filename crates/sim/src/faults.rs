@@ -1,12 +1,14 @@
 //! What goes wrong in a seed, and when.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use engine::state::Mode;
-use engine::{Command, CommandResult, GroupId, Input};
+use engine::{Command, CommandResult, GroupId, Input, StartAlone};
 
 use crate::operator::Plan;
 use crate::rng::Rng;
+use crate::swarm::Options;
 use crate::world::{Event, World};
 
 const SECOND: u64 = 1_000_000_000;
@@ -121,6 +123,13 @@ impl Fault {
         }
         faults
     }
+
+    /// Mostly commands, among a few faults.
+    pub fn draw_skirmish(rng: &mut Rng) -> Vec<Fault> {
+        let mut faults = vec![Fault::Whim, Fault::Whim, Fault::WhimOfTwo, Fault::DuplicateSession, Fault::CleanRestart];
+        faults.extend((0..rng.between(2, 8)).map(|_| *rng.pick(&Fault::ALL)));
+        faults
+    }
 }
 
 impl World {
@@ -131,6 +140,12 @@ impl World {
             return;
         }
         let every = self.options.fault_every_ns;
+        if self.options.skirmish {
+            self.burst = self.burst.max(self.rng.below(30));
+            self.strike_once();
+            let pause = self.rng.below(every) * *self.rng.pick(&[1, 1, 1, 10]);
+            return self.schedule(pause, Event::Fault);
+        }
         let after = match self.stage {
             Stage::Load => {
                 self.burst = self.options.writes / ROUNDS;
@@ -361,13 +376,28 @@ impl World {
     /// An operator types whatever comes to mind.
     fn whim(&mut self, group: GroupId, node: usize) -> bool {
         let entropy = self.rng.draw();
-        let command = match self.rng.below(8) {
+        let command = match self.rng.below(12) {
             0 => Command::Logging,
             1 => Command::Sync { full: true },
             2 => Command::Sync { full: false },
             3 => Command::Demote,
             4 => Command::Promote { force: true, entropy },
             5 => Command::Promote { force: false, entropy },
+            6 => match self.rollback_point(node, group) {
+                Some(name) => Command::DropRollbackPoint { name },
+                None => return false,
+            },
+            7 => {
+                let policy = Options::policy(&mut self.rng);
+                self.set(group, |settings| settings.policy = policy);
+                return true;
+            }
+            8 => {
+                let waits = Duration::from_millis(*self.rng.pick(&[0, 500, 5000, 20_000]));
+                let start_alone = if waits.is_zero() { StartAlone::Serve } else { StartAlone::Wait(waits) };
+                self.set(group, |settings| settings.start_alone = start_alone);
+                return true;
+            }
             _ => {
                 let mode = *self.rng.pick(&Mode::ALL);
                 self.set_mode(group, mode);

@@ -74,6 +74,28 @@ pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
     world.conclude()
 }
 
+/// Strikes of a skirmish.
+const SKIRMISH_STRIKES: usize = 120;
+
+/// Virtual time after which a skirmish ends though it had fewer.
+const SKIRMISH_LIMIT: u64 = 600 * SECOND;
+
+/// Runs a seed's skirmish: commands and faults without a pause, from the first sync on or from before it; then healing and
+/// convergence.
+pub fn run_skirmish(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
+    let mut world = World::new(Options::draw_skirmish(seed), verbose);
+    world.log(format_args!("{:?}", world.options));
+    let peace = *world.rng.pick(&[0, SECOND, 20 * SECOND]);
+    world.run_until(peace);
+    world.start_clients();
+    while world.verdict.is_ok() && world.strikes < SKIRMISH_STRIKES && world.now < SKIRMISH_LIMIT {
+        let until = world.now + SECOND / 10;
+        world.run_until(until);
+    }
+    heal(&mut world);
+    world.conclude()
+}
+
 /// No more faults, no more writes: everything must come back, answer, and become equal.
 pub fn heal(world: &mut World) {
     if world.verdict.is_err() {
@@ -91,12 +113,12 @@ pub fn heal(world: &mut World) {
     while world.verdict.is_ok() && world.now < limit {
         let until = world.now + SECOND / 2;
         world.run_until(until);
-        if world.judge.pending() == 0 && groups.iter().all(|g| world.in_step(*g)) {
+        if world.judge.pending() == 0 && groups.iter().all(|g| world.in_step(*g) || world.is_lost(*g)) {
             break;
         }
     }
     for group in groups {
-        if world.verdict.is_ok() {
+        if world.verdict.is_ok() && !world.is_lost(group) {
             judge_rest(world, group);
         }
     }

@@ -168,10 +168,11 @@ impl Operator {
         }
     }
 
-    pub fn command_done(&mut self, id: CommandId, result: &CommandResult) {
+    /// `failed`: its group did, so that what was refused may be on record all the same.
+    pub fn command_done(&mut self, id: CommandId, result: &CommandResult, failed: impl Fn(GroupId) -> bool) {
         let refused = matches!(result, CommandResult::Refused(_));
-        if refused {
-            self.forces.remove(&id);
+        if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
+            self.cut_short.insert(forced);
         }
         self.answers.insert(id, !refused);
         self.results.insert(id, result.clone());
@@ -287,11 +288,14 @@ impl World {
         if !stuck || !(self.healing || self.rng.percent(10)) {
             return false;
         }
-        let status = self.nodes[node].engine.as_ref().map(|engine| engine.status()).unwrap_or_default();
-        let point = status.into_iter().find(|g| g.id == group).and_then(|g| g.rollback_point);
-        let Some(point) = point else { return false };
-        self.command(node, group, Command::DropRollbackPoint { name: point.name });
+        let Some(name) = self.rollback_point(node, group) else { return false };
+        self.command(node, group, Command::DropRollbackPoint { name });
         true
+    }
+
+    pub fn rollback_point(&self, node: usize, group: GroupId) -> Option<String> {
+        let status = self.nodes[node].engine.as_ref()?.status();
+        status.into_iter().find(|g| g.id == group)?.rollback_point.map(|point| point.name)
     }
 
     /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
@@ -342,13 +346,21 @@ impl World {
     }
 
     pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
-        self.operator.settings_mut(group).mode = mode;
+        self.set(group, |settings| settings.mode = mode);
+    }
+
+    /// Types new settings at both nodes.
+    pub fn set(&mut self, group: GroupId, change: impl FnOnce(&mut Settings)) {
+        for node in self.options.pairs[group.0 as usize] {
+            self.waits_in_doubt(node, group);
+        }
+        change(self.operator.settings_mut(group));
         let settings = self.operator.settings(group);
         let primary = self.operator.authority(group);
         if self.nodes[primary].up() {
             let id = self.command(primary, group, Command::Set(settings));
             if self.operator.answers.get(&id) == Some(&true) {
-                self.judge.set_mode(group, mode);
+                self.judge.set_mode(group, settings.mode);
             }
         }
         if self.nodes[self.other(group, primary)].up() {

@@ -9,8 +9,8 @@ use engine::marks::{Mark, Marks};
 
 use crate::gates::{EDGES_BY_STORY, ROWS_BY_TEST};
 use crate::oracle::{Failure, Oracle};
-use crate::run_seed;
 use crate::world::Tally;
+use crate::{run_seed, run_skirmish};
 
 /// How a seed ended.
 #[derive(Clone, Debug)]
@@ -37,9 +37,22 @@ impl Verdict {
     }
 }
 
-/// Runs one seed and judges it.
+/// A world of a seed, and whether to tell each of its steps.
+type Run = fn(u64, bool) -> (Result<(), Failure>, Tally);
+
+/// Runs one seed, its skirmish first, and judges it.
 pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
-    match catch_unwind(AssertUnwindSafe(|| run_seed(seed, verbose))) {
+    let (verdict, mut tally) = judged_run(run_skirmish, seed, verbose);
+    if !verdict.is_well() {
+        return (verdict, tally);
+    }
+    let (verdict, long) = judged_run(run_seed, seed, verbose);
+    tally.add(&long);
+    (verdict, tally)
+}
+
+fn judged_run(run: Run, seed: u64, verbose: bool) -> (Verdict, Tally) {
+    match catch_unwind(AssertUnwindSafe(|| run(seed, verbose))) {
         Ok((Ok(()), tally)) => (Verdict::Well, tally),
         Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
         Err(_) => (Verdict::Panicked, Tally::default()),

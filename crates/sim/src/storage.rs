@@ -62,9 +62,16 @@ impl World {
         if is_sync && self.trips_before(node, Instant::Sync) {
             return;
         }
+        let written = match &job {
+            Job::Write { store: Store::Volume(group, _), .. } => Some(*group),
+            _ => None,
+        };
         let result = self.finish_job(node, job);
         if result.is_err() {
             self.felt(node);
+        }
+        if let Some(group) = written.filter(|group| !self.nodes[node].serving.contains(group)) {
+            self.withheld_changes(node, group);
         }
         self.input(node, Input::Io { token, result });
         if is_sync {

@@ -50,6 +50,7 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         overlap_percent: 0,
         faults: Vec::new(),
         fault_every_ns: FOR_EVER,
+        skirmish: false,
     }
 }
 

@@ -1,11 +1,16 @@
 //! What kind of world a seed draws: a swarm of options, so that each run stresses a different corner.
 
+use std::time::Duration;
+
 use engine::ActivityConfig;
 use engine::limits::{self, KIB, MIB};
 use engine::state::{Mode, Policy};
 
 use crate::faults::Fault;
 use crate::rng::Rng;
+
+/// What makes a skirmish another world than its seed's.
+const SKIRMISH: u64 = 0x5c1e_4115_0000_0000;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -42,13 +47,13 @@ pub struct Options {
     pub overlap_percent: u64,
     pub faults: Vec<Fault>,
     pub fault_every_ns: u64,
+    /// Faults and commands come without a pause, at the worst moment of one another.
+    pub skirmish: bool,
 }
 
 impl Options {
     pub fn draw(seed: u64) -> Options {
         let mut rng = Rng::new(seed);
-        let policies =
-            [Policy::Degrade, Policy::Degrade, Policy::Hold(std::time::Duration::from_secs(2)), Policy::Strict];
         let mut modes = vec![*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Async])];
         if rng.percent(40) {
             modes.push(*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging]));
@@ -78,7 +83,7 @@ impl Options {
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,
-            policy: *rng.pick(&policies),
+            policy: Options::policy(&mut rng),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
             start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
@@ -87,7 +92,26 @@ impl Options {
             overlap_percent: rng.between(15, 40),
             faults: Fault::draw(&mut rng),
             fault_every_ns: *rng.pick(&[300_000_000, 1_000_000_000, 2_500_000_000]),
+            skirmish: false,
         }
+    }
+
+    /// The same kind of world, where what takes hours elsewhere comes within seconds.
+    pub fn draw_skirmish(seed: u64) -> Options {
+        let mut rng = Rng::new(seed ^ SKIRMISH);
+        Options {
+            faults: Fault::draw_skirmish(&mut rng),
+            fault_every_ns: *rng.pick(&[2_000_000, 20_000_000, 200_000_000]),
+            // A record takes as long as several of them.
+            disk_ns: *rng.pick(&[(20_000, 200_000), (1_000_000, 20_000_000), (5_000_000, 60_000_000)]),
+            start_alone_ms: *rng.pick(&[100, 1000, 5000]),
+            skirmish: true,
+            ..Options::draw(seed ^ SKIRMISH)
+        }
+    }
+
+    pub fn policy(rng: &mut Rng) -> Policy {
+        *rng.pick(&[Policy::Degrade, Policy::Degrade, Policy::Hold(Duration::from_secs(2)), Policy::Strict])
     }
 
     pub fn nodes(&self) -> usize {

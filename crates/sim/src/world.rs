@@ -293,10 +293,7 @@ impl World {
         self.log(format_args!("node {node} {}", if power { "loses power" } else { "is killed" }));
         self.tally.crashes[node] += 1;
         for group in self.groups_of(node) {
-            // What it waited for may be on record, though it was not seen to serve.
-            if self.glance(node, group).is_some_and(|glance| glance.in_doubt) {
-                self.may_serve_alone(node, group);
-            }
+            self.waits_in_doubt(node, group);
         }
         let sim = &mut self.nodes[node];
         if let Some(engine) = sim.engine.take() {
@@ -403,7 +400,10 @@ impl World {
             Output::CloseLink { link, reason } => self.close(node, link, &reason),
             Output::CommandDone { id, result } => {
                 self.log(format_args!("node {node} command {}: {result:?}", id.0));
-                self.operator.command_done(id, &result);
+                let engine = self.nodes[node].engine.as_ref();
+                let glance = |group| engine.and_then(|engine| engine.glance(group));
+                let failed = |group| glance(group).is_some_and(|glance| matches!(glance.state, State::Failed(_)));
+                self.operator.command_done(id, &result, failed);
             }
             Output::Serve { group, open } => {
                 let serving = &mut self.nodes[node].serving;
@@ -453,6 +453,7 @@ impl World {
             engine::Event::Ready { role: Role::Primary, .. } | engine::Event::Demoted => self.primary_up(node, group),
             engine::Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
+                self.check_consent(self.other(group, node), group);
                 self.check_prefix(node, group, at);
             }
             // What was confirmed of the sync is undone, and that is what was asked for.
@@ -513,7 +514,8 @@ impl World {
         let (parent, position) = (glance.identity.parent, glance.identity.position);
         if !parent.generation.is_blank() && !was_authority && !given_up {
             let mut checked = self.judge.check_prefix(group, parent, &images);
-            if !forced {
+            // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/reliability.md).
+            if !forced && !self.watch.forked.contains(&group) {
                 checked = checked.and_then(|()| self.judge.check_handover(group, parent));
             }
             if let Err(failure) = checked {
@@ -522,6 +524,10 @@ impl World {
         }
         if !was_authority {
             self.judge.leaves_tail(group, parent);
+        }
+        if !was_authority && self.watch.forked.contains(&group) {
+            // The other one may go on as well, and what it answers from here on is nobody's order.
+            self.operator.gives_up(group, self.other(group, node));
         }
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
@@ -543,13 +549,31 @@ impl World {
         }
     }
 
+    /// What it waited for may be on record, though it was not seen to serve.
+    pub fn waits_in_doubt(&mut self, node: usize, group: GroupId) {
+        if self.glance(node, group).is_some_and(|glance| glance.in_doubt) {
+            self.may_serve_alone(node, group);
+        }
+    }
+
     /// A primary in doubt has waited for its peer as long as it was told to, now or before it died again (rule 24).
     fn may_serve_alone(&mut self, node: usize, group: GroupId) -> bool {
-        let waited = self.now - self.nodes[node].booted_at >= self.options.start_alone_ms * 1_000_000;
+        let limit = match self.operator.settings(group).start_alone {
+            StartAlone::Serve => Duration::ZERO,
+            StartAlone::Wait(limit) => limit,
+        };
+        let waited = u128::from(self.now - self.nodes[node].booted_at) >= limit.as_nanos();
         if waited {
             self.watch.waited_alone.insert((group, node));
         }
         self.watch.waited_alone.contains(&(group, node))
+    }
+
+    /// What a primary fetches from its peer before its exports open is where its run begins.
+    pub fn withheld_changes(&mut self, node: usize, group: GroupId) {
+        if self.glance(node, group).is_some_and(|glance| glance.identity.role == Role::Primary) {
+            self.primary_up(node, group);
+        }
     }
 
     /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
@@ -562,6 +586,11 @@ impl World {
 
     /// A sync that nobody asked for must not overwrite what the other side alone holds (P6).
     fn check_consent(&mut self, node: usize, group: GroupId) {
+        let peer = self.glance(self.other(group, node), group);
+        if peer.is_some_and(|glance| glance.identity.role == Role::Primary) {
+            // Promoted in the same moment: it takes no sync.
+            return;
+        }
         if self.operator.authority(group) == node && self.judge.has_tail(group) {
             let what = format!("group {}: the old primary's own writes are overwritten, nobody asked for it", group.0);
             self.fail(Failure::new(Oracle::OneWriter, what));
