@@ -15,6 +15,7 @@ pub mod seals;
 mod state_files;
 mod view;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,22 +42,29 @@ const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
 
+/// Takes the state directory for this process, as long as it lives.
+///
+/// # Errors
+/// A sentence: another daemon holds it, or it cannot be used.
+pub fn hold(state: &Path) -> anyhow::Result<StateDirectory> {
+    Ok(open::Patience::new().free(|| StateDirectory::open(state))?)
+}
+
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
-/// that hold are `overrides.effective(..)`.
+/// that hold are `overrides.effective(..)`. The state directory is held until the end: a second daemon on it would be a
+/// second writer of every volume.
 ///
 /// # Errors
 /// A sentence: what could not be started, and where.
 pub fn run(
     config: Config,
     node: NodeName,
-    overrides: Overrides,
-    link_overrides: LinkOverrides,
+    _state: &StateDirectory,
+    (overrides, link_overrides): (Overrides, LinkOverrides),
     proof: Proof,
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
-    // Held until the end: a second daemon on the same state would be a second writer of every volume.
-    let _state = open::Patience::new().free(|| StateDirectory::open(&here.state))?;
     let opened = open::open(&config, &node)?;
     let (proof, renewal) = given(&config, &node, proof);
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);

@@ -125,3 +125,21 @@ fn a_state_file_and_its_directory_are_there_whole_once_they_were_made() {
         },
     );
 }
+
+#[test]
+fn a_state_file_that_is_found_keeps_its_name() {
+    on_a_store("a_state_file_that_is_found_keeps_its_name", async |_, store, directory, _| {
+        let folder = directory.join("group");
+        make_directory(&folder).unwrap();
+        let path = folder.join("superblock");
+        drop(create_or_open_meta(&path, SIZE).unwrap());
+        // As if it had got its name right before its maker was killed.
+        let before = folder.join("superblock.creating");
+        std::fs::rename(&path, &before).unwrap();
+        std::fs::File::open(&folder).unwrap().sync_all().unwrap();
+        std::fs::rename(&before, &path).unwrap();
+        assert!(!create_or_open_meta(&path, SIZE).unwrap().created);
+        lose_all(store);
+        assert!(path.exists(), "the node would take itself for a new one");
+    });
+}

@@ -16,13 +16,15 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let proof = config.proof(&name)?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;
+    // Before anything in it is read: a daemon that still runs may be changing it.
+    let state = daemon::hold(&node.state)?;
     let overrides = Overrides::load(&node.overrides_file())?;
     let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
     check_together(&config, &link_overrides, node)?;
     start_log();
     let dates = proof.warnings();
     config.warnings().iter().chain(&dates).chain(&overrides.unused(&config)).for_each(warn);
-    Ok(daemon::run(config, name, overrides, link_overrides, proof)?)
+    Ok(daemon::run(config, name, &state, (overrides, link_overrides), proof)?)
 }
 
 /// The link's overrides were sound under another file.

@@ -117,6 +117,9 @@ fn create_or_open(path: &Path, size_bytes: u64, filled: bool) -> Result<MetaFile
     let created = !path.try_exists().map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
     if created {
         create_meta(path, size_bytes, filled)?;
+    } else {
+        // Whoever made it may have been killed before its name was durable.
+        sync_directory(path.parent().unwrap_or(Path::new("/")))?;
     }
     let file = open_meta(path)?;
     if file.size_bytes() != size_bytes {
