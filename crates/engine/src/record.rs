@@ -185,7 +185,7 @@ impl Group {
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
-            AfterSuper::ServedInDoubt => self.open_exports(cx),
+            AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
             AfterSuper::Stopped => {
                 self.phase = Phase::Stopped;
             }

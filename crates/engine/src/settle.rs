@@ -366,6 +366,7 @@ impl Group {
             }
         }
         self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
+        self.stall.moved(cx.now.mono);
         self.pump_pull(cx);
     }
 
@@ -395,6 +396,7 @@ impl Group {
         // The peer's disks answer in any order.
         let at = pull.asked.iter().position(|asked| *asked == range)?;
         let asked = pull.asked.swap_remove(at);
+        self.stall.moved(cx.now.mono);
         self.pulling.writing += 1;
         let token = self.start_op(Op::PullWrite { bytes: asked.length });
         cx.out.push_back(Output::Write {
@@ -564,6 +566,12 @@ impl Group {
             let at = self.withheld_since.plus(wait);
             return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
         }
+        let fetches = matches!(self.settling, Settling::Pulling(_)) && self.pulling.writing == 0;
+        if fetches && self.stall.stands_still(cx.now.mono) {
+            let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
+            cx.event(self.id(), Event::Note(note.into()));
+            self.stop_asking();
+        }
         let asks = matches!(self.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
         if asks || matches!(self.settling, Settling::Draining | Settling::Recording) {
             // It comes back right now.
@@ -574,6 +582,13 @@ impl Group {
             self.sb.current.served_in_doubt = true;
             self.save(cx, Some(AfterSuper::ServedInDoubt));
         }
+    }
+
+    /// It is on record that this node serves what the peer may know better.
+    pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
+        self.open_exports(cx);
+        // One that stood still is asked anew: from now on the operator has the choice.
+        self.meet_if_apart(cx);
     }
 
     pub fn open_exports(&mut self, cx: &mut Cx) {

@@ -116,6 +116,24 @@ fn nothing_is_fetched_from_a_mixture() {
     world.settle();
 }
 
+/// The peer's disk hangs while it reads what is asked for, and its link lives. The export opens as without it, and what the
+/// peer has is asked about when it answers again.
+#[test]
+fn a_peer_that_stands_still_while_it_is_asked_does_not_keep_the_export_closed() {
+    let mut world = lost_power();
+    world.nodes[1].trouble.stalled_until = world.now + 300 * SECOND;
+    world.pass(30 * SECOND);
+    assert!(asks(&world) && !serves(&world));
+    world.pass(60 * SECOND);
+    assert!(serves(&world) && in_doubt(&world));
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    assert!(world.figures(0).reason.contains("to keep the peer's"), "{}", world.figures(0).reason);
+    world.pass(300 * SECOND);
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.settle();
+}
+
 /// The peer's disk fails while it reads what is asked for: it has nothing to give any more. The export opens as without
 /// it.
 #[test]
