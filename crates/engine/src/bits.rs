@@ -271,12 +271,31 @@ impl Group {
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         self.want_generation(cx);
         if !self.generation_due && self.is_covered(id, offset, length) {
-            return self.go_hot(cx, slot);
+            return self.go_hot_in_its_room(cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
         self.reserve(slot);
         self.activity.cold.push_back(slot);
         self.pump_activity(cx);
+    }
+
+    /// A stream may have begun since it was let in without one, when there was room for everybody.
+    fn go_hot_in_its_room(&mut self, cx: &mut Cx, slot: u32) {
+        if !self.has_room(cx, slot) {
+            if !self.syncs() {
+                return self.wait_for_room_again(cx, slot);
+            }
+            self.turn_to_cuts(cx);
+        }
+        self.go_hot(cx, slot);
+    }
+
+    fn wait_for_room_again(&mut self, cx: &mut Cx, slot: u32) {
+        let volume = self.slots.write(slot).volume;
+        self.give_back_range(slot);
+        self.blocked.push_back(slot);
+        self.check_waits(cx);
+        self.wake_range_waiters(cx, volume);
     }
 
     fn go_hot(&mut self, cx: &mut Cx, slot: u32) {
@@ -370,7 +389,7 @@ impl Group {
             self.activity.cold.remove(at);
             self.volume(id).announced.retain(|a| a.slot != slot);
             self.unreserve(slot);
-            self.go_hot(cx, slot);
+            self.go_hot_in_its_room(cx, slot);
         }
     }
 

@@ -22,6 +22,9 @@ use crate::slots::Op;
 use crate::undo::{BLOCK_BYTES, ToSave};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
 
+/// Marks of cuts have numbers that no rollback point has.
+const SCRATCH: u64 = 1 << 63;
+
 /// A range of a cut that lies in the undo store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spilled {
@@ -177,9 +180,9 @@ impl Group {
     /// The store holds what this cut saved, or nothing: no write of an earlier one is on its way there.
     fn scratch_is_ours(&mut self, cut: u64) -> bool {
         match self.saver.store.mark() {
-            Some(mark) => mark == cut,
+            Some(mark) => mark == cut | SCRATCH,
             None if self.scratch_writes == 0 => {
-                self.saver.store.begin_mark(cut);
+                self.saver.store.begin_mark(cut | SCRATCH);
                 true
             }
             None => false,

@@ -228,6 +228,8 @@ pub(crate) struct Group {
     pub wants_turn: bool,
     /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.
     pub wanted_full: Option<Generation>,
+    /// The operator typed `sync`, and it has not begun yet: without `autosync` nothing else begins it.
+    pub wanted_update: bool,
 }
 
 impl Group {
@@ -286,6 +288,7 @@ impl Group {
             waits_for_memory: false,
             wants_turn: false,
             wanted_full: None,
+            wanted_update: false,
             config,
         }
     }
@@ -484,7 +487,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
-        self.full_sync_due = false;
+        (self.full_sync_due, self.wanted_update) = (false, false);
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
             Role::Secondary => self.replica.lost_session(),
@@ -568,15 +571,10 @@ impl Group {
                 self.count_batches(cx);
             }
             GroupTimer::ApplyRetry => self.retry_apply(cx),
-            GroupTimer::Drain => self.drain_timeout(cx),
+            // `proceed` looks at the deadline.
+            GroupTimer::Drain => {}
             GroupTimer::TidyBits => self.tidy_bits(cx),
             GroupTimer::StartAlone => self.start_alone(cx),
-        }
-    }
-
-    pub fn drain_timeout(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::Stopping { .. }) && self.role() == Role::Primary {
-            self.fail_waiting(cx);
         }
     }
 

@@ -100,7 +100,7 @@ impl Group {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         self.sb.current.held_in_logging = true;
-        self.wanted_full = None;
+        (self.wanted_full, self.wanted_update) = (None, false);
         self.fall_to_logging(cx, "the operator asked for logging");
         self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
     }
@@ -115,6 +115,7 @@ impl Group {
             }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
+                self.never_served();
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
@@ -166,6 +167,10 @@ impl Group {
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
             Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            // It went on with a rollback, whose last record failed.
+            Phase::Starting(_) if self.stop_wanted && matches!(self.state, State::Failed(_)) => {
+                self.phase = Phase::Stopped;
+            }
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
     }
@@ -186,8 +191,12 @@ impl Group {
         }
         let drained = match self.role() {
             Role::Primary => {
-                let rests = self.primary_at_rest(cx) && self.pulled_is_durable(cx);
-                rests && (cx.now.mono >= deadline || !self.peer_is_behind())
+                let overdue = cx.now.mono >= deadline;
+                if overdue {
+                    // Also who has come to his place in the order since.
+                    self.fail_waiting(cx);
+                }
+                self.primary_at_rest(cx) && self.pulled_is_durable(cx) && (overdue || !self.peer_is_behind())
             }
             Role::Secondary => {
                 if !self.replica.streaming || cx.now.mono >= deadline {

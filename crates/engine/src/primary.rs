@@ -147,7 +147,7 @@ impl Group {
         self.check_waits(cx);
     }
 
-    fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
+    pub fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
         let lone = self.queue.is_empty() && self.reserved_items == 0;
         if self.stream.is_none() || lone || planted(Fault::QueueLimitIgnored) {
             return true;

@@ -14,6 +14,7 @@ use crate::state::{Broken, State};
 use crate::superblock::Superblock;
 use crate::time::Wall;
 use crate::volume::FlushWaiter;
+use crate::wire::Kind;
 use crate::{Bytes, CommandResult, Output, Store};
 
 /// What goes on once a superblock update is durable.
@@ -158,7 +159,11 @@ impl Group {
             self.fail(cx, Broken::Superblock);
             return self.after_super_failed(cx);
         }
-        self.sb.durable = self.sb.writing;
+        let told = core::mem::replace(&mut self.sb.durable, self.sb.writing);
+        if told.role != self.sb.durable.role && matches!(self.state, State::Failed(_)) {
+            // Nobody else says so any more.
+            self.say_hello(cx, Kind::GroupState);
+        }
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
         self.sb.after = later;

@@ -310,6 +310,8 @@ impl Replica {
         let dropped = self.landing.len();
         self.landing.drain(..).for_each(|record| self.window.release(record.cost));
         self.received = self.durable;
+        // What was confirmed as received is not taken back: until the next stream nothing is.
+        self.streaming = false;
         dropped
     }
 

@@ -137,6 +137,7 @@ impl Group {
         }
         if promoted && !matches!(self.phase, Phase::Running) {
             // Whatever this node is in the middle of, its stream has nobody any more who receives it.
+            self.fail_held(cx);
             self.fall_if_primary(cx, "the peer was promoted");
         }
         if self.state == State::Logging || promoted {
@@ -173,6 +174,7 @@ impl Group {
         };
         self.hello = None;
         cx.event(self.id(), Event::Note(what.clone()));
+        self.fail_held(cx);
         self.fall_if_primary(cx, what);
         if self.role() == Role::Secondary {
             self.reason.clone_from(what);
@@ -242,6 +244,7 @@ impl Group {
             _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
                 if self.stream.is_some() {
+                    self.fail_held(cx);
                     self.fall_to_logging(cx, "the peer holds differences of its own");
                 }
             }
@@ -287,7 +290,7 @@ impl Group {
         if self.settings.mode == Mode::Logging || self.hello.is_none() {
             return;
         }
-        if self.sb.current.held_in_logging || !self.settings.autosync {
+        if self.sb.current.held_in_logging || !(self.settings.autosync || self.wanted_update) {
             return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
         }
         if cx.now.mono < self.stall.left_alone_until {
@@ -315,6 +318,7 @@ impl Group {
         if cx.peer.link.is_none() {
             return;
         }
+        self.wanted_update = false;
         let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
@@ -431,7 +435,9 @@ impl Group {
         } else {
             self.settle_by_order(cx);
         }
-        let text = if self.state.sends() && !full {
+        let in_step = self.state.sends() && !full;
+        self.wanted_update |= !in_step && !full;
+        let text = if in_step {
             "the group is already in step; nothing to do"
         } else if self.sync_in_turn(cx, full) {
             "sync began"

@@ -27,7 +27,7 @@ impl Group {
         }
         cx.out.push_back(Output::Serve { group: self.id(), open: false });
         self.stop_settling();
-        self.wanted_full = None;
+        (self.wanted_full, self.wanted_update) = (None, false);
         self.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
         self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
     }

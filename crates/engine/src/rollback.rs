@@ -81,6 +81,8 @@ pub(crate) struct Scan {
     batch: Option<(Vec<u8>, Index)>,
     left: usize,
     torn: bool,
+    /// Bytes of the batches that the superblock does not count.
+    drawn_bytes: u64,
 }
 
 /// The name of a rollback point, for people.
@@ -119,7 +121,10 @@ impl Group {
             }
         }
         if self.saver.store.mark().is_some() {
-            self.saver.store.reserve(space_for_regions(begin.dirty_bytes));
+            // An earlier attempt saved a part of it.
+            let saved: u64 = self.saver.store.all_saved().map(|saved| u64::from(saved.length)).sum();
+            let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+            self.saver.store.reserve(space_for_regions(begin.dirty_bytes.min(unsaved)));
         }
     }
 
@@ -209,6 +214,8 @@ impl Group {
         if !matches!(self.phase, Phase::Running) {
             // The journal was not read to its end: what else it holds is not known.
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            // A run of its own, as after any start: what the journal still holds is of the one before.
+            self.sb.current.identity.incarnation.0 += 1;
         }
         self.replica.lost_session();
         self.phase = Phase::RollingBack(Rollback { then: Then::Promote { id, force, entropy }, stage: Stage::Quiesce });
@@ -523,7 +530,7 @@ impl Group {
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
         let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
-        *scan = Scan { batch: Some((block, index)), left: to_check.len(), torn: false };
+        (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
         if to_check.is_empty() {
             return self.undo_batch_checked(cx);
         }
@@ -551,11 +558,15 @@ impl Group {
             cx.marks.hit(Mark::UndoTornTail);
             return self.scan_ended(cx);
         }
+        if index.ordinal > self.sb.current.rollback_point.batches {
+            scan.drawn_bytes += u64::from(index.bytes);
+        }
         self.saver.store.found(&block, &index);
         self.read_undo_index(cx);
     }
 
     fn scan_ended(&mut self, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = self.phase else { return };
         let point = self.sb.current.rollback_point;
         let (whole, at) = (self.saver.store.durable_batches(), self.saver.store.next_offset());
         if whole < point.batches {
@@ -568,7 +579,8 @@ impl Group {
             self.empty_undo();
             self.undo_damaged = Some(what);
         } else {
-            self.saver.store.reserve(point.reserved_bytes);
+            // What came after that record drew on it.
+            self.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
         if !self.sb.current.rolling_back {
             return self.begin_replay(cx);

@@ -167,8 +167,16 @@ impl Group {
         self.begin_flush_points();
     }
 
+    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
+    pub fn never_served(&mut self) {
+        if self.withheld {
+            self.sb.current.served_in_doubt = false;
+        }
+    }
+
     /// The export closes for a demotion: should this node be promoted again, it asks again.
     pub fn stop_settling(&mut self) {
+        self.never_served();
         self.settling = Settling::NotYet;
         (self.withheld, self.full_sync_due) = (false, false);
     }
@@ -549,7 +557,7 @@ impl Group {
 
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, cx: &mut Cx) {
-        if !self.withheld || self.role() != Role::Primary {
+        if !self.withheld || self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
             return;
         }
         let wait = match self.settings.start_alone {

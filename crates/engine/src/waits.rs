@@ -88,7 +88,8 @@ impl Group {
 
     /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
     pub fn fail_held(&mut self, cx: &mut Cx) {
-        if self.state == State::Holding && self.settings.policy == Policy::Strict {
+        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
+        if promises && self.stream.is_some() && self.settings.policy == Policy::Strict {
             self.fail_waiting(cx);
         }
     }

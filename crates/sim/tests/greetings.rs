@@ -4,6 +4,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 /// In step, and nothing is being recorded any more.
@@ -88,6 +89,21 @@ fn a_promotion_whose_record_failed_is_no_primary() {
         assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     }
     world.until("it sends", |world| world.figures(1).state == State::Replicating);
+}
+
+/// The first start of a primary fails while its record is under way: what its peer was told then is made good when it lands.
+#[test]
+fn a_first_start_that_failed_says_who_it_became() {
+    for moment in 0..600 {
+        let mut world = World::for_story(Options {
+            disk_ns: (MILLISECOND, 20 * MILLISECOND),
+            ..options(Mode::Async, Policy::Degrade)
+        });
+        (0..moment).for_each(|_| _ = world.rng.draw());
+        world.pass(moment % 50 * MILLISECOND * 2);
+        world.nodes[0].trouble.fail_next_flush = true;
+        world.pass(2 * SECOND);
+    }
 }
 
 /// Demoted, it was promoted again, wrote, and was demoted once more, all that while nothing it said got through. Its

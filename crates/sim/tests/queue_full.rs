@@ -4,7 +4,9 @@
 use engine::limits::{KIB, MIB, SILENCE_SUSPECT};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 /// More than the queue holds, one write after the other; the longest wait.
@@ -45,4 +47,36 @@ fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
     world.pass(20 * SECOND);
     world.restore_path();
     world.settle();
+}
+
+/// Writes that wait for a generation's record are let in without room, and a stream begins before they go on.
+#[test]
+fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
+    let mut world = World::in_peace(Options {
+        queue_bytes: 128 * KIB,
+        bytes_per_s: 400_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    world.pass(SECOND);
+    world.nodes[0].trouble.stalled_until = world.now + 100 * MILLISECOND;
+    let ids: Vec<_> = (0..20).map(|n| world.write((n % 2) as u16, n * 32 * KIB, 32 * KIB)).collect();
+    world.nodes[0].trouble.stalled_until = 0;
+    world.command(0, GROUP, Command::Sync { full: false });
+    let limit = world.now + SECOND;
+    let mut most = 0;
+    while world.now < limit {
+        world.run_until(world.now + MILLISECOND);
+        if ids.iter().all(|id| world.reply(*id).is_some()) {
+            most = most.max(world.figures(0).queue.bytes);
+        }
+    }
+    println!(
+        "{most} bytes after all were answered, hwm {}, {:?}, {:?}",
+        world.figures(0).queue.bytes_hwm,
+        world.glance(0, GROUP),
+        world.verdict
+    );
+    assert!(most <= 128 * KIB, "{most} bytes are queued, 131072 is the limit");
 }

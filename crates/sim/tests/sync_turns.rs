@@ -1,5 +1,6 @@
 //! Many groups want a sync at once: only so many run, the others say that they wait and go on by themselves.
 
+use engine::limits::KIB;
 use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, GroupId};
 use sim::story::{MILLISECOND, SECOND, options};
@@ -75,4 +76,37 @@ fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
     let now = status.iter().find(|group| group.id == waiting).expect("there");
     assert_eq!(now.state, State::Logging, "{}", now.reason);
     assert!(now.reason.contains("--full"), "{}", now.reason);
+}
+
+/// Without `autosync` an update sync that had to wait for its turn begins when it has it: the operator was told so.
+#[test]
+fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 4],
+        volumes: 1,
+        syncs_at_once: 1,
+        bytes_per_s: 400_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let (busy, waiting) = (GroupId(2), GroupId(0));
+    world.command(0, waiting, Command::Sync { full: true });
+    world.until("synced", |world| world.in_step(waiting));
+    world.set(waiting, |settings| settings.autosync = false);
+    world.command(0, waiting, Command::Logging);
+    world.pass(100 * MILLISECOND);
+    world.write_to(waiting, 0, 0, 64 * KIB);
+    for n in 0..16 {
+        world.write_to(busy, 0, n * 64 * KIB, 64 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, busy, Command::Sync { full: true });
+    world.pass(100 * MILLISECOND);
+    world.command(0, waiting, Command::Sync { full: false });
+    world.pass(100 * MILLISECOND);
+    world.until("the busy one is done", |world| world.in_step(busy));
+    world.pass(120 * SECOND);
+    let status = world.nodes[0].engine.as_ref().expect("up").status();
+    let now = status.iter().find(|group| group.id == waiting).expect("there");
+    assert!(world.in_step(waiting), "{:?}: {}", now.state, now.reason);
 }

@@ -1,0 +1,53 @@
+//! Under `strict` nobody is answered alone, whatever becomes of the peer.
+
+use std::rc::Rc;
+
+use engine::limits::{KIB, MIB};
+use engine::state::{Mode, Policy, State};
+use engine::{Command, Store, VolumeId};
+use sim::disk::Disk;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+/// In step under `strict`, with time to wait.
+fn patient() -> World {
+    let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
+    world.pass(5 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
+    world
+}
+
+/// The peer is promoted by force while it is connected, and what was sent to it meanwhile it does not take.
+#[test]
+fn strict_answers_nobody_alone_when_a_connected_peer_is_promoted() {
+    let mut world = patient();
+    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world.pass(100 * MILLISECOND);
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(500 * MILLISECOND);
+    assert_eq!(world.reply(id), None);
+    let (done, _) = world.answer(id);
+    let there = world.images_of(0)[1][..8 << 10] == world.images_of(1)[1][..8 << 10];
+    assert!(!done || there, "acknowledged under strict, and only here: {}", world.figures(0).reason);
+}
+
+/// The held writers' peer comes back with another number of volumes.
+#[test]
+fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
+    let mut world = patient();
+    world.crash(1, false, FOR_EVER);
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(7 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
+    world.options = Rc::new(Options { volumes: 3, ..(*world.options).clone() });
+    world.nodes[1].disks.insert(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
+    let bitmap = world.nodes[1].disks.get_mut(&Store::Bitmap(GROUP)).expect("there");
+    let mut content = bitmap.view().to_vec();
+    content.resize(content.len() / 2 * 3, 0);
+    *bitmap = Disk::new(content);
+    world.boot(1);
+    let (done, _) = world.answer(id);
+    assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
+}

@@ -1,0 +1,268 @@
+//! What lies in the undo store is what one rollback point or one cut saved, and takes the room that this needs.
+
+use engine::limits::{KIB, MIB};
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::superblock::{self, Superblock};
+use engine::{Command, CommandResult, Store, cell};
+use sim::disk::Disk;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+fn recorded(world: &World, node: usize) -> Superblock {
+    let file = world.nodes[node].disks[&Store::Superblock(GROUP)].view();
+    let slot = file.chunks_exact(cell::BYTES).find_map(|slot| cell::decode(superblock::KIND, slot).ok());
+    let tag = slot.expect("recorded").0.tag;
+    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
+}
+
+/// The mark that the first batch in the undo store of a node was saved for.
+fn first_mark(world: &World, node: usize) -> u64 {
+    let file = world.nodes[node].disks[&Store::Undo(GROUP)].view();
+    // A mending may name scratch by a bit of its own.
+    u64::from_le_bytes(file[40..48].try_into().unwrap()) & !(1 << 63)
+}
+
+/// What a cut of the primary put into the undo store as scratch is taken for what a sync saved, when that node is the
+/// secondary later and its rollback point happens to have the number that the cut had.
+#[test]
+fn scratch_of_a_cut_is_not_played_back_for_a_rollback_point() {
+    // A replicated write is two updates of the superblock.
+    let met: usize = (60..62).map(|passes| usize::from(point_named_as_cut(passes))).sum();
+    assert_eq!(met, 1);
+}
+
+fn point_named_as_cut(passes: usize) -> bool {
+    let mut world = World::in_peace(Options {
+        queue_bytes: 128 * KIB,
+        bytes_per_s: 400_000,
+        ..options(Mode::Sync, Policy::Degrade)
+    });
+    // Each session begins with a pass, which has a number of its own.
+    for _ in 0..passes {
+        world.connect([0, 1]);
+        world.pass(100 * MILLISECOND);
+        world.settle();
+    }
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for volume in 0..2 {
+        for region in 0..32 {
+            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
+            assert!(world.answer(id).0);
+        }
+    }
+    let began = world.mark(0, Mark::CutBegan);
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("a cut began", |world| world.mark(0, Mark::CutBegan) > began);
+    for n in 0..64u64 {
+        let id = world.write(1 - (n % 2) as u16, (31 - n / 2) * 32 * KIB, 32 * KIB);
+        world.answer(id);
+    }
+    assert!(world.mark(0, Mark::CutSpilled) > 0);
+    world.settle();
+    let mark = first_mark(&world, 0);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.settle();
+    // A write to the secondary is a record or two of it.
+    while recorded(&world, 0).update + 1 < mark {
+        let id = world.write(0, 0, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.until("applied", |world| world.in_step(GROUP));
+        world.pass(300 * MILLISECOND);
+    }
+    assert!(matches!(world.order(1, Command::Logging), CommandResult::Done(_)));
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    let before = world.images_of(0);
+    world.command(1, GROUP, Command::Sync { full: false });
+    while recorded(&world, 0).rollback_point.id == 0 {
+        world.pass(20_000);
+    }
+    if recorded(&world, 0).rollback_point.id != mark {
+        return false;
+    }
+    world.crash(1, true, FOR_EVER);
+    world.crash(0, false, MILLISECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|g| g.running));
+    assert!(world.images_of(0) == before, "nothing was overwritten");
+    world.promote(0, true);
+    assert!(world.images_of(0) == before, "the way back changed what had not been overwritten");
+    true
+}
+
+/// A cut that a lost session ended reserves all of its room again, though most of it is saved already.
+#[test]
+fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
+    let mut world = World::in_peace(Options {
+        bytes_per_s: 400_000,
+        history_bytes: 3 * MIB,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    for n in 0..64 {
+        let id = world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for volume in 0..2 {
+        for region in 0..32 {
+            let id = world.write(volume, region * 32 * KIB, 32 * KIB);
+            assert!(world.answer(id).0);
+        }
+    }
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    let used = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    world.until("much is saved", |world| used(world) > MIB);
+    world.connect([0, 1]);
+    world.settle();
+}
+
+/// A start that stands still for want of history is promoted, and its way back is found damaged: the volumes are a mixture.
+/// The next start reads the journal of the run before once more, meets the end of the sync in it, and calls them an image.
+#[test]
+fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
+    let mut world = World::in_peace(Options {
+        history_bytes: 55 * 4096,
+        queue_bytes: 4 * MIB,
+        window_bytes: MIB,
+        journal_bytes: 4 * MIB,
+        bytes_per_s: 4_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    // What stood here before comes back without the undo store: zeroes are not read.
+    let id = world.zero(0, 31 * 32 * KIB, 32 * KIB, false);
+    assert!(world.answer(id).0);
+    world.settle();
+    // The link is measured by this: what is dirty then is little for it.
+    for n in (32..64).chain(0..31) {
+        world.write((n / 32 % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..6 {
+        let id = world.write(0, n * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let before = world.images_of(1);
+    let cuts = world.mark(0, Mark::CutBegan);
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.write(0, 31 * 32 * KIB, 4 * KIB);
+    world.pass(5 * SECOND);
+    assert_eq!(
+        world.mark(0, Mark::CutBegan),
+        cuts,
+        "in the stream: {:?}",
+        world.nodes[0].engine.as_ref().map(|e| e.explain(GROUP))
+    );
+    assert!(world.mark(1, Mark::HistoryFull) > 0, "{:?}", world.glance(1, GROUP));
+    assert!(world.images_of(1)[0][31 << 15..] != before[0][31 << 15..]);
+    assert!(world.figures(1).unapplied_bytes > 0);
+    world.cut([false; 2]);
+    world.crash(1, false, SECOND);
+    world.until("the start stands still", |world| world.nodes[1].up() && world.mark(1, Mark::HistoryFull) > 0);
+    world.pass(SECOND);
+    assert!(world.glance(1, GROUP).is_some_and(|g| !g.running));
+    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
+    assert!(refused.contains("a mixture"), "{refused}");
+    assert!(world.images_of(1)[0][31 << 15..] == before[0][31 << 15..], "that went back");
+    assert!(world.figures(1).promotable.is_none());
+    world.crash(1, false, SECOND);
+    world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
+    assert!(world.figures(1).promotable.is_none(), "no image before the next sync has ended");
+}
+
+/// A secondary is killed in the midst of a sync for which there is room enough. The room that its superblock says is still
+/// reserved was drawn upon since: the start takes the history for full, and stands still for ever.
+#[test]
+fn a_start_does_not_reserve_again_what_it_finds_saved() {
+    for step in 0..40 {
+        killed_after(step * 100_000);
+    }
+}
+
+fn killed_after(instant: u64) {
+    let mut world = World::in_peace(Options {
+        history_bytes: 70 * 4096,
+        queue_bytes: 4 * MIB,
+        window_bytes: MIB,
+        journal_bytes: 4 * MIB,
+        bytes_per_s: 4_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    for n in (32..64).chain(0..32) {
+        world.write((n / 32 % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..6 {
+        let id = world.write(0, n * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let cuts = world.mark(0, Mark::CutBegan);
+    world.command(0, GROUP, Command::Sync { full: false });
+    let used = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    while used(&world) < 100 * KIB {
+        world.pass(20_000);
+    }
+    assert_eq!(world.mark(0, Mark::CutBegan), cuts, "in the stream");
+    world.cut([false; 2]);
+    world.pass(instant);
+    assert_eq!(world.mark(1, Mark::HistoryFull), 0, "there is room");
+    world.crash(1, false, SECOND);
+    world.pass(60 * SECOND);
+    let running = world.glance(1, GROUP).is_some_and(|g| g.running);
+    assert!(running, "{instant}: {:?}", world.figures(1).rollback_point);
+}
+
+fn explains(world: &World, node: usize, what: &str) -> bool {
+    world.nodes[node].engine.as_ref().is_some_and(|engine| engine.explain(GROUP).contains(what))
+}
+
+/// A start that stands still with its history full is promoted by force, and its way back is damaged. It stays what it is,
+/// a mixture: the journal it stood before was given up with the way back.
+#[test]
+fn a_mixture_is_no_image_after_the_next_start() {
+    let mut stood = 0;
+    for delay in 0..50 {
+        let mut world = World::in_peace(Options { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
+        for n in 0..24 {
+            let id = world.write(1, n * 40 * KIB, 40 * KIB);
+            assert!(world.answer(id).0);
+        }
+        world.settle();
+        world.pass(5 * SECOND);
+        // After a kill a sync compares, and goes in the stream.
+        world.crash(0, false, SECOND);
+        while !world.glance(1, GROUP).is_some_and(|glance| glance.identity.inconsistent) {
+            world.pass(MILLISECOND / 10);
+        }
+        world.pass(delay * MILLISECOND / 5);
+        // Live writes beside the sync, more than the history has room for.
+        for n in 0..12 {
+            world.write(1, n * 40 * KIB, 40 * KIB);
+        }
+        world.pass(2 * SECOND);
+        world.cut([false; 2]);
+        world.crash(1, false, SECOND);
+        world.pass(3 * SECOND);
+        if !explains(&world, 1, "Starting") {
+            continue;
+        }
+        stood += 1;
+        let mut rotten = world.nodes[1].disks[&Store::Undo(GROUP)].view().to_vec();
+        rotten[4096 + 100] ^= 1;
+        world.nodes[1].disks.insert(Store::Undo(GROUP), Disk::new(rotten));
+        let why = world.refused(1, Command::Promote { force: true, entropy: 7 });
+        assert!(why.contains("a mixture"), "{why}");
+        let mixture = world.images_of(1);
+        world.crash(1, false, SECOND);
+        world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
+        let identity = world.glance(1, GROUP).expect("up").identity;
+        assert!(identity.inconsistent, "{delay}: a mixture, and called an image: {:?}", world.figures(1).promotable);
+        if world.images_of(1) != mixture {}
+    }
+    assert!(stood > 3, "{stood}");
+}
