@@ -205,10 +205,10 @@ impl Disk {
         }
     }
 
-    /// Nothing that it holds is whole any more.
+    /// Nothing that it holds is whole any more, and nothing that has rotted before is again.
     pub fn rot_all(&mut self) {
         for sector in self.durable.chunks_mut(SECTOR).filter(|sector| sector.iter().any(|byte| *byte != 0)) {
-            sector[7] ^= 1;
+            sector[7] = sector[7].wrapping_add(1);
         }
         self.view.clone_from(&self.durable);
     }

@@ -418,6 +418,12 @@ impl Judge {
         Err(Failure::new(Oracle::Durability, what))
     }
 
+    /// The primary that counts is overwritten by another one: nothing is known of its volumes before it serves again.
+    pub fn overwritten(&mut self, group: GroupId) {
+        let sectors = self.group(group).sectors.iter_mut().flatten();
+        sectors.for_each(|sector| (sector.versions, sector.before) = (Vec::new(), None));
+    }
+
     /// The secondary's stores were damaged, and it said so.
     pub fn promises_void(&mut self, group: GroupId) {
         let runs = self.group(group).runs.values_mut();

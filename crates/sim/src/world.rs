@@ -471,6 +471,11 @@ impl World {
                 self.primary_up(node, group);
             }
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
+            engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
+                // After a fork somebody had the other primary overwrite this one.
+                self.judge.overwritten(group);
+                self.operator.gives_up(group, self.other(group, node));
+            }
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);
