@@ -609,7 +609,9 @@ impl World {
     pub fn check_secondary(&mut self, node: usize, group: GroupId) {
         let Some(glance) = self.glance(node, group) else { return };
         let id = glance.identity;
-        if id.inconsistent || id.generation.is_blank() || self.operator.discarded(group, node) {
+        // About to be recorded as primary it stands in a run of its own: what it holds is looked at when it opens.
+        let promoted = id.role == Role::Primary;
+        if promoted || id.inconsistent || id.generation.is_blank() || self.operator.discarded(group, node) {
             return;
         }
         self.check_prefix(node, group, id.position);
