@@ -88,8 +88,9 @@ impl Group {
 
     /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
     pub fn fail_held(&mut self, cx: &mut Cx) {
-        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
-        if promises && self.stream.is_some() && self.settings.policy == Policy::Strict {
+        // Before it was in step nobody waits for the peer's copy: they go on alone.
+        let promised = self.stream.is_some_and(|stream| stream.promise_from.is_some());
+        if (promised || self.state == State::Holding) && self.settings.policy == Policy::Strict {
             self.fail_waiting(cx);
         }
     }
