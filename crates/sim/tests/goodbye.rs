@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Input};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
+use engine::state::{Mode, Policy};
+use sim::story::{FOR_EVER, MILLISECOND, SECOND, options};
 use sim::world::World;
 
 #[test]
@@ -55,76 +54,4 @@ fn a_write_that_waits_for_its_range_does_not_keep_a_node_from_stopping() {
     world.input(0, Input::Stop);
     world.until("stopped", |world| !world.nodes[0].up());
     assert_eq!((world.reply(first), world.reply(second)), (Some(false), Some(false)));
-}
-
-/// A secondary whose journal is full of what its primary has not flushed is stopped. What it drops it had confirmed as
-/// received.
-#[test]
-fn a_stop_with_a_full_journal_takes_no_confirmation_back() {
-    for mode in [Mode::Async, Mode::Nearsync] {
-        let mut world = World::in_peace(Options {
-            journal_bytes: 384 * KIB,
-            window_bytes: 192 * KIB,
-            start_alone_ms: 600_000,
-            wait_limit_ms: 100_000,
-            ..options(mode, Policy::Degrade)
-        });
-        for n in 0..4 {
-            let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
-            assert!(world.answer(id).0);
-        }
-        world.pass(6 * SECOND);
-        world.nodes[0].trouble.stalled_until = world.now + 60 * SECOND;
-        for n in 0..70 {
-            world.write((n % 2) as u16, n / 2 * 8 * KIB, 8 * KIB);
-            world.pass(5 * MILLISECOND);
-        }
-        world.pass(SECOND);
-        assert!(world.figures(1).unapplied_bytes > 0, "{:?}", world.glance(1, GROUP));
-        world.input(1, Input::Stop);
-        world.pass(10 * SECOND);
-        world.nodes[0].trouble.stalled_until = 0;
-        world.pass(60 * SECOND);
-        world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
-        if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
-            world.order(0, Command::Sync { full: false });
-        }
-        world.settle();
-    }
-}
-
-fn explains(world: &World, node: usize, what: &str) -> bool {
-    world.nodes[node].engine.as_ref().is_some_and(|engine| engine.explain(GROUP).contains(what))
-}
-
-/// A start that goes on with a rollback is told to stop, and its last record fails: the node never stops.
-#[test]
-fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
-    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
-    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
-    }
-    let before = world.images_of(1);
-    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.until("a part is overwritten", |world| {
-        world.images_of(1) != before && world.figures(1).rollback_point.is_some_and(|p| p.used_bytes > 200 * KIB)
-    });
-    world.cut([false; 2]);
-    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
-    while !explains(&world, 1, "WriteBack") {
-        world.pass(50_000);
-    }
-    world.crash(1, true, MILLISECOND);
-    while !explains(&world, 1, "WriteBack") {
-        world.pass(20_000);
-    }
-    world.nodes[1].trouble.fail_next_record = true;
-    world.input(1, Input::Stop);
-    let limit = world.now + 300 * SECOND;
-    while world.nodes[1].up() && world.now < limit {
-        world.pass(100 * MILLISECOND);
-    }
-    assert!(!world.nodes[1].up(), "five minutes later it has not stopped");
 }

@@ -3,18 +3,23 @@
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult};
+use engine::{Command, CommandResult, Input};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
 
 /// The primary's disk stands still, the secondary's journal fills up and more has arrived than it has room for.
 fn full() -> World {
+    full_in(Mode::Async)
+}
+
+fn full_in(mode: Mode) -> World {
     let mut world = World::in_peace(Options {
         journal_bytes: 384 * KIB,
         window_bytes: 192 * KIB,
         start_alone_ms: 600_000,
-        ..options(Mode::Async, Policy::Degrade)
+        wait_limit_ms: 100_000,
+        ..options(mode, Policy::Degrade)
     });
     // These extents are in the activity log then, and stay there.
     for n in 0..4 {
@@ -86,4 +91,22 @@ fn a_clean_stop_ends() {
         world.order(0, Command::Sync { full: false });
     }
     world.settle();
+}
+
+/// What a stop drops was confirmed as received, and stays confirmed: taking it back would end the primary's session as a
+/// breach of protocol.
+#[test]
+fn a_stop_with_a_full_journal_takes_no_confirmation_back() {
+    for mode in [Mode::Async, Mode::Nearsync] {
+        let mut world = full_in(mode);
+        world.input(1, Input::Stop);
+        world.pass(10 * SECOND);
+        world.nodes[0].trouble.stalled_until = 0;
+        world.pass(60 * SECOND);
+        world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
+        if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
+            world.order(0, Command::Sync { full: false });
+        }
+        world.settle();
+    }
 }

@@ -4,7 +4,7 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::superblock::{self, Superblock};
-use engine::{Command, CommandResult, Store, cell};
+use engine::{Command, CommandResult, Input, Store, cell};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -17,14 +17,14 @@ fn recorded(world: &World, node: usize) -> Superblock {
     superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
 }
 
-/// The mark that the first batch in the undo store of a node was saved for.
+/// The cut, or the rollback point, that the first batch in the undo store of a node was saved for.
 fn first_mark(world: &World, node: usize) -> u64 {
     let file = world.nodes[node].disks[&Store::Undo(GROUP)].view();
-    // A mending may name scratch by a bit of its own.
+    // Scratch of a cut is told by its highest bit.
     u64::from_le_bytes(file[40..48].try_into().unwrap()) & !(1 << 63)
 }
 
-/// What a cut of the primary put into the undo store as scratch is taken for what a sync saved, when that node is the
+/// What a cut of the primary put into the undo store as scratch is not what a sync saved, also when that node is the
 /// secondary later and its rollback point happens to have the number that the cut had.
 #[test]
 fn scratch_of_a_cut_is_not_played_back_for_a_rollback_point() {
@@ -92,7 +92,7 @@ fn point_named_as_cut(passes: usize) -> bool {
     true
 }
 
-/// A cut that a lost session ended reserves all of its room again, though most of it is saved already.
+/// A cut that a lost session ended needs no room again for what it has saved already.
 #[test]
 fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
     let mut world = World::in_peace(Options {
@@ -120,7 +120,7 @@ fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
 }
 
 /// A start that stands still for want of history is promoted, and its way back is found damaged: the volumes are a mixture.
-/// The next start reads the journal of the run before once more, meets the end of the sync in it, and calls them an image.
+/// The journal of the run before holds the end of the sync; the next start does not take it for one of its own.
 #[test]
 fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     let mut world = World::in_peace(Options {
@@ -175,7 +175,7 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
 }
 
 /// A secondary is killed in the midst of a sync for which there is room enough. The room that its superblock says is still
-/// reserved was drawn upon since: the start takes the history for full, and stands still for ever.
+/// reserved was drawn upon since: the start does not take the history for full.
 #[test]
 fn a_start_does_not_reserve_again_what_it_finds_saved() {
     for step in 0..40 {
@@ -265,4 +265,36 @@ fn a_mixture_is_no_image_after_the_next_start() {
         if world.images_of(1) != mixture {}
     }
     assert!(stood > 3, "{stood}");
+}
+
+/// A start that goes on with a rollback is told to stop, and its last record fails: the node stops all the same.
+#[test]
+fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
+    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..14 {
+        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let before = world.images_of(1);
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("a part is overwritten", |world| {
+        world.images_of(1) != before && world.figures(1).rollback_point.is_some_and(|p| p.used_bytes > 200 * KIB)
+    });
+    world.cut([false; 2]);
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    while !explains(&world, 1, "WriteBack") {
+        world.pass(50_000);
+    }
+    world.crash(1, true, MILLISECOND);
+    while !explains(&world, 1, "WriteBack") {
+        world.pass(20_000);
+    }
+    world.nodes[1].trouble.fail_next_record = true;
+    world.input(1, Input::Stop);
+    let limit = world.now + 300 * SECOND;
+    while world.nodes[1].up() && world.now < limit {
+        world.pass(100 * MILLISECOND);
+    }
+    assert!(!world.nodes[1].up(), "five minutes later it has not stopped");
 }
