@@ -88,6 +88,10 @@ impl Group {
         if self.state == State::Holding && self.settings.mode == Mode::Async {
             return self.stop_holding(cx);
         }
+        if self.settings.mode == Mode::Async {
+            // Nobody waits for the peer's copy any more, as slow as the peer may be.
+            self.release_waiting(cx);
+        }
         if self.state == State::Holding {
             self.promise_from_here();
         }

@@ -298,7 +298,12 @@ impl Group {
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
         let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
-        if healthy && matches!(self.decision(), Some(Decision::UpdateSync | Decision::Continue(_))) {
+        let may = match self.decision() {
+            Some(Decision::UpdateSync | Decision::Continue(_)) => true,
+            Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(),
+            _ => false,
+        };
+        if healthy && may {
             self.sync_in_turn(cx, false);
         }
     }
@@ -402,6 +407,8 @@ impl Group {
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
     fn peer_took_up(&mut self, begin: Position, dirty: bool) {
         self.sb.current.alone = false;
+        // Until now the order stood: what ends before the peer has heard of it is begun again.
+        self.wanted_full = None;
         let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;
@@ -475,7 +482,6 @@ impl Group {
             self.waits_for_turn(true);
             return;
         }
-        self.wanted_full = None;
         self.begin_sync(cx, true);
     }
 

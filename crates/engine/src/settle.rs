@@ -217,7 +217,7 @@ impl Group {
 
     /// Something that stood in the way of a sync is done.
     fn meet_if_apart(&mut self, cx: &mut Cx) {
-        if self.stream.is_none() {
+        if self.stream.is_none() && self.cut.is_none() {
             self.meet_peer(cx);
         }
     }

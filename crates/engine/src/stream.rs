@@ -232,8 +232,8 @@ impl Group {
         self.release_blocked(cx);
     }
 
-    /// Everyone who waited for the peer waits no longer; the state says already that this node stands alone.
-    fn release_waiting(&mut self, cx: &mut Cx) {
+    /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
+    pub fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
             self.stand_alone(cx, slot);
