@@ -18,7 +18,7 @@ use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
-use crate::limits;
+use crate::limits::{self, SECTOR_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
@@ -253,11 +253,15 @@ impl Group {
             self.phase = Phase::Promoting { id, force, entropy };
             return self.apply(cx);
         }
-        let saved: Vec<(VolumeId, u64, u64)> =
+        let mut undone: Vec<(VolumeId, u64, u64)> =
             self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
-        let dropped = self.replica.drop_unapplied();
+        undone.extend(self.replica.drop_unapplied());
+        if undone.is_empty() {
+            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
+            undone.push((VolumeId(0), 0, SECTOR_BYTES));
+        }
         self.saver.forget();
-        for (volume, offset, length) in saved.into_iter().chain(dropped) {
+        for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
                 self.volume(volume).mark_undone(offset, length);
             }

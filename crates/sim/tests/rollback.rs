@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, State};
@@ -155,6 +156,46 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     assert!(!matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Refused(_)));
     world.settle();
     assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
+}
+
+/// A comparison has begun and overwritten nothing. The copy is promoted by force, loses its power on the way back, and comes
+/// back as the secondary it was: it is no old copy, and follows.
+#[test]
+fn a_rollback_that_undid_nothing_needs_no_full_sync() {
+    let resumed: usize = (0..40).map(|step| usize::from(back_to_where_it_stands(step * 100_000))).sum();
+    assert!(resumed > 0);
+}
+
+/// Its power fails so long after the promotion was typed. Whether it went back at its start, and is no primary.
+fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
+    let mut world = World::in_peace(Options { disk_ns: (200_000, 400_000), ..slow() });
+    for n in 0..8 {
+        let id = world.write(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    let before = world.images_of(1);
+    world.crash(0, false, MILLISECOND);
+    let compares = |world: &World| world.mark(0, Mark::CompareSyncBegan) > 0;
+    let taken_up = |world: &World| world.glance(1, GROUP).is_some_and(|g| g.identity.inconsistent);
+    world.until("the comparison began", |world| compares(world) && taken_up(world));
+    world.pass(2 * MILLISECOND);
+    assert!(taken_up(&world), "it goes on");
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(1, GROUP, Command::Promote { force: true, entropy });
+    world.pass(dies_after_ns);
+    world.crash(1, true, MILLISECOND);
+    world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
+    let identity = world.glance(1, GROUP).expect("up").identity;
+    if world.mark(1, Mark::RollbackResumed) == 0 || identity.role == Role::Primary {
+        return false;
+    }
+    assert!(!identity.inconsistent);
+    assert!(world.images_of(1) == before);
+    world.restore_path();
+    world.settle();
+    true
 }
 
 /// It meets its peer while it still goes back: it says who it is once, when that is known, and misses nothing it is asked.
