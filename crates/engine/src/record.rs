@@ -46,6 +46,8 @@ pub(crate) enum AfterSuper {
     PointGone {
         answer: Option<(CommandId, String)>,
     },
+    /// The rollback point was found damaged.
+    PointDamaged,
     RollingBack,
     RollbackGivenUp,
     FlushRecorded {
@@ -185,6 +187,7 @@ impl Group {
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
             AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
+            AfterSuper::PointDamaged => self.damage_recorded(cx),
             AfterSuper::RollingBack => self.write_back(cx),
             AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),

@@ -121,10 +121,14 @@ impl Group {
             }
         }
         if self.saver.store.mark().is_some() {
-            // An earlier attempt saved a part of it.
-            let saved: u64 = self.saver.store.all_saved().map(|saved| u64::from(saved.length)).sum();
+            // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
+            // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
+            let store = &mut self.saver.store;
+            let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
             let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
-            self.saver.store.reserve(space_for_regions(begin.dirty_bytes.min(unsaved)));
+            let most = space_for_regions(begin.dirty_bytes.min(unsaved));
+            let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
+            store.reserve(store.reserved_bytes().max(least).min(most));
         }
     }
 
@@ -485,7 +489,12 @@ impl Group {
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
     pub fn begin_scan(&mut self, cx: &mut Cx) {
         self.saver = Saver::new(self.config.history_bytes);
-        self.saver.store.begin_mark(self.sb.current.rollback_point.id);
+        let point = self.sb.current.rollback_point;
+        if point.was_damaged() {
+            self.undo_damaged = Some("an earlier start found the undo store damaged".into());
+            return self.begin_replay(cx);
+        }
+        self.saver.store.begin_mark(point.id);
         self.phase = Phase::Starting(StartStage::Undo(Scan::default()));
         self.read_undo_index(cx);
     }
@@ -587,13 +596,26 @@ impl Group {
             self.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
         if !self.sb.current.rolling_back {
-            return self.begin_replay(cx);
+            if self.undo_damaged.is_none() {
+                return self.begin_replay(cx);
+            }
+            // From here on it is overwritten unsaved.
+            self.sb.current.rollback_point.give_up();
+            return self.save(cx, Some(AfterSuper::PointDamaged));
         }
         cx.marks.hit(Mark::RollbackResumed);
         self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording });
         match self.undo_damaged.take() {
             Some(what) => self.give_rollback_up(cx, what),
             None => self.write_back(cx),
+        }
+    }
+
+    /// It is on record that the point is no image, whatever a later start reads.
+    pub fn damage_recorded(&mut self, cx: &mut Cx) {
+        // Unless the node was stopped while it started.
+        if matches!(self.phase, Phase::Starting(StartStage::Undo(_))) {
+            self.begin_replay(cx);
         }
     }
 }

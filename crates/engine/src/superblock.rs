@@ -42,6 +42,20 @@ pub struct RollbackPoint {
     pub reserved_bytes: u64,
 }
 
+impl RollbackPoint {
+    /// In place of the count once a start found fewer: nothing was saved since, so whatever a later one reads, the point is
+    /// no image.
+    const DAMAGED: u64 = u64::MAX;
+
+    pub fn was_damaged(&self) -> bool {
+        self.batches == RollbackPoint::DAMAGED
+    }
+
+    pub(crate) fn give_up(&mut self) {
+        self.batches = RollbackPoint::DAMAGED;
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Superblock {
     /// Counts updates; the higher one is newer. Its parity is its slot.

@@ -150,7 +150,7 @@ impl World {
         let Some(sb) = read.filter(follows) else { return Vec::new() };
         let (mut offset, first, last) = match store {
             Store::Journal(_) => (sb.journal.offset, sb.journal.ordinal, sb.confirmed_ordinal),
-            _ => (0, 1, sb.rollback_point.batches + 1),
+            _ => (0, 1, sb.rollback_point.batches.saturating_add(1)),
         };
         let ring = disks[&store].durable();
         let mut batches = Vec::new();

@@ -92,12 +92,13 @@ fn point_named_as_cut(passes: usize) -> bool {
     true
 }
 
-/// A cut that a lost session ended needs no room again for what it has saved already.
-#[test]
-fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
+/// A pair of which all 2 MiB that were written are dirty, room for 3 in the secondary's undo store, and a cut that has saved
+/// more than 1.
+fn mid_cut(volume_bytes: u64) -> World {
     let mut world = World::in_peace(Options {
         bytes_per_s: 400_000,
         history_bytes: 3 * MIB,
+        volume_bytes,
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..64 {
@@ -115,7 +116,52 @@ fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     let used = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
     world.until("much is saved", |world| used(world) > MIB);
-    world.connect([0, 1]);
+    world
+}
+
+/// A cut that a lost session or a restart ended needs no room again for what it has saved already, however large the volumes
+/// are.
+#[test]
+fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
+    for volume_bytes in [MIB, 8 * MIB] {
+        let mut world = mid_cut(volume_bytes);
+        world.connect([0, 1]);
+        world.settle();
+        for node in [0, 1] {
+            let mut world = mid_cut(volume_bytes);
+            world.crash(node, false, MILLISECOND);
+            world.settle();
+        }
+    }
+}
+
+/// A start that finds the undo store damaged goes on without it, and nothing is saved from then on. A later one that reads it
+/// whole again, because it was the way there that was broken, does not take the point for an image.
+#[test]
+fn a_point_once_damaged_is_never_gone_back_to() {
+    let mut world = mid_cut(8 * MIB);
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    let store = Store::Undo(GROUP);
+    let whole = world.nodes[1].disks[&store].view().to_vec();
+    let mut damaged = whole.clone();
+    damaged[100] ^= 0x40;
+    let restart = |world: &mut World, content: Vec<u8>| {
+        world.crash(1, false, SECOND);
+        world.nodes[1].disks.get_mut(&store).expect("there").restore(content);
+        world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
+    };
+    restart(&mut world, damaged);
+    let before = world.images_of(1);
+    world.restore_path();
+    world.pass(4 * SECOND);
+    assert!(world.images_of(1) != before, "the sync goes on");
+    assert!(world.glance(1, GROUP).is_some_and(|g| g.identity.inconsistent));
+    world.cut([false; 2]);
+    restart(&mut world, whole);
+    let why = world.refused(1, Command::Promote { force: true, entropy: 7 });
+    assert!(why.contains("an earlier start found the undo store damaged"), "{why}");
+    world.restore_path();
     world.settle();
 }
 

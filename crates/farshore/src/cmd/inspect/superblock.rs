@@ -77,7 +77,8 @@ fn point_facts(point: &RollbackPoint) -> Value {
         0 => Value::Null,
         id => json!({
             "id": id, "position": position_facts(point.position), "time": time_text(point.wall.0),
-            "batches": point.batches, "reserved_bytes": point.reserved_bytes,
+            "batches": (!point.was_damaged()).then_some(point.batches), "damaged": point.was_damaged(),
+            "reserved_bytes": point.reserved_bytes,
         }),
     }
 }
@@ -161,14 +162,13 @@ fn describe_point(report: &mut Report, found: &Superblock) {
     }
     report.line("rollback point", format!("{:016x}: {}", point.id, position_words(point.position)));
     report.line("", format!("taken at {} (the primary's clock)", time_text(point.wall.0)));
-    report.line(
-        "",
-        format!(
-            "{} batches of the undo store hold it, {} more are reserved",
-            point.batches,
-            show_size(point.reserved_bytes)
-        ),
-    );
+    let held = if point.was_damaged() {
+        "found damaged at an earlier start: it is no image".into()
+    } else {
+        let reserved = show_size(point.reserved_bytes);
+        format!("{} batches of the undo store hold it, {reserved} more are reserved", point.batches)
+    };
+    report.line("", held);
     if found.rolling_back {
         report.line("rolling back", "yes: the volumes are being taken back to it, the next start goes on with that");
     }

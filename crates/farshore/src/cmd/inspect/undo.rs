@@ -32,6 +32,10 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
     let marks: Vec<u64> = batches.iter().map(|index| index.mark).collect();
     match superblock_beside(path).map(|beside| beside.rollback_point) {
         Some(point) if point.id == 0 => report.line("counts", "no: the superblock beside it holds no rollback point"),
+        Some(point) if point.was_damaged() => {
+            report.line("rollback point", format!("{:016x}, found damaged at an earlier start", point.id));
+            report.warnings.push("the daemon will not roll back to the rollback point, whatever stands here".into());
+        }
         Some(point) => {
             let whole = marks.iter().filter(|mark| **mark == point.id).count() as u64;
             report.line("rollback point", format!("{:016x}, {} batches of it are recorded", point.id, point.batches));
