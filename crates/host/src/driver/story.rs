@@ -14,8 +14,8 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::Ready { role, incarnation, generation, clean } => {
             let how = match (incarnation.0, clean) {
                 (1, _) => "its first start",
-                (_, true) => "after a clean stop",
-                (_, false) => "after an unclean stop",
+                (_, true) => "nothing to compare with the peer",
+                (_, false) => "what was being written when this node stopped is compared with the peer",
             };
             let role = role.word();
             tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
