@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::enumerate::{Depth, Report, enumerate};
-use sim::runner::{Sum, Verdict, judged, run_many};
+use sim::runner::{Sum, Verdict, judged, judged_skirmish, run_many};
 use sim::script;
 use sim::trip::Trip;
 
@@ -20,6 +20,7 @@ const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
        sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
        sim --seconds N [--from SEED]  seeds until then
+       sim --skirmishes FROM..TO      the skirmishes of seeds alone, each a tenth of a second
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
@@ -30,6 +31,7 @@ enum Task {
     One(u64),
     Many(u64, u64),
     Seconds(u64, u64),
+    Skirmishes(u64, u64),
     Stories(Depth),
     Story(String, Vec<Trip>),
     Faults,
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Some(Task::One(seed)) => one(seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
+        Some(Task::Skirmishes(from, to)) => ExitCode::from(conclude(&run_many(judged_skirmish, from, to, None))),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
@@ -66,6 +69,10 @@ fn task(words: &[&str]) -> Option<Task> {
         ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
         ["--seconds", seconds] => Task::Seconds(seconds.parse().ok()?, 0),
         ["--seconds", seconds, "--from", seed] => Task::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
+        ["--skirmishes", seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Skirmishes(from, to)
+        }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), from, to)
@@ -97,7 +104,7 @@ fn one(seed: u64) -> ExitCode {
 }
 
 fn many(from: u64, to: u64) -> ExitCode {
-    let sum = run_many(from, to, None);
+    let sum = run_many(judged, from, to, None);
     let mut code = conclude(&sum);
     let missing = if to - from >= SEEDS_WORTH_A_LOOK { sum.tally.missing() } else { Vec::new() };
     missing.iter().for_each(|what| eprintln!("never taken: {what}"));
@@ -108,7 +115,7 @@ fn many(from: u64, to: u64) -> ExitCode {
 }
 
 fn for_seconds(seconds: u64, from: u64) -> ExitCode {
-    let sum = run_many(from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    let sum = run_many(judged, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("seeds {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum))
 }

@@ -40,9 +40,17 @@ impl Verdict {
 /// A world of a seed, and whether to tell each of its steps.
 type Run = fn(u64, bool) -> (Result<(), Failure>, Tally);
 
+/// How a seed is run and judged, and whether each of its steps is told.
+pub type Judged = fn(u64, bool) -> (Verdict, Tally);
+
+/// Runs the skirmish of a seed alone: a tenth of a second.
+pub fn judged_skirmish(seed: u64, verbose: bool) -> (Verdict, Tally) {
+    judged_run(run_skirmish, seed, verbose)
+}
+
 /// Runs one seed, its skirmish first, and judges it.
 pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
-    let (verdict, mut tally) = judged_run(run_skirmish, seed, verbose);
+    let (verdict, mut tally) = judged_skirmish(seed, verbose);
     if !verdict.is_well() {
         return (verdict, tally);
     }
@@ -86,7 +94,7 @@ impl Sum {
 }
 
 /// Runs seeds from `from` on, on all cores, up to `to` (not included) or until `deadline`, whatever comes first.
-pub fn run_many(from: u64, to: u64, deadline: Option<Instant>) -> Sum {
+pub fn run_many(judged: Judged, from: u64, to: u64, deadline: Option<Instant>) -> Sum {
     let next = AtomicU64::new(from);
     let work = || {
         let mut sum = Sum::default();
