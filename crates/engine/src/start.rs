@@ -316,7 +316,8 @@ impl Group {
                 }
             }
             other => {
-                self.bitmap.found(index, other.map_or(0, |(head, _)| head.update));
+                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost.
+                self.bitmap.found(index, other.map_or(0, |(head, _)| head.update + 1));
                 self.cell_lost(cx, id, cell);
             }
         }

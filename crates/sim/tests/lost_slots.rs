@@ -4,7 +4,7 @@
 use engine::cell::SLOT_BYTES;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Store};
+use engine::{Command, CommandResult, Input, Store};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
@@ -41,6 +41,40 @@ fn what_a_young_record_held_is_not_forgotten() {
         }
     }
     assert!(struck > 20, "{struck}");
+}
+
+fn stop(world: &mut World) {
+    world.input(0, Input::Stop);
+    world.until("it has stopped", |world| !world.nodes[0].up());
+}
+
+/// Seed 29001443. The start that finds it writes the slot anew; it loses its power over that, and the next one finds a torn slot
+/// beside an older one.
+#[test]
+fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
+    for (slot, step) in (0..2).flat_map(|slot| (0..100).map(move |step| (slot, step))) {
+        let mut world = alone(3);
+        // All that is marked stands in the bitmap then, and of what came last one slot knows nothing.
+        stop(&mut world);
+        world.boot(0);
+        world.pass(SECOND);
+        for n in 3..6 {
+            let id = world.write(n % 2, u64::from(n) * 64 * KIB, 4 * KIB);
+            assert!(world.answer(id).0);
+        }
+        stop(&mut world);
+        let disk = world.nodes[0].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+        disk.goes_astray((slot * SLOT_BYTES) as usize, &[0x5a; SLOT_BYTES as usize]);
+        world.boot(0);
+        // Another part of it lands.
+        (0..step / 20).for_each(|_| _ = world.rng.draw());
+        world.pass(step % 20 * MILLISECOND / 20);
+        world.crash(0, true, SECOND);
+        world.pass(10 * SECOND);
+        let answer = world.order(0, Command::Sync { full: false });
+        assert!(matches!(answer, CommandResult::Done(_)), "{slot}, {step}: {answer:?}");
+        world.settle();
+    }
 }
 
 /// Seed 100013. The disk fails a record half-way, and a flush that was under way wants another one: which must not be written
