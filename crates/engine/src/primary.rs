@@ -358,11 +358,12 @@ impl Group {
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some() || record > Seq::NONE;
         let durable = op.fua || op.level == Level::Durable;
+        // One that failed may have left a part of itself in a cache.
+        if !durable || result.is_err() {
+            volume.unflushed_bytes += op.length;
+        }
         match result {
             Ok(()) => {
-                if !durable {
-                    volume.unflushed_bytes += op.length;
-                }
                 self.slots.write(slot).local = Local::Done;
                 if op.fua && others_unflushed {
                     self.flush_write(cx, slot, op.volume);
