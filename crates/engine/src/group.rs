@@ -60,6 +60,8 @@ pub(crate) enum GroupTimer {
     Drain,
     TidyBits,
     StartAlone,
+    /// A record failed that the next start has to find.
+    RecordAgain,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -379,10 +381,11 @@ impl Group {
 
     /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
     pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
-        if broken == Broken::VolumeFlush && self.role() == Role::Primary && self.sb.current.boot != 0 {
-            // What the caches held may be lost, as after a power loss: the next start treats it so.
-            self.sb.current.boot = 0;
-            self.save(cx, None);
+        if broken == Broken::VolumeFlush && !self.sb.lost_caches {
+            self.caches_lost();
+            if self.sb.lost_caches {
+                self.save(cx, None);
+            }
         }
         if matches!(self.state, State::Failed(_)) {
             return;
@@ -560,6 +563,7 @@ impl Group {
         match timer {
             GroupTimer::Waits => self.check_waits(cx),
             GroupTimer::LocalFlush => self.flush_for_bits(cx),
+            GroupTimer::RecordAgain => self.record_again(cx),
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),

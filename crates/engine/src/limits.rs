@@ -223,6 +223,9 @@ pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 /// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
 pub const STOP_DRAIN: Duration = Duration::from_secs(2);
 
+/// A record that failed, and that the next start has to find, is tried again after this.
+pub const RECORD_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Paused apply (no space on the secondary) tries again after this.
 pub const APPLY_RETRY_AFTER: Duration = Duration::from_secs(1);
 

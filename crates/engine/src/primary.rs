@@ -505,15 +505,17 @@ impl Group {
             volume.latched = true;
             cx.marks.hit(Mark::FlushFailedLatched);
         }
-        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.volumes[usize::from(id.0)].recorded;
-        let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| ok && unrecorded(waiter));
-        for waiter in plain {
-            self.flush_answer(cx, waiter, ok);
-        }
         if !ok {
-            let later = core::mem::take(&mut self.volume(id).flush_now);
-            later.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+            waiters.append(&mut self.volume(id).flush_now);
+            // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
+            self.caches_lost();
+            self.save(cx, Some(AfterSuper::FlushFailed { waiters }));
             return self.fail(cx, Broken::VolumeFlush);
+        }
+        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.volumes[usize::from(id.0)].recorded;
+        let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
+        for waiter in plain {
+            self.flush_answer(cx, waiter, true);
         }
         if !recorded.is_empty() {
             self.record_flush(cx, id, through, recorded);
@@ -540,6 +542,13 @@ impl Group {
         volume.forget_kept(through);
         for waiter in waiters {
             self.flush_answer(cx, waiter, true);
+        }
+    }
+
+    /// What a failed flush lost is on record, or cannot be: its waiters are told.
+    pub fn flush_failed(&mut self, cx: &mut Cx, waiters: Vec<FlushWaiter>) {
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, false);
         }
     }
 

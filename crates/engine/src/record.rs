@@ -4,9 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::cell::RELIED_ON_FROM;
-use crate::group::{Cx, Group, Phase};
-use crate::identity::Identity;
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::identity::{Identity, Role};
 use crate::ids::*;
+use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::slots::Op;
@@ -55,6 +56,9 @@ pub(crate) enum AfterSuper {
         through: Seq,
         waiters: Vec<FlushWaiter>,
     },
+    FlushFailed {
+        waiters: Vec<FlushWaiter>,
+    },
     NewGeneration,
     Settled,
     ServedInDoubt,
@@ -70,6 +74,8 @@ pub(crate) struct SuperWriter {
     writing: Identity,
     pub in_flight: bool,
     pub dirty: bool,
+    /// That a flush failed is still to be recorded.
+    pub lost_caches: bool,
     pub after: Vec<(u64, AfterSuper)>,
     /// What the last update says of [`Group::durable_batches`].
     counted: (u64, u64),
@@ -159,8 +165,13 @@ impl Group {
             // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
             self.sb.current.update += 1;
             self.fail(cx, Broken::Superblock);
-            return self.after_super_failed(cx);
+            self.after_super_failed(cx);
+            if self.sb.lost_caches {
+                self.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
+            }
+            return;
         }
+        self.sb.lost_caches &= self.sb.dirty;
         let told = core::mem::replace(&mut self.sb.durable, self.sb.writing);
         if told.role != self.sb.durable.role && matches!(self.state, State::Failed(_)) {
             // Nobody else says so any more.
@@ -191,6 +202,7 @@ impl Group {
             AfterSuper::RollingBack => self.write_back(cx),
             AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
+            AfterSuper::FlushFailed { waiters } => self.flush_failed(cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
             AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
@@ -200,12 +212,27 @@ impl Group {
         }
     }
 
+    /// What the caches held may be lost, as after a power loss: the next start treats it so.
+    pub fn caches_lost(&mut self) {
+        if self.role() == Role::Primary && self.sb.current.boot != 0 {
+            self.sb.current.boot = 0;
+            self.sb.lost_caches = true;
+        }
+    }
+
+    /// The group has failed, but what its caches lost is the one thing that the next start has to know.
+    pub fn record_again(&mut self, cx: &mut Cx) {
+        if self.sb.lost_caches && !self.sb.in_flight && !matches!(self.phase, Phase::Stopped) {
+            self.save(cx, None);
+        }
+    }
+
     /// The superblock could not be written: whoever waits for it is told.
     pub fn after_super_failed(&mut self, cx: &mut Cx) {
         for (_, then) in core::mem::take(&mut self.sb.after) {
             match then {
-                AfterSuper::FlushRecorded { waiters, .. } => {
-                    waiters.into_iter().for_each(|waiter| self.flush_answer(cx, waiter, false));
+                AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
+                    self.flush_failed(cx, waiters);
                 }
                 AfterSuper::Answer { id, .. } | AfterSuper::PointGone { answer: Some((id, _)) } => {
                     cx.refuse(id, Broken::Superblock.words());

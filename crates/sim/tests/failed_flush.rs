@@ -29,6 +29,10 @@ fn fetches_what_was_lost(mut world: World, confirmed: &[Vec<u8>]) {
     assert!(lacks(&world, confirmed), "something was lost");
     world.pass(SECOND);
     world.crash(0, false, SECOND);
+    comes_back_with(world, confirmed);
+}
+
+fn comes_back_with(mut world: World, confirmed: &[Vec<u8>]) {
     world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
     assert_eq!(world.mark(0, Mark::TailPulled), 1);
     assert!(!lacks(&world, confirmed), "all that the peer had is here again");
@@ -97,4 +101,33 @@ fn what_a_failed_flush_lost_in_a_failed_group_is_fetched_all_the_same() {
     assert_eq!(world.reply(flush), None);
     assert!(!world.answer(flush).0);
     fetches_what_was_lost(world, &confirmed);
+}
+
+/// One bad moment of a disk takes the flush, and the record of it: that is tried again, though the group has failed.
+#[test]
+fn what_a_failed_flush_lost_is_fetched_though_it_could_not_be_recorded_at_once() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    let near = &mut world.nodes[0].trouble;
+    (near.fail_next_flush, near.fail_next_record) = (true, true);
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
+    world.pass(SECOND);
+    assert!(!world.nodes[0].trouble.fail_next_record);
+    fetches_what_was_lost(world, &confirmed);
+}
+
+/// The daemon is killed in the moment in which its client hears of it.
+#[test]
+fn what_a_failed_flush_lost_is_on_record_before_anybody_hears_of_it() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    world.nodes[0].trouble.fail_next_flush = true;
+    let flush = world.flush(0);
+    while world.reply(flush).is_none() {
+        world.pass(1000);
+    }
+    assert_eq!(world.reply(flush), Some(false));
+    world.crash(0, false, SECOND);
+    comes_back_with(world, &confirmed);
 }
