@@ -255,6 +255,8 @@ impl Group {
         {
             // The sync ended meanwhile: its image is the newer one.
             self.phase = Phase::Promoting { id, force, entropy };
+            // The time to look for space again may have come and gone on the way back.
+            self.retry_apply(cx);
             return self.apply(cx);
         }
         let mut undone: Vec<(VolumeId, u64, u64)> =

@@ -3,7 +3,7 @@
 
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Broken, Mode, Policy, State};
+use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
 use sim::storage::ALWAYS;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -155,4 +155,52 @@ fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
     world.crash(0, false, FOR_EVER);
     world.nodes[1].trouble.full_until = ALWAYS;
     stops(world);
+}
+
+/// A sync in the stream is at its end here, and its last flush is slow. Behind it a write meets a full volume, and a promotion
+/// begins: it waits for space, and no longer.
+#[test]
+fn a_promotion_as_a_sync_ends_over_a_full_volume_is_answered() {
+    let met: usize = (0..300).map(|late| usize::from(promoted_as_a_sync_ends(late * 20_000))).sum();
+    assert!(met > 0);
+}
+
+/// Whether the promotion came in that moment.
+fn promoted_as_a_sync_ends(late_ns: u64) -> bool {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..3 {
+        let id = world.write(0, n * 64 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    // What was hot is compared, in the stream.
+    world.crash(0, false, SECOND);
+    let mid_sync = |world: &World| world.glance(1, GROUP).filter(|glance| glance.identity.inconsistent);
+    while mid_sync(&world).is_none() {
+        world.pass(MILLISECOND / 5);
+    }
+    world.write(0, 0, 4 * KIB);
+    world.pass(1_500_000 + late_ns);
+    world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
+    for _ in 0..40 {
+        let explained = world.nodes[1].engine.as_ref().expect("up").explain(GROUP);
+        if explained.contains("cycle: Some") && explained.contains("sync_end: Some") {
+            break;
+        }
+        world.pass(10_000);
+    }
+    let far = &mut world.nodes[1].trouble;
+    (far.stalled_until, far.full_until) = (0, ALWAYS);
+    world.write(1, 512 * KIB, 4 * KIB);
+    world.pass(300 * MILLISECOND);
+    if mid_sync(&world).is_none_or(|glance| glance.paused != Some(Pause::PeerFull)) {
+        return false;
+    }
+    world.crash(0, false, FOR_EVER);
+    world.pass(MILLISECOND);
+    let id = world.command(1, GROUP, Command::Promote { force: true, entropy: 99 });
+    world.pass(2 * SECOND);
+    world.nodes[1].trouble.full_until = 0;
+    world.pass(60 * SECOND);
+    assert!(world.operator.results.contains_key(&id), "late by {late_ns} ns");
+    world.mark(1, Mark::RolledBack) == 0
 }
