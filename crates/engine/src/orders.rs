@@ -56,6 +56,9 @@ impl Group {
             self.release_blocked(cx);
             self.start_alone(cx);
         }
+        if settings.autosync && !before.autosync {
+            self.try_autosync(cx);
+        }
         cx.answer(id, CommandResult::Done(String::new()));
     }
 
@@ -76,6 +79,7 @@ impl Group {
     pub fn mode_changed(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
         if self.settings.mode == Mode::Logging {
+            (self.wanted_full, self.wanted_update) = (None, false);
             return self.fall_to_logging(cx, "mode is logging");
         }
         if let Some(stream) = &mut self.stream {
@@ -88,10 +92,7 @@ impl Group {
         if self.state == State::Holding && self.settings.mode == Mode::Async {
             return self.stop_holding(cx);
         }
-        if self.settings.mode == Mode::Async {
-            // Nobody waits for the peer's copy any more, as slow as the peer may be.
-            self.release_waiting(cx);
-        }
+        self.wait_as_the_mode_says(cx);
         if self.state == State::Holding {
             self.promise_from_here();
         }

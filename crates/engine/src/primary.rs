@@ -373,6 +373,7 @@ impl Group {
         }
         self.wake_range_waiters(cx, op.volume);
         self.finish(cx, slot);
+        self.take_up_promise(cx);
         self.want_flush_for_bits(cx, op.volume);
         if !self.activity.cold.is_empty() {
             self.pump_activity(cx);
@@ -524,6 +525,7 @@ impl Group {
             self.begin_flush(cx, id);
         }
         self.clear_bits(cx);
+        self.take_up_promise(cx);
         if self.peer_wants_flush {
             self.tell_primary_state(cx);
         }

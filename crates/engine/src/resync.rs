@@ -287,11 +287,20 @@ impl Group {
     }
 
     fn autosync_from_logging(&mut self, cx: &mut Cx) {
-        if self.settings.mode == Mode::Logging || self.hello.is_none() {
+        if self.hello.is_none() {
             return;
         }
-        if self.sb.current.held_in_logging || !(self.settings.autosync || self.wanted_update) {
-            return self.transition(cx, State::Logging, "waiting for 'sync': the operator holds the group in logging");
+        let waits = if self.settings.mode == Mode::Logging {
+            Some("mode is logging")
+        } else if self.sb.current.held_in_logging {
+            Some("waiting for 'sync': the operator holds the group in logging")
+        } else if !(self.settings.autosync || self.wanted_update) {
+            Some("waiting for 'sync': autosync is off")
+        } else {
+            None
+        };
+        if let Some(why) = waits {
+            return self.transition(cx, State::Logging, why);
         }
         if cx.now.mono < self.stall.left_alone_until {
             let wait = self.stall.left_alone_until.since(cx.now.mono);
@@ -444,14 +453,16 @@ impl Group {
         }
         let in_step = self.state.sends() && !full;
         self.wanted_update |= !in_step && !full;
-        let text = if in_step {
-            "the group is already in step; nothing to do"
-        } else if self.sync_in_turn(cx, full) {
-            "sync began"
-        } else {
-            "the sync begins by itself when it is its turn: other groups of this node are syncing"
+        let text = match self.state {
+            State::Syncing if in_step => "a sync is under way already".into(),
+            State::Paused(pause) if in_step => alloc::format!("under way already, and paused: {}", pause.words()),
+            _ if in_step => "the group is already in step; nothing to do".into(),
+            _ => match self.sync_in_turn(cx, full) {
+                true => "sync began".into(),
+                false => "the sync begins by itself when it is its turn: other groups of this node are syncing".into(),
+            },
         };
-        self.save(cx, Some(AfterSuper::Answer { id, text: text.into() }));
+        self.save(cx, Some(AfterSuper::Answer { id, text }));
     }
 
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).

@@ -60,10 +60,13 @@ impl Group {
             self.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let all_there = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
-        let clean = (all_there && self.dirty_bytes() == 0) || planted(Fault::HandoverWithoutDrain);
-        let dirty_bytes = self.dirty_bytes();
-        let position = self.place(self.last_seq);
+        let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.last_seq));
+        // Also without a stream, if nothing was written since the last one had brought everything over.
+        let all_there = match self.stream {
+            Some(stream) => stream.open && stream.applied == self.last_seq,
+            None => self.sb.current.confirmed.place == position,
+        };
+        let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.last_wall;
         self.fall_to_logging(cx, "demoted");
         let identity = &mut self.sb.current.identity;

@@ -175,7 +175,9 @@ impl Group {
                 return self.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             }
         }
-        if stream.promise_from.is_some_and(|from| from <= stream.durable) {
+        let Some(from) = stream.promise_from.filter(|from| *from <= stream.durable) else { return };
+        // What was given before the promise may be answered under it: then it is durable here too.
+        if self.settings.mode != Mode::Sync || self.flushed_through(cx, from) {
             self.transition(cx, State::Replicating, "");
         }
     }
@@ -232,8 +234,24 @@ impl Group {
         self.release_blocked(cx);
     }
 
+    /// Who waits for the peer waits for no more of it than the mode asks now, as slow as the peer may be.
+    pub fn wait_as_the_mode_says(&mut self, cx: &mut Cx) {
+        match self.settings.mode {
+            Mode::Async => self.release_waiting(cx),
+            Mode::Nearsync => {
+                for at in 0..self.waiting_ack.len() {
+                    let (_, slot) = self.waiting_ack[at];
+                    self.slots.write(slot).level = Level::Received;
+                    self.stand_alone(cx, slot);
+                }
+                self.release_acked(cx);
+            }
+            Mode::Sync | Mode::Logging => {}
+        }
+    }
+
     /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
-    pub fn release_waiting(&mut self, cx: &mut Cx) {
+    fn release_waiting(&mut self, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             self.slots.write(slot).remote_done = true;
             self.stand_alone(cx, slot);

@@ -55,12 +55,14 @@ impl Group {
         if cx.now.mono.since(since) < self.settings.wait_limit {
             return;
         }
+        // The peer that is back within the window gets its time to confirm.
+        let held_since = self.stream.map_or(since, |stream| since.max(stream.catching_up_since));
         cx.marks.hit(Mark::WaitLimitTripped);
         let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
         match self.settings.policy {
             Policy::Strict if promises => self.fail_overdue(cx),
             Policy::Hold(_) if promises && self.state == State::Holding => {}
-            Policy::Hold(window) if promises && cx.now.mono.since(since) < self.settings.wait_limit + window => {}
+            Policy::Hold(window) if promises && cx.now.mono.since(held_since) < self.settings.wait_limit + window => {}
             _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
         }
     }
@@ -77,6 +79,8 @@ impl Group {
             cx.marks.hit(Mark::StrictFailedWrite);
             self.fail_write(cx, slot);
         }
+        // Those behind them may have what they wait for.
+        self.release_acked(cx);
         while let Some(&slot) = self.blocked.front() {
             if now.since(self.slots.write(slot).since) < limit {
                 break;

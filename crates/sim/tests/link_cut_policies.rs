@@ -159,3 +159,48 @@ fn strict_fails_held_writers_when_the_peer_was_promoted() {
     assert!(!world.answer(id).0);
     assert!(world.figures(0).reason.contains("both nodes are primary"), "{}", world.figures(0).reason);
 }
+
+/// A peer whose answer takes its time, and a link that is lost under policy `hold`.
+fn far(wait_limit_ms: u64, window: u64) -> World {
+    let hold = Policy::Hold(Duration::from_secs(window));
+    let mut world =
+        World::in_peace(Options { delay_ns: 150 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
+    world.pass(10 * SECOND);
+    world.cut([false; 2]);
+    world
+}
+
+/// The link comes back: nobody is answered alone, unless the window has ended before.
+fn is_saved_by_the_link(world: &mut World) {
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Holding));
+    world.restore_path();
+    world.until("the link is back", |world| world.glance(0, GROUP).is_some_and(|g| g.state != State::Holding));
+    world.pass(3 * SECOND);
+    let ended = world.mark(0, Mark::HoldEnded) > 0;
+    let alone = world.mark(0, Mark::DegradeReleasedWriters) > 0;
+    assert!(ended || !alone && world.mark(0, Mark::HoldSavedByReconnect) > 0, "{}", world.figures(0).reason);
+}
+
+#[test]
+fn a_link_that_returns_within_the_window_leaves_the_peer_time_to_answer() {
+    for back in [8, 12, 16, 20, 22, 23] {
+        let mut world = far(1000, 20);
+        let id = world.write(0, 0, 4 * KIB);
+        world.pass(back * SECOND);
+        assert_eq!(world.reply(id), None);
+        is_saved_by_the_link(&mut world);
+    }
+}
+
+/// The window is made shorter while writers are held: it counts anew from there.
+#[test]
+fn a_link_that_returns_within_a_changed_window_saves_the_promise() {
+    let mut world = far(10_000, 120);
+    let id = world.write(0, 0, 4 * KIB);
+    world.pass(60 * SECOND);
+    world.set(GROUP, |settings| settings.policy = Policy::Hold(Duration::from_secs(30)));
+    world.pass(5 * SECOND);
+    assert_eq!(world.reply(id), None);
+    is_saved_by_the_link(&mut world);
+    assert_eq!(world.mark(0, Mark::HoldEnded), 0);
+}

@@ -1,16 +1,20 @@
-//! What an operator ordered, and was told had begun, is carried out whatever else happens in that moment.
+//! What an operator ordered, and was told had begun, is carried out whatever else happens in that moment; what he sets counts
+//! from then on, and what he is told is true.
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
 
+fn state(world: &World) -> Option<State> {
+    world.glance(0, GROUP).map(|glance| glance.state)
+}
+
 fn goes_on(world: &mut World) {
     world.pass(60 * SECOND);
-    let state = world.glance(0, GROUP).map(|glance| glance.state);
-    assert_eq!(state, Some(State::Replicating), "{}", world.figures(0).reason);
+    assert_eq!(state(world), Some(State::Replicating), "{}", world.figures(0).reason);
 }
 
 /// In step; from here on nothing begins by itself.
@@ -103,7 +107,7 @@ fn a_full_sync_survives_a_peer_that_stands_still_while_it_begins() {
 /// A peer that stands still, and a write that waits for it under this policy.
 fn held(policy: Policy) -> (World, engine::RequestId) {
     let mut world = World::in_peace(Options { wait_limit_ms: 15_000, ..options(Mode::Sync, policy) });
-    world.nodes[1].trouble.stalled_until = world.now + 20 * SECOND;
+    world.nodes[1].trouble.stalled_until = world.now + 40 * SECOND;
     let id = world.write(0, 0, 4 * KIB);
     world.pass(500 * MILLISECOND);
     assert_eq!(world.reply(id), None);
@@ -127,6 +131,107 @@ fn a_queue_is_kept_when_the_mode_became_async_before_the_link_went() {
     world.set(GROUP, |settings| settings.mode = Mode::Async);
     world.cut([false; 2]);
     world.pass(20 * SECOND);
-    let state = world.glance(0, GROUP).map(|glance| glance.state);
-    assert_eq!(state, Some(State::Queuing), "{}", world.figures(0).reason);
+    assert_eq!(state(&world), Some(State::Queuing), "{}", world.figures(0).reason);
+}
+
+/// The peer's journal stands still, which `nearsync` does not need: neither those who wait nor those who come wait for it, and
+/// under `strict` nobody is failed whose write the peer has received.
+#[test]
+fn writers_go_on_when_the_mode_becomes_nearsync() {
+    for policy in [Policy::Degrade, Policy::Strict] {
+        let (mut world, first) = held(policy);
+        world.set(GROUP, |settings| settings.mode = Mode::Nearsync);
+        world.pass(100 * MILLISECOND);
+        let second = world.write(0, 64 * KIB, 4 * KIB);
+        world.pass(5 * SECOND);
+        assert_eq!((world.reply(first), world.reply(second)), (Some(true), Some(true)), "{:?}", state(&world));
+        world.settle();
+    }
+}
+
+#[test]
+fn autosync_begins_what_is_due_when_it_is_switched_on() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.set(GROUP, |settings| settings.autosync = false);
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.restore_path();
+    world.pass(20 * SECOND);
+    assert_eq!(world.figures(0).reason, "waiting for 'sync': autosync is off");
+    world.set(GROUP, |settings| settings.autosync = true);
+    goes_on(&mut world);
+}
+
+/// `logging`, nothing is written, `demote`, and then `promote` at the peer: both are equal and connected.
+#[test]
+fn a_demotion_from_logging_without_a_write_hands_over() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(SECOND);
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.settle();
+}
+
+/// With a write it does not.
+#[test]
+fn a_demotion_from_logging_after_a_write_does_not() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    world.pass(SECOND);
+    world.refused(1, Command::Promote { force: false, entropy: 7 });
+}
+
+#[test]
+fn sync_during_a_pause_is_told_what_it_waits_for() {
+    let tight = Options { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(tight);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..14u64 {
+        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
+        assert!(world.answer(id).0);
+    }
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("paused", |world| matches!(state(world), Some(State::Paused(_))));
+    let CommandResult::Done(told) = world.order(0, Command::Sync { full: false }) else { panic!("refused") };
+    assert!(told.contains("paused: history full"), "{told}");
+}
+
+#[test]
+fn the_mode_logging_is_the_reason_also_after_the_link_was_lost() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.set(GROUP, |settings| settings.mode = Mode::Logging);
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    world.restore_path();
+    world.pass(20 * SECOND);
+    assert_eq!(world.figures(0).reason, "mode is logging");
+}
+
+/// A write that is under way on the local disk when the mode becomes `sync` is answered under no promise that it does not keep.
+#[test]
+fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
+    for seed in 1..=20u64 {
+        let mut world = World::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
+        // The extent is hot, and nothing is unflushed.
+        let id = world.write(0, 128 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(10 * SECOND);
+        world.nodes[0].trouble.stalled_until = world.now + 100 * MILLISECOND;
+        let id = world.write(0, 0, 64 * KIB);
+        world.pass(MILLISECOND);
+        world.set(GROUP, |settings| settings.mode = Mode::Sync);
+        world.until("the promise holds", |world| state(world) == Some(State::Replicating));
+        assert!(world.answer(id).0);
+        let before = world.images_of(0)[0][..64 << 10].to_vec();
+        world.crash(0, true, FOR_EVER);
+        assert!(world.images_of(0)[0][..64 << 10] == before[..], "seed {seed}");
+    }
 }

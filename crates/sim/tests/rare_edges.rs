@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
+use sim::storage::ALWAYS;
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
@@ -77,7 +78,7 @@ fn a_secondary_that_runs_full_pauses_a_backlog_too() {
 /// A secondary without space, and then without a link: the state its primary goes to.
 fn loses_the_link_while_paused(mode: Mode, policy: Policy) -> World {
     let mut world = World::in_peace(options(mode, policy));
-    world.nodes[1].trouble.full_until = world.now + 60 * SECOND;
+    world.nodes[1].trouble.full_until = ALWAYS;
     world.write(0, 65536, 4096);
     world.until("it pauses", |world| is(world, State::Paused(Pause::PeerFull)));
     world.cut([false; 2]);
