@@ -279,15 +279,20 @@ pub fn undo_index_seeds() -> Vec<Seed> {
     vec![("mixed_fields", index(mixed).encode()[..256].to_vec()), ("full", index(full).encode())]
 }
 
+/// Magic, run and checksum.
+const SEALS_HEAD_BYTES: usize = 20;
+
 /// Rule: what is read comes back when it is written again, alone and among others in a group's file.
 pub fn fingerprints(bytes: &[u8]) {
-    for bytes in as_is_and_mended(bytes, bytes.len().max(4)) {
+    let [as_is, whole] = as_is_and_mended(bytes, bytes.len().max(4));
+    let [_, head] = as_is_and_mended(bytes, SEALS_HEAD_BYTES);
+    for bytes in [as_is, whole, head] {
         if let Ok(read) = Fingerprint::from_bytes(&bytes) {
             assert_eq!(Fingerprint::from_bytes(&read.to_bytes()), Ok(read.clone()));
             assert!(!read.to_string().is_empty());
         }
         match farshore::daemon::seals::decode(&bytes) {
-            Ok(seals) => assert!(seals.len() <= bytes.len()),
+            Ok(sealed) => assert!(sealed.volumes.len() <= bytes.len()),
             Err(error) => assert!(!format!("{error:#}").is_empty()),
         }
     }
@@ -313,7 +318,9 @@ fn file_fingerprint() -> Vec<u8> {
 pub fn fingerprints_seeds() -> Vec<Seed> {
     let one = file_fingerprint();
     let named = |name: &str| [&[name.len() as u8], name.as_bytes(), &(one.len() as u32).to_le_bytes(), &one].concat();
-    vec![("file", one.clone()), ("group", [named("data"), named("log")].concat())]
+    let mut head = [farshore::daemon::seals::MAGIC, 7u64.to_le_bytes()].concat();
+    head.extend(crc32c::crc32c(&head).to_le_bytes());
+    vec![("file", one.clone()), ("group", [head, named("data"), named("log")].concat())]
 }
 
 #[cfg(test)]
@@ -329,7 +336,8 @@ mod tests {
         assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
         assert!(undo::Index::decode(&undo_index_seeds()[1].1).is_some());
         assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
-        assert_eq!(farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).map(|seals| seals.len()).ok(), Some(2));
+        let sealed = farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).expect("sound");
+        assert_eq!((sealed.run.0, sealed.volumes.len()), (7, 2));
     }
 }
 

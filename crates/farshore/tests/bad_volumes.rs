@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::damage::{at_rest, edit, edit_newer, reseal, state};
 use common::{GROUP, Node, Pair, Plan};
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
@@ -166,4 +167,40 @@ fn a_secondary_changed_behind_our_back_is_no_longer_trusted() {
     pair.stop_both();
     pair.assert_equal(&["data"]);
     assert_eq!(pair.content(Node::Near, "data")[300_000], 7);
+}
+
+/// A start that failed found the change, and left it to be found.
+#[test]
+fn a_change_is_found_again_until_a_start_is_on_record() {
+    for (node, killed) in [(Node::Far, true), (Node::Far, false), (Node::Near, true), (Node::Near, false)] {
+        let mut pair = at_rest();
+        edit(&pair.device(node, "data"), |bytes| bytes[300_000] = 99);
+        let bitmap = state(&pair, node, "bitmap");
+        let sound = fs::read(&bitmap).expect("there");
+        edit_newer(&bitmap, |copy| {
+            copy[8] = 9;
+            reseal(copy);
+        });
+        pair.serve(node);
+        pair.until("the group has failed", |pair| pair.status(node)["state"] == "failed");
+        if killed {
+            pair.kill(node);
+        } else {
+            assert!(pair.stop(node).success());
+        }
+        fs::write(&bitmap, sound).expect("restored");
+        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        if node == Node::Far {
+            pair.until("the primary says why it does not go on", |pair| {
+                pair.status(Node::Near)["reason"].to_string().contains("--full")
+            });
+            pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+        }
+        pair.wait_for(Node::Near, "replicating");
+        let found = pair.log(node).matches("volume g/data was changed since the last clean stop").count();
+        assert_eq!(found, 2, "{}", pair.log(node));
+        pair.stop_both();
+        pair.assert_equal(&["data"]);
+        assert_eq!(pair.content(Node::Near, "data")[300_000], if node == Node::Near { 99 } else { 7 });
+    }
 }

@@ -108,8 +108,6 @@ pub struct Setup {
     pub link: LinkSetup,
     pub nbd: Vec<Listen>,
     pub file_engine: EngineKind,
-    /// Called when all is open and nothing was written yet; an error ends the start.
-    pub before_writing: Box<dyn FnOnce() -> Result<(), String> + Send>,
     /// Payload of front ends: what clients have in flight and what waits in the queues, by capacity.
     pub front_bytes: usize,
     /// Payload that arrives from peers, by capacity.
@@ -163,13 +161,8 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
     }
 }
 
-async fn run(
-    mut setup: Setup,
-    mut commands: control::Commands,
-    ready: std::sync::mpsc::Sender<Result<(), String>>,
-) -> End {
-    let before_writing = std::mem::replace(&mut setup.before_writing, Box::new(|| Ok(())));
-    let open = match open(setup).and_then(|open| before_writing().map(|()| open)) {
+async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mpsc::Sender<Result<(), String>>) -> End {
+    let open = match open(setup) {
         Ok(open) => open,
         Err(sentence) => {
             // Whoever started this thread waits for the sentence.

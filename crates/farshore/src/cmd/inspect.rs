@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Exit, Outcome, print};
 use crate::args::InspectArgs;
+use crate::daemon::seals;
 
 /// A magic stands at the start of a block; the first blocks of a young file may still be blank.
 const BLOCK_BYTES: usize = engine::limits::META_BLOCK_BYTES as usize;
@@ -42,13 +43,14 @@ enum Kind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 6] = [
+const MAGICS: [(&[u8; 8], Kind); 7] = [
     (b"FSHSUPER", Kind::Superblock),
     (b"FSHBITMP", Kind::Bitmaps),
     (b"FSHACTIV", Kind::Activity),
     (b"FSHBATCH", Kind::Journal),
     (b"FSHUNDOB", Kind::Undo),
     (b"FSHRLINK", Kind::LinkHistory),
+    (&seals::MAGIC, Kind::Fingerprints),
 ];
 
 impl Kind {
@@ -208,10 +210,6 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
     let marked = head
         .chunks(BLOCK_BYTES)
         .find_map(|block| MAGICS.iter().find(|(magic, _)| block.starts_with(&magic[..])).map(|(_, kind)| *kind));
-    let is_seal = || {
-        let (length, rest) = head.split_first()?;
-        rest.get(usize::from(*length) + 4..)?.starts_with(b"FARSEAL\0").then_some(Kind::Fingerprints)
-    };
     let is_override = || {
         let heads = [
             (&b"# Written by `farshore set`"[..], Kind::Overrides),
@@ -220,7 +218,7 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
         heads.into_iter().find(|(words, _)| head.starts_with(words)).map(|(_, kind)| kind)
     };
     let blank = !head.is_empty() && head.iter().all(|byte| *byte == 0);
-    marked.or_else(is_seal).or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
+    marked.or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
 }
 
 /// The superblock that counts, from the file beside this one.
@@ -261,7 +259,7 @@ mod tests {
             (b"something else".to_vec(), "journal", None),
             (inside.clone(), "x", None),
             (inside, "superblock", Some(Kind::Superblock)),
-            (b"\x02db1234FARSEAL\0".to_vec(), "x", Some(Kind::Fingerprints)),
+            (b"FSHSEALS".to_vec(), "x", Some(Kind::Fingerprints)),
             (b"# Written by `farshore set`; x".to_vec(), "x", Some(Kind::Overrides)),
             (b"# Written by `farshore link set`; x".to_vec(), "x", Some(Kind::LinkOverrides)),
             (b"FSHRLINK".to_vec(), "beta", Some(Kind::LinkHistory)),

@@ -167,7 +167,7 @@ fn open_group(
     let sizes = files.iter().map(|file| file.size_bytes());
     let own = state_files::open(&directory, group, tag, sizes, patience)?;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
-    let seals = GroupSeals::load(group.name.as_str(), directory.join("fingerprints"), named);
+    let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
     let changed = seals.compare();
     let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
     let open = OpenGroup { id, config: group.clone(), volumes: volumes.collect(), own };
@@ -192,7 +192,7 @@ pub(super) fn setup(
     (overrides, link_overrides): (&Overrides, &LinkOverrides),
     proof: Proof,
     Opened { groups, seals }: Opened,
-) -> (Setup, Arc<Seals>) {
+) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
     let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
@@ -205,8 +205,6 @@ pub(super) fn setup(
     }
     let link = link_setup(config, here, link_overrides, proof);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
-    let seals = Arc::new(seals);
-    let sealed = seals.clone();
     let setup = Setup {
         node: NodeConfig {
             node: node_id(config, node),
@@ -223,8 +221,6 @@ pub(super) fn setup(
             FileEngine::Uring => EngineKind::Uring,
             FileEngine::Pool => EngineKind::Pool,
         },
-        // From then on the volumes change: what was sealed holds no longer, also after a crash.
-        before_writing: Box::new(move || sealed.break_all().map_err(|error| format!("{error:#}"))),
         // Doubled, because a buffer may be up to a half larger than what lies in it.
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),

@@ -1,9 +1,20 @@
 //! Fingerprints of a group's volumes between a clean stop and the next start: `<state>/groups/<group>/fingerprints`.
 //!
-//! A seal is set when the groups are at rest, looked at when they are opened again, and broken before anything is
-//! written, so that a crash leaves none. Without one nobody knows what became of the volumes, as after any crash: a stop that
-//! was cut short, or given up for the sake of one group, is no reason to distrust the copies of all. The file: for each volume one byte for the length of its name, the name, four
-//! bytes little-endian for the length of its fingerprint, the fingerprint (which carries its own mark and checksum).
+//! A seal names the run that ended cleanly and left it, and counts as long as the superblock says the same: clean, and this run.
+//! So nobody breaks a seal. The first record of the next run ends it, before that run writes to a volume, in the same
+//! update that makes durable what was found changed. At each point in between:
+//!
+//! * a start is killed, or stopped, before its record: superblock and seal are as they were, and the next start finds the
+//!   change again; so nothing is sealed anew for a group that came no further;
+//! * it is killed after its record: the superblock is not clean, and nobody compares; what was found is on record;
+//! * a stop is killed between the record of its end and the seal: the one that is there is of an earlier run, or none is, and
+//!   nobody knows what became of the volumes, as after any crash. A stop that was cut short, or given up for the sake of one
+//!   group, is no reason to distrust the copies of all.
+//!
+//! The journal of a clean stop holds nothing that is still to be applied, and a rollback that was cut short is not clean: such
+//! a start writes to no volume before its record. If one did, that would be found as a change, never hidden.
+//!
+//! The file: see `docs/format.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +24,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use engine::{Incarnation, superblock};
 use host::disk::File;
 use host::disk::fingerprint::{Fingerprint, compare};
 
 /// A thousand volumes with the longest device names.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What the file begins with.
+pub const MAGIC: [u8; 8] = *b"FSHSEALS";
 
 /// The seals of all groups of this node.
 #[derive(Default)]
@@ -25,10 +40,20 @@ pub(super) struct Seals(Vec<GroupSeals>);
 
 pub(super) struct GroupSeals {
     group: String,
-    path: PathBuf,
+    directory: PathBuf,
+    tag: u64,
     volumes: Vec<(String, Arc<File>)>,
-    /// What the last clean stop left, by volume; `None`: it left nothing.
+    /// The run that had ended cleanly before this start; `None`: the last one did not.
+    ended: Option<Incarnation>,
+    /// What that run left, by volume; `None`: it left nothing.
     left: Option<BTreeMap<String, Fingerprint>>,
+}
+
+/// What a file of seals says.
+pub struct Sealed {
+    /// The run that left them.
+    pub run: Incarnation,
+    pub volumes: BTreeMap<String, Fingerprint>,
 }
 
 impl Seals {
@@ -36,15 +61,7 @@ impl Seals {
         self.0.push(seals);
     }
 
-    /// Removes all seals, durably.
-    ///
-    /// # Errors
-    /// A file that cannot be removed: starting with it would hide a later change.
-    pub fn break_all(&self) -> anyhow::Result<()> {
-        self.0.iter().try_for_each(GroupSeals::remove)
-    }
-
-    /// Sets all seals anew. A failure costs what they are for, nothing more.
+    /// Seals what this run has left at rest. A failure costs what seals are for, nothing more.
     pub fn write(&self) {
         for group in &self.0 {
             if let Err(error) = group.write() {
@@ -59,13 +76,19 @@ impl Seals {
 }
 
 impl GroupSeals {
-    /// Reads the seals that are there; of a damaged file all are broken.
-    pub fn load(group: &str, path: PathBuf, volumes: Vec<(String, Arc<File>)>) -> GroupSeals {
-        let left = read(&path).unwrap_or_else(|error| {
-            tracing::warn!("group {group}: {} is of no use: {error:#}", path.display());
-            Some(BTreeMap::new())
+    /// Reads the seals in the group's directory that the last run has left; of a damaged file all are broken.
+    pub fn load(group: &str, directory: &Path, tag: u64, volumes: Vec<(String, Arc<File>)>) -> GroupSeals {
+        // A superblock that cannot be used is for the engine to tell.
+        let ended = ended_cleanly(directory, tag).unwrap_or_default();
+        let left = ended.and_then(|run| {
+            let path = path(directory);
+            read(&path).map(|sealed| sealed.filter(|sealed| sealed.run == run)).unwrap_or_else(|error| {
+                tracing::warn!("group {group}: {} is of no use: {error:#}", path.display());
+                Some(Sealed { run, volumes: BTreeMap::new() })
+            })
         });
-        GroupSeals { group: group.to_owned(), path, volumes, left }
+        let left = left.map(|sealed| sealed.volumes);
+        GroupSeals { group: group.to_owned(), directory: directory.to_owned(), tag, volumes, ended, left }
     }
 
     /// Whether each volume was changed since the last clean stop, as far as that left seals.
@@ -92,16 +115,16 @@ impl GroupSeals {
         changed.is_some()
     }
 
-    fn remove(&self) -> anyhow::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error).with_context(|| format!("{} cannot be removed", self.path.display())),
-            Ok(()) => sync_directory(&self.path),
+    fn write(&self) -> anyhow::Result<()> {
+        match ended_cleanly(&self.directory, self.tag)? {
+            Some(run) if self.ended != Some(run) => self.seal(run),
+            // It failed, or was stopped before this run was recorded: a change that it found has to be found again.
+            _ => Ok(()),
         }
     }
 
-    fn write(&self) -> anyhow::Result<()> {
-        let mut bytes = Vec::new();
+    fn seal(&self, run: Incarnation) -> anyhow::Result<()> {
+        let mut bytes = head(run);
         for (name, file) in &self.volumes {
             let seal = Fingerprint::take(file, host::driver::entropy())?.to_bytes();
             bytes.push(u8::try_from(name.len())?);
@@ -109,23 +132,34 @@ impl GroupSeals {
             bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
             bytes.extend_from_slice(&seal);
         }
-        let unfinished = self.path.with_extension("new");
+        let path = path(&self.directory);
+        let unfinished = path.with_extension("new");
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        fs::rename(&unfinished, &self.path)?;
-        sync_directory(&self.path)
+        fs::rename(&unfinished, &path)?;
+        sync_directory(&self.directory)
     }
 }
 
-fn sync_directory(path: &Path) -> anyhow::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
+fn path(directory: &Path) -> PathBuf {
+    directory.join("fingerprints")
+}
+
+/// The run that the superblock calls the last one, if it calls its end clean.
+fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnation>> {
+    let bytes = fs::read(directory.join("superblock")).context("the superblock cannot be read")?;
+    let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
+    Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
+}
+
+fn sync_directory(directory: &Path) -> anyhow::Result<()> {
     let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
     synced.with_context(|| format!("{} cannot be flushed", directory.display()))
 }
 
-fn read(path: &Path) -> anyhow::Result<Option<BTreeMap<String, Fingerprint>>> {
+fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {} bytes, far too many", found.len()),
@@ -134,28 +168,42 @@ fn read(path: &Path) -> anyhow::Result<Option<BTreeMap<String, Fingerprint>>> {
     decode(&fs::read(path)?).map(Some)
 }
 
-/// The fingerprints of a file's bytes, by volume.
+fn head(run: Incarnation) -> Vec<u8> {
+    let mut bytes = [MAGIC, run.0.to_le_bytes()].concat();
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// What a file's bytes say.
 ///
 /// # Errors
 /// A sentence that goes on from the file's name: where it is damaged.
-pub fn decode(mut rest: &[u8]) -> anyhow::Result<BTreeMap<String, Fingerprint>> {
-    let mut seals = BTreeMap::new();
+pub fn decode(bytes: &[u8]) -> anyhow::Result<Sealed> {
+    let run = bytes.get(8..16).and_then(|run| run.first_chunk()).context("it is cut short in its head")?;
+    let run = Incarnation(u64::from_le_bytes(*run));
+    let mut rest = bytes.strip_prefix(&head(run)[..]).context("its head is damaged")?;
+    let mut volumes = BTreeMap::new();
     while let Some((length, behind)) = rest.split_first() {
         let (name, behind) = behind.split_at_checked(usize::from(*length)).context("it is cut short in a name")?;
         let (length, behind) = behind.split_first_chunk::<4>().context("it is cut short after a name")?;
         let length = u32::from_le_bytes(*length) as usize;
         let (seal, behind) = behind.split_at_checked(length).context("it is cut short in a fingerprint")?;
-        seals.insert(std::str::from_utf8(name)?.to_owned(), Fingerprint::from_bytes(seal)?);
+        volumes.insert(std::str::from_utf8(name)?.to_owned(), Fingerprint::from_bytes(seal)?);
         rest = behind;
     }
-    Ok(seals)
+    Ok(Sealed { run, volumes })
 }
 
 #[cfg(test)]
 mod tests {
+    use engine::identity::Identity;
+    use engine::superblock::{FILE_BYTES, Superblock};
     use host::disk::volume::{VolumeOptions, open_volume};
 
     use super::*;
+
+    const TAG: u64 = 42;
 
     fn group(directory: &Path) -> GroupSeals {
         let device = directory.join("volume");
@@ -163,43 +211,115 @@ mod tests {
             fs::write(&device, vec![7u8; 1 << 16]).expect("written");
         }
         let file = Arc::new(open_volume(&device, VolumeOptions::default()).expect("opens"));
-        GroupSeals::load("db", directory.join("fingerprints"), vec![("data".to_owned(), file)])
+        GroupSeals::load("db", directory, TAG, vec![("data".to_owned(), file)])
+    }
+
+    /// The engine records a run's beginning, or its end.
+    fn record(directory: &Path, run: u64, clean: bool) {
+        let identity = Identity { incarnation: Incarnation(run), ..Identity::default() };
+        let slot = |update| Superblock { update, tag: TAG, clean, identity, ..Superblock::default() }.encode();
+        fs::write(directory.join("superblock"), [slot(2), slot(3)].concat()).expect("written");
+    }
+
+    fn change(directory: &Path, byte: u8) {
+        fs::write(directory.join("volume"), vec![byte; 1 << 16]).expect("written");
+    }
+
+    /// A group that has ended its run 5 cleanly, and its seal.
+    fn at_rest(directory: &Path) {
+        record(directory, 4, false);
+        let running = group(directory);
+        record(directory, 5, true);
+        running.write().expect("sealed");
     }
 
     #[test]
     fn a_seal_tells_whether_a_volume_was_touched() {
         let directory = tempfile::tempdir().expect("directory");
         let place = directory.path();
+        record(place, 5, true);
         assert_eq!(group(place).compare(), [false], "without a seal nobody knows");
-        group(place).write().expect("sealed");
+        at_rest(place);
         assert_eq!(group(place).compare(), [false]);
         let mut other = group(place);
         other.volumes[0].0 = "another".to_owned();
         assert_eq!(other.compare(), [true], "the stop left seals, and none of this volume");
         drop(other);
-        group(place).remove().expect("broken");
-        group(place).remove().expect("twice is as good");
-        fs::write(place.join("fingerprints"), b"\x04da").expect("written");
+        let whole = fs::read(path(place)).expect("there");
+        fs::write(path(place), &whole[..40]).expect("written");
         assert_eq!(group(place).compare(), [true], "damaged");
-        group(place).write().expect("sealed");
-        fs::write(place.join("volume"), vec![8u8; 1 << 16]).expect("written");
+        fs::write(path(place), whole).expect("written");
+        change(place, 8);
         assert_eq!(group(place).compare(), [true]);
+    }
+
+    #[test]
+    fn what_was_found_changed_is_found_until_a_start_has_recorded_it() {
+        let directory = tempfile::tempdir().expect("directory");
+        let place = directory.path();
+        at_rest(place);
+        change(place, 8);
+        assert_eq!(group(place).compare(), [true], "then it was killed");
+        let stopped = group(place);
+        stopped.write().expect("nothing to do");
+        assert_eq!(stopped.compare(), [true]);
+        drop(stopped);
+        assert_eq!(group(place).compare(), [true], "it was stopped before its record");
+
+        let started = group(place);
+        record(place, 6, false);
+        drop(started);
+        assert_eq!(group(place).compare(), [false], "it was killed after its record");
+        let failed = group(place);
+        failed.write().expect("nothing to do");
+        assert_eq!(decode(&fs::read(path(place)).expect("there")).expect("sound").run, Incarnation(5));
+    }
+
+    #[test]
+    fn the_seal_of_an_earlier_run_does_not_count() {
+        let directory = tempfile::tempdir().expect("directory");
+        let place = directory.path();
+        at_rest(place);
+        let started = group(place);
+        record(place, 6, true);
+        drop(started);
+        change(place, 8);
+        assert_eq!(group(place).compare(), [false], "killed between its record and its seal");
+        let started = group(place);
+        record(place, 7, true);
+        started.write().expect("sealed");
+        drop(started);
+        assert_eq!(group(place).compare(), [false]);
+        change(place, 9);
+        assert_eq!(group(place).compare(), [true]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_sealed() {
+        let directory = tempfile::tempdir().expect("directory");
+        let place = directory.path();
+        fs::write(place.join("superblock"), [7; FILE_BYTES as usize]).expect("written");
+        assert!(group(place).write().is_err());
+        assert!(!path(place).exists());
     }
 
     #[test]
     fn damage_counts_as_no_seal() {
         let directory = tempfile::tempdir().expect("directory");
         let place = directory.path();
-        group(place).write().expect("sealed");
-        let whole = fs::read(place.join("fingerprints")).expect("there");
-        for end in 1..whole.len() {
+        at_rest(place);
+        let whole = fs::read(path(place)).expect("there");
+        let sound = decode(&whole).expect("sound");
+        let head_bytes = head(sound.run).len();
+        for end in (0..head_bytes).chain(head_bytes + 1..whole.len()) {
             assert!(decode(&whole[..end]).is_err(), "cut at {end}");
         }
         for at in 0..whole.len() {
             let mut bad = whole.clone();
             bad[at] ^= 0x40;
-            let seals = decode(&bad).unwrap_or_default();
-            assert!(seals.get("data").is_none_or(|seal| Some(seal) == decode(&whole).expect("sound").get("data")));
+            let Ok(seals) = decode(&bad) else { continue };
+            assert!(at >= head_bytes, "byte {at} of the head");
+            assert!(seals.volumes.get("data").is_none_or(|seal| Some(seal) == sound.volumes.get("data")));
         }
     }
 }

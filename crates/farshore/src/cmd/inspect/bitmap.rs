@@ -53,8 +53,10 @@ pub(super) fn report(image: &[u8], path: &Path) -> Report {
 
 /// The volumes' names, from the fingerprints of the same stop, if there are any.
 fn names(path: &Path) -> Option<Vec<String>> {
-    let seals = seals::decode(&std::fs::read(path.with_file_name("fingerprints")).ok()?).ok()?;
-    Some(seals.into_keys().collect())
+    let sealed = seals::decode(&std::fs::read(path.with_file_name("fingerprints")).ok()?).ok()?;
+    let beside = superblock_beside(path)?;
+    let same = beside.clean && beside.identity.incarnation == sealed.run;
+    same.then(|| sealed.volumes.into_keys().collect())
 }
 
 fn describe(report: &mut Report, number: u16, name: Option<&String>, volume: &Volume) -> Value {

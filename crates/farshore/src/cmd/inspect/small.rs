@@ -21,11 +21,12 @@ pub(super) fn fingerprints(bytes: &[u8]) -> Report {
         }
     };
     let mut report = Report::default();
-    for (name, seal) in &seals {
+    report.line("left by", format!("run {}; they count until the next one is recorded", seals.run.0));
+    for (name, seal) in &seals.volumes {
         report.line(&format!("volume {name}"), seal);
     }
     let entry = |(name, seal): (&String, &host::disk::fingerprint::Fingerprint)| json!({ "volume": name, "size_bytes": seal.size_bytes(), "words": seal.to_string() });
-    report.facts = json!({ "volumes": seals.iter().map(entry).collect::<Vec<_>>() });
+    report.facts = json!({ "run": seals.run.0, "volumes": seals.volumes.iter().map(entry).collect::<Vec<_>>() });
     report
 }
 
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn damage_is_told_with_its_place() {
         let failure = |report: Report| report.failure.unwrap_or_default();
-        assert!(failure(fingerprints(b"\x04ab")).contains("cut short in a name"));
+        assert!(failure(fingerprints(b"FSHSEALS")).contains("cut short in its head"));
         assert!(failure(overrides(b"[g]\n\xff", Path::new("o"))).contains("byte 4"));
         assert!(failure(overrides(b"[g]\nmdoe = \"sync\"\n", Path::new("o"))).contains("mdoe"));
         assert!(failure(link_overrides(b"[link]\nbufers = 1\n", Path::new("l"))).contains("bufers"));
