@@ -444,8 +444,12 @@ impl Group {
         self.replica.stand_at(point.position, point.wall);
         let sb = &mut self.sb.current;
         let identity = &mut sb.identity;
-        (identity.generation, identity.parent) = (point.position.generation, point.parent);
         identity.position = point.position;
+        if matches!(then, Then::Promote { .. }) {
+            (identity.generation, identity.parent) = (point.position.generation, point.parent);
+        }
+        // One that merely goes back stays a follower of the history that it has taken up: its primary counts on that, and what
+        // it lacks of it is marked.
         (identity.inconsistent, identity.handed_over) = (false, false);
         (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
         match then {
