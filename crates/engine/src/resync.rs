@@ -306,13 +306,13 @@ impl Group {
             let wait = self.stall.left_alone_until.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
         }
-        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due && self.settle(cx);
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due;
         let may = match self.decision() {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
             Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(),
             _ => false,
         };
-        if healthy && may {
+        if healthy && may && self.settle(cx) {
             self.sync_in_turn(cx, false);
         }
     }
@@ -458,7 +458,8 @@ impl Group {
             State::Paused(pause) if in_step => alloc::format!("under way already, and paused: {}", pause.words()),
             _ if in_step => "the group is already in step; nothing to do".into(),
             _ => match self.sync_in_turn(cx, full) {
-                true => "sync began".into(),
+                true if full || self.syncs() => "sync began".into(),
+                true => "the sync begins as soon as it is settled what the peer holds".into(),
                 false => "the sync begins by itself when it is its turn: other groups of this node are syncing".into(),
             },
         };

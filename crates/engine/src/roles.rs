@@ -64,7 +64,7 @@ impl Group {
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = match self.stream {
             Some(stream) => stream.open && stream.applied == self.last_seq,
-            None => self.sb.current.confirmed.place == position,
+            None => self.sb.current.confirmed.place == position && self.peer_stands_at(position),
         };
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.last_wall;
@@ -81,6 +81,10 @@ impl Group {
         self.sb.current.applied_wall = wall;
         let text = if clean {
             format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
+        } else if dirty_bytes == 0 && !self.is_in_doubt() {
+            "demoted; nothing here is known to differ from the peer, but it has not said that it has everything: a promotion \
+             there needs --force"
+                .into()
         } else if self.is_in_doubt() {
             format!(
                 "demoted, but {dirty_bytes} bytes here may differ from the peer, and it is not settled what the peer confirmed before \
@@ -99,6 +103,14 @@ impl Group {
         let head = self.replica.ring.head_after(Seq(u64::MAX));
         let sb = &mut self.sb.current;
         (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
+    }
+
+    /// The peer is connected, and holds the image of this place, whole.
+    fn peer_stands_at(&self, place: Position) -> bool {
+        self.hello.as_ref().is_some_and(|hello| {
+            let identity = &hello.identity;
+            identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
+        })
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {

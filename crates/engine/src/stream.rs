@@ -139,11 +139,21 @@ impl Group {
                 Level::Durable => stream.durable,
             };
             if last > confirmed {
-                return;
+                break;
             }
             self.waiting_ack.pop_front();
             self.slots.write(slot).remote_done = true;
             self.finish(cx, slot);
+        }
+        self.end_window();
+    }
+
+    /// Once the group is in step and has all that was held, the next loss of the link opens a window of its own.
+    fn end_window(&mut self) {
+        let oldest = self.waiting_ack.front().map(|&(_, slot)| self.slots.write(slot).since);
+        let back = self.stream.map(|stream| stream.catching_up_since);
+        if self.state == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
+            self.hold_until = None;
         }
     }
 
@@ -179,6 +189,7 @@ impl Group {
         // What was given before the promise may be answered under it: then it is durable here too.
         if self.settings.mode != Mode::Sync || self.flushed_through(cx, from) {
             self.transition(cx, State::Replicating, "");
+            self.end_window();
         }
     }
 
@@ -301,8 +312,9 @@ impl Group {
             (Mode::Async | Mode::Logging, _) => self.transition(cx, State::Queuing, why),
             (_, Policy::Degrade) => self.fall_to_logging(cx, why),
             (_, Policy::Hold(window)) => {
-                self.hold_until = Some(cx.now.mono.plus(window));
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), cx.now.mono.plus(window));
+                // However often the link is lost until the group is in step again, it is one window.
+                let until = *self.hold_until.get_or_insert(cx.now.mono.plus(window));
+                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), until);
                 self.transition(cx, State::Holding, why);
             }
             (_, Policy::Strict) => self.transition(cx, State::Holding, why),
@@ -344,7 +356,6 @@ impl Group {
         if self.state == State::Holding {
             cx.marks.hit(Mark::HoldSavedByReconnect);
         }
-        self.hold_until = None;
         let held = self.state == State::Holding;
         let stream = self.stream.as_mut().expect("only an existing stream continues");
         stream.open = true;

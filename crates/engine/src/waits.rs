@@ -55,16 +55,20 @@ impl Group {
         if cx.now.mono.since(since) < self.settings.wait_limit {
             return;
         }
-        // The peer that is back within the window gets its time to confirm.
-        let held_since = self.stream.map_or(since, |stream| since.max(stream.catching_up_since));
         cx.marks.hit(Mark::WaitLimitTripped);
         let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
         match self.settings.policy {
             Policy::Strict if promises => self.fail_overdue(cx),
             Policy::Hold(_) if promises && self.state == State::Holding => {}
-            Policy::Hold(window) if promises && cx.now.mono.since(held_since) < self.settings.wait_limit + window => {}
+            // A peer that is back within the window gets its time to confirm.
+            Policy::Hold(window) if promises && cx.now.mono < self.window_end(since, window) => {}
             _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
         }
+    }
+
+    /// Until when a writer who came at `since` waits under `hold`.
+    fn window_end(&self, since: Mono, window: Duration) -> Mono {
+        self.hold_until.unwrap_or(since.plus(window)).plus(self.settings.wait_limit)
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.

@@ -204,3 +204,17 @@ fn a_link_that_returns_within_a_changed_window_saves_the_promise() {
     is_saved_by_the_link(&mut world);
     assert_eq!(world.mark(0, Mark::HoldEnded), 0);
 }
+
+/// The peer's disk hangs, and the connection breaks every three seconds: that is one window, not always a new one.
+#[test]
+fn a_link_that_flaps_does_not_hold_a_writer_for_ever() {
+    let hold = Policy::Hold(Duration::from_secs(5));
+    let mut world = World::in_peace(options(Mode::Sync, hold));
+    world.nodes[1].trouble.stalled_until = world.now + 100 * SECOND;
+    let id = world.write(0, 0, 4 * KIB);
+    for _ in 0..5 {
+        world.flap([0, 1]);
+        world.pass(3 * SECOND);
+    }
+    assert_eq!(world.reply(id), Some(true));
+}

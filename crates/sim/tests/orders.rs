@@ -235,3 +235,14 @@ fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
         assert!(world.images_of(0)[0][..64 << 10] == before[..], "seed {seed}");
     }
 }
+
+/// Its peer is not what it was: somebody replaced it.
+#[test]
+fn a_demotion_from_logging_beside_a_blank_peer_does_not() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    world.watch.spoiled.insert((GROUP, 1));
+    world.replaces_spoiled_records_of(1);
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+}
