@@ -290,10 +290,12 @@ impl Group {
     }
 
     /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
-    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
+    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary. Nothing is to be fetched from it
+    /// either: a newer write to the same place may be among what is lost.
     fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
         self.sb.current.identity.inconsistent = true;
+        self.replica.kept.clear();
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
              up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",

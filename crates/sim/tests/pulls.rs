@@ -5,6 +5,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
+use sim::storage::ALWAYS;
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -114,6 +115,36 @@ fn nothing_is_fetched_from_a_mixture() {
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "a flush was acknowledged for all of it");
     world.settle();
+}
+
+/// Seed 198. A batch of the peer's journal is rotten, and what came behind it is lost there: an older write to the same place is
+/// whole, and must not be fetched over the newer one, which `sync` has on this disk.
+#[test]
+fn nothing_is_fetched_from_a_journal_that_is_damaged() {
+    let mut damaged = 0;
+    for draws in 0..12 {
+        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        (0..draws).for_each(|_| _ = world.rng.draw());
+        world.nodes[1].trouble.full_until = ALWAYS;
+        for _ in 0..8 {
+            let id = world.write(0, 0, 4 * KIB);
+            assert!(world.answer(id).0);
+        }
+        // All of it is counted by a record.
+        world.pass(2 * SECOND);
+        let held = world.images_of(0);
+        world.crash(1, true, SECOND / 10);
+        world.watch.rotten.insert((1, Store::Journal(GROUP)));
+        let World { nodes, rng, .. } = &mut world;
+        nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot(u64::MAX, rng);
+        nodes[1].trouble.full_until = 0;
+        world.crash(0, true, SECOND);
+        world.until("its export is open", serves);
+        damaged += u32::from(world.mark(1, Mark::JournalDamaged) > 0);
+        assert!(world.images_of(0) == held, "{draws}: a newer write was acknowledged");
+        world.settle();
+    }
+    assert!(damaged > 2, "{damaged}");
 }
 
 /// The peer's disk hangs while it reads what is asked for, and its link lives. The export opens as without it, and what the
