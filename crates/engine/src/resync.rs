@@ -453,16 +453,7 @@ impl Group {
         }
         let in_step = self.state.sends() && !full;
         self.wanted_update |= !in_step && !full;
-        let text = match self.state {
-            State::Syncing if in_step => "a sync is under way already".into(),
-            State::Paused(pause) if in_step => alloc::format!("under way already, and paused: {}", pause.words()),
-            _ if in_step => "the group is already in step; nothing to do".into(),
-            _ => match self.sync_in_turn(cx, full) {
-                true if full || self.syncs() => "sync began".into(),
-                true => "the sync begins as soon as it is settled what the peer holds".into(),
-                false => "the sync begins by itself when it is its turn: other groups of this node are syncing".into(),
-            },
-        };
+        let text = if in_step { self.under_way() } else { self.begins(cx, full).into() };
         self.save(cx, Some(AfterSuper::Answer { id, text }));
     }
 

@@ -1,6 +1,8 @@
 //! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
 //! input of a group what that group holds, and lets the next ones go on.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::group::{Cx, Group, Phase, TimerKey};
@@ -110,6 +112,23 @@ impl Group {
             self.begin_sync(cx, false);
         }
         true
+    }
+
+    /// What an operator is told whose `sync` has nothing to begin.
+    pub fn under_way(&self) -> String {
+        match self.state {
+            State::Syncing => "a sync is under way already".into(),
+            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
+            _ => "the group is already in step; nothing to do".into(),
+        }
+    }
+
+    /// Begins a sync that an operator typed; what he is told.
+    pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
+        if !self.sync_in_turn(cx, full) {
+            return "the sync begins by itself when it is its turn: other groups of this node are syncing";
+        }
+        if full || self.syncs() { "sync began" } else { "the sync begins as soon as it is settled what the peer holds" }
     }
 
     /// A sync waits for its turn.
