@@ -104,6 +104,11 @@ impl BitmapWriter {
     pub fn found(&mut self, index: usize, update: u64) {
         self.cells[index].update = update;
     }
+
+    /// The next time bits are stored this cell is written, whatever it holds.
+    pub fn write_again(&mut self, index: usize) {
+        self.wanted.insert(index);
+    }
 }
 
 impl Group {

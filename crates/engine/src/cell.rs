@@ -132,6 +132,8 @@ pub struct Choice<'a> {
     pub damaged: u32,
     /// A slot is lost for another reason than a torn write: what it held may have been newer than what is left.
     pub in_doubt: bool,
+    /// The number of the newest whole copy that belongs here, also when another one forbids to go by it; 0: there is none.
+    pub highest: u64,
 }
 
 /// One copy as it was found where it should be: its head and its body, or why it does not count.
@@ -174,7 +176,8 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
         let whole = slots.iter().filter_map(|slot| slot.ok()).max_by_key(|(head, _)| head.update);
         whole.ok_or_else(|| first_update_torn(&slots))
     };
-    Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok() }
+    let highest = slots.iter().filter_map(|slot| slot.ok()).map(|(head, _)| head.update).max().unwrap_or_default();
+    Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok(), highest }
 }
 
 /// Whether a copy begins with what no update of this cell begins with.

@@ -211,6 +211,8 @@ pub(crate) struct Group {
     pub saver: Saver,
     /// Why the rollback point cannot be gone back to.
     pub undo_damaged: Option<String>,
+    /// This run is on record.
+    pub was_ready: bool,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -279,6 +281,7 @@ impl Group {
             replica: Replica::new(config.window_bytes, config.journal_bytes),
             saver: Saver::new(config.history_bytes),
             undo_damaged: None,
+            was_ready: false,
             primary_says: None,
             hello: None,
             unfit: None,
@@ -395,6 +398,9 @@ impl Group {
         }
         self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
+        if self.role() == Role::Secondary {
+            self.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
+        }
         self.fail_waiting(cx);
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();

@@ -11,6 +11,7 @@ use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::slots::Op;
+use crate::start::StartStage;
 use crate::state::{Broken, State};
 use crate::superblock::Superblock;
 use crate::time::Wall;
@@ -152,8 +153,15 @@ impl Group {
 
     /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, cx: &mut Cx) {
-        let settled = matches!(self.phase, Phase::Running) && !matches!(self.state, State::Failed(_));
-        if settled && self.replica.cycle.is_none() && self.counts_too_few() {
+        let due = match (&self.phase, self.state) {
+            // However long it stands failed until somebody looks.
+            (Phase::Running, State::Failed(broken)) => self.was_ready && broken != Broken::Superblock,
+            (Phase::Running, _) => self.replica.cycle.is_none(),
+            // It stands still for want of space, and has overwritten what it saved.
+            (Phase::Starting(StartStage::Replay(_)), State::Logging) => true,
+            _ => false,
+        };
+        if due && self.counts_too_few() {
             cx.marks.hit(Mark::CountedWithoutCycle);
             self.save(cx, None);
         }

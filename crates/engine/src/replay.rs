@@ -190,7 +190,9 @@ impl Group {
             cx.marks.hit(Mark::JournalTornTail);
             return self.replay_ended(cx);
         }
-        let next = index.entries.iter().filter(|e| e.payload_bytes > 0).nth(replay.payloads.len()).copied();
+        // What is on the volumes already is not read: if it is rotten, nothing is missing.
+        let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > replay.applied);
+        let next = due.nth(replay.payloads.len()).copied();
         let base = index.ring_offset;
         match next {
             Some(entry) => {
@@ -210,6 +212,7 @@ impl Group {
     fn apply_batch(&mut self, cx: &mut Cx) {
         let replay = self.replay_mut();
         let Some(index) = &replay.batch else { return };
+        let applied = replay.applied;
         let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
         let records: Vec<Record> = index
             .entries
@@ -222,6 +225,8 @@ impl Group {
                 wall: e.wall,
                 crc: e.payload_crc,
                 content: match e.kind {
+                    // Only where it stands is remembered.
+                    RecordKind::Data if e.seq <= applied => Content::Zero { no_hole: false },
                     RecordKind::Data => payloads.next().map_or(Content::Void, Content::Data),
                     RecordKind::Zero => Content::Zero { no_hole: e.no_hole },
                     RecordKind::Void => Content::Void,
@@ -231,7 +236,6 @@ impl Group {
                 resync: e.resync,
             })
             .collect();
-        let applied = replay.applied;
         replay.last = index.last();
         replay.records += records.iter().filter(|record| record.seq > applied).count() as u64;
         replay.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
@@ -265,14 +269,14 @@ impl Group {
         }
         let position = Position { seq: last, ..self.sb.current.identity.position };
         let wall = self.replica.written_wall();
-        if self.replica.take_sync_end() {
+        let sync_ended = self.replica.take_sync_end();
+        if next.ordinal < self.sb.current.confirmed_ordinal {
+            // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
+            self.journal_damaged(cx, next, last);
+        } else if sync_ended {
             self.sb.current.identity.inconsistent = false;
             self.sb.current.rollback_point = RollbackPoint::default();
             self.forget_doubt();
-        }
-        // After the end of a sync: what is missing behind it makes the copy none again.
-        if next.ordinal < self.sb.current.confirmed_ordinal {
-            self.journal_damaged(cx, next, last);
         }
         self.replica.stand_at(position, wall);
         self.replica.kept_from_journal();

@@ -161,7 +161,9 @@ impl Group {
     /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
     /// and so has nothing to give.
     pub fn take_doubt_along(&mut self) {
-        if self.hello.as_ref().is_some_and(|hello| !self.ends_in_doubt(hello.identity.position)) {
+        // One that failed may not know where it stands.
+        let hello = self.hello.as_ref().filter(|hello| !hello.failed);
+        if hello.is_some_and(|hello| !self.ends_in_doubt(hello.identity.position)) {
             self.forget_doubt();
         }
         self.begin_flush_points();

@@ -48,6 +48,11 @@ pub(crate) enum StartStage {
         entropy: u64,
         boot: u128,
     },
+    /// There is no superblock: whether the group is new tells its activity log.
+    Blank {
+        entropy: u64,
+        boot: u128,
+    },
     /// A new group: what an older one may have left in these files is wiped.
     Wipe {
         left: u32,
@@ -115,6 +120,10 @@ impl Group {
                     ),
                 }
             }
+            StartStage::Blank { entropy, boot } => {
+                let (entropy, boot) = (*entropy, *boot);
+                self.blank_read(cx, result, entropy, boot);
+            }
             StartStage::Wipe { left } => {
                 *left -= 1;
                 let done = *left == 0;
@@ -167,7 +176,12 @@ impl Group {
         }
         match read.map(|read| read.found) {
             Ok(Some(found)) => self.known_group(cx, found, boot),
-            Ok(None) => self.new_group(cx, entropy, boot),
+            // New, unless what stands beside it says otherwise.
+            Ok(None) => {
+                self.phase = Phase::Starting(StartStage::Blank { entropy, boot });
+                let length = activity::file_bytes(self.config.activity) as u32;
+                self.read_meta(cx, Store::Activity(self.id()), 0, length);
+            }
             Err(superblock::Rejected::Astray) => {
                 self.start_failed(
                     cx,
@@ -188,6 +202,28 @@ impl Group {
                  shows the places); restore the file, or remove the group's state directory here and sync in full from the \
                  other node"),
         }
+    }
+
+    /// The activity log beside a blank superblock: a first start that was cut short leaves none but of the first run.
+    fn blank_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>, entropy: u64, boot: u128) {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            let why = "the activity log cannot be read; see the kernel log for the disk of the state directory";
+            return self.start_failed(cx, Broken::Bits, why);
+        };
+        let lived = bytes.chunks(CELL_BYTES as usize).enumerate().any(|(index, bytes)| {
+            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+            let found = choice.newest.and_then(|(_, body)| ActivityCell::decode(body));
+            found.is_ok_and(|found| found.incarnation > Incarnation(1) || !found.extents.is_empty())
+        });
+        if !lived {
+            return self.new_group(cx, entropy, boot);
+        }
+        self.start_failed(
+            cx,
+            Broken::Superblock,
+            "the superblock is blank, and the activity log beside it says that this group has lived: restore the file, or remove \
+             the group's state directory here and sync in full from the other node",
+        );
     }
 
     fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
@@ -307,6 +343,9 @@ impl Group {
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
                 self.bitmap.found(index, head.update);
+                if choice.damaged > 0 {
+                    self.copy_lost(cx, index, id);
+                }
                 self.take_up_confirmed(found.confirmed);
                 self.volume_grew(&found);
                 let volume = self.volume(id);
@@ -315,9 +354,9 @@ impl Group {
                     volume.dirty.join_word(cell * REGIONS_PER_CELL / 64 + at as u64, *word);
                 }
             }
-            other => {
+            _ => {
                 // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost.
-                self.bitmap.found(index, other.map_or(0, |(head, _)| head.update + 1));
+                self.bitmap.found(index, if choice.highest > 0 { choice.highest + 1 } else { 0 });
                 self.cell_lost(cx, id, cell);
             }
         }
@@ -353,6 +392,16 @@ impl Group {
             volume.put_in_doubt(was.volume_bytes / REGION_BYTES, regions - 1);
             self.bitmap.outgrown = true;
         }
+    }
+
+    /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count.
+    fn copy_lost(&mut self, cx: &mut Cx, index: usize, id: VolumeId) {
+        self.bitmap.write_again(index);
+        let note = format!(
+            "a copy of the stored dirty regions of volume {} is damaged or was torn; its twin or the other slot counts",
+            id.0 + 1
+        );
+        cx.event(self.id(), Event::Note(note));
     }
 
     /// What a cell held is not known: all of it may differ.
@@ -506,6 +555,7 @@ impl Group {
             return;
         }
         self.phase = Phase::Running;
+        self.was_ready = true;
         if self.sb.current.rollback_point.id == 0 {
             self.empty_undo();
         }

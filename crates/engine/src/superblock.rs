@@ -232,7 +232,7 @@ pub struct Read {
 /// # Errors
 /// Why the group must not be taken up.
 pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
-    let Choice { newest, damaged, in_doubt } = cell::choose(KIND, tag, 0, bytes);
+    let Choice { newest, damaged, in_doubt, .. } = cell::choose(KIND, tag, 0, bytes);
     let found = match newest {
         // What was recorded last may be lost: roles and confirmations of it would be forgotten.
         Ok(_) if in_doubt => return Err(Rejected::Astray),

@@ -124,6 +124,7 @@ impl World {
         }
         let (offset, bytes) = *self.rng.pick(&batches);
         let over_content = bytes > BYTES && self.rng.percent(50);
+        let applied = matches!(store, Store::Journal(_)) && self.begins_applied(node, group, offset);
         let (at, length) = if over_content { (offset + BYTES, SECTOR) } else { (offset, BYTES) };
         let Some(data) = self.nodes[node].disks[&from].latest(length) else { return false };
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
@@ -132,11 +133,23 @@ impl World {
         }
         disk.goes_astray(at, &data);
         self.watch.rotten.insert((node, store));
-        if matches!(store, Store::Journal(_)) {
+        if matches!(store, Store::Journal(_)) && !(over_content && applied) {
             self.watch.hit.insert((group, node));
         }
         self.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
         true
+    }
+
+    /// Whether a batch of a secondary's journal begins with content that its superblock says is on the volumes.
+    fn begins_applied(&self, node: usize, group: GroupId, offset: usize) -> bool {
+        let disks = &self.nodes[node].disks;
+        let tag = self.group_config(node, group).tag;
+        let sb = superblock::read(disks[&Store::Superblock(group)].durable(), tag).ok().and_then(|read| read.found);
+        let ring = disks[&Store::Journal(group)].durable();
+        let index = journal::Index::decode(&ring[offset..offset + journal::INDEX_BYTES]);
+        let first =
+            index.and_then(|index| index.entries.iter().find(|entry| entry.payload_bytes > 0).map(|entry| entry.seq));
+        sb.zip(first).is_some_and(|(sb, seq)| seq <= sb.identity.position.seq)
     }
 
     /// Batches of a secondary's store that its superblock counts as durable and a start reads: where each begins, and its

@@ -164,7 +164,7 @@ fn strict_fails_held_writers_when_the_peer_was_promoted() {
 fn far(wait_limit_ms: u64, window: u64) -> World {
     let hold = Policy::Hold(Duration::from_secs(window));
     let mut world =
-        World::in_peace(Options { delay_ns: 150 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
+        World::in_peace(Options { delay_ns: 140 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     world

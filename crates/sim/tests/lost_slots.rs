@@ -1,7 +1,8 @@
 //! A slot of a record is lost: zeroes stand there, as if it had never been written. However young the record is, what it held is
 //! not forgotten.
 
-use engine::cell::SLOT_BYTES;
+use engine::bitmap;
+use engine::cell::{self, SLOT_BYTES};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
@@ -49,10 +50,13 @@ fn stop(world: &mut World) {
 }
 
 /// Seed 29001443. The start that finds it writes the slot anew; it loses its power over that, and the next one finds a torn slot
-/// beside an older one.
+/// beside an older one. What stands there is plain data, or a whole block of another group's bitmap.
 #[test]
 fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
-    for (slot, step) in (0..2).flat_map(|slot| (0..100).map(move |step| (slot, step))) {
+    for (foreign, slot, step) in [false, true]
+        .into_iter()
+        .flat_map(|foreign| (0..2usize).flat_map(move |slot| (0..60u64).map(move |step| (foreign, slot, step))))
+    {
         let mut world = alone(3);
         // All that is marked stands in the bitmap then, and of what came last one slot knows nothing.
         stop(&mut world);
@@ -64,7 +68,13 @@ fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
         }
         stop(&mut world);
         let disk = world.nodes[0].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
-        disk.goes_astray((slot * SLOT_BYTES) as usize, &[0x5a; SLOT_BYTES as usize]);
+        let at = slot * SLOT_BYTES as usize;
+        let stands = if foreign {
+            of_another_group(&disk.durable()[at..at + cell::BYTES])
+        } else {
+            vec![0x5a; SLOT_BYTES as usize]
+        };
+        disk.goes_astray(at, &stands);
         world.boot(0);
         // Another part of it lands.
         (0..step / 20).for_each(|_| _ = world.rng.draw());
@@ -75,6 +85,12 @@ fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
         assert!(matches!(answer, CommandResult::Done(_)), "{slot}, {step}: {answer:?}");
         world.settle();
     }
+}
+
+/// The same slot as a group of another tag would have written it.
+fn of_another_group(copy: &[u8]) -> Vec<u8> {
+    let (head, body) = cell::decode(bitmap::KIND, copy).expect("whole");
+    cell::encode(bitmap::KIND, &cell::Head { tag: head.tag ^ 1, ..head }, &body[..cell::BODY_BYTES])
 }
 
 /// Seed 100013. The disk fails a record half-way, and a flush that was under way wants another one: which must not be written

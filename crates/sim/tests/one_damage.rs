@@ -1,0 +1,377 @@
+//! One record of one node is damaged. It is named, and what it claimed is believed by nobody: neither by its own next start, however
+//! that ends, nor by its peer; and what it does not concern is not lost with it.
+
+use engine::cell;
+use engine::journal::{INDEX_BYTES, Index};
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy, State};
+use engine::superblock::{self, Superblock};
+use engine::{Command, CommandResult, Store};
+use sim::disk::SECTOR;
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+const FAR: usize = 1;
+
+fn recorded(world: &World, node: usize) -> Superblock {
+    let file = world.nodes[node].disks[&Store::Superblock(GROUP)].view();
+    let tag = cell::decode(superblock::KIND, &file[..cell::BYTES]).expect("recorded").0.tag;
+    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
+}
+
+/// Batches from the recorded head on.
+fn due(world: &World) -> Vec<Index> {
+    let head = recorded(world, FAR).journal;
+    let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
+    let mut all: Vec<Index> = ring
+        .chunks_exact(INDEX_BYTES)
+        .enumerate()
+        .filter_map(|(at, block)| Index::decode(block).filter(|i| i.ring_offset == (at * INDEX_BYTES) as u64))
+        .filter(|i| i.ordinal >= head.ordinal)
+        .collect();
+    all.sort_by_key(|index| index.ordinal);
+    all
+}
+
+/// The superblock alone reads as zeroes; everything beside it says that the group has lived.
+#[test]
+fn a_blank_superblock_beside_living_files_is_no_new_group() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.until("turned round", |world| world.glance(1, GROUP).is_some_and(|g| g.state == State::Replicating));
+    let id = world.write(0, 128 * KIB, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(5 * SECOND);
+    // The old primary, a follower by now, restarts with its superblock blank.
+    world.cut([false; 2]);
+    world.crash(0, false, SECOND);
+    world.watch.rotten.insert((0, Store::Superblock(GROUP)));
+    world.watch.spoiled.insert((GROUP, 0));
+    let disk = world.nodes[0].disks.get_mut(&Store::Superblock(GROUP)).expect("disk");
+    let size = disk.size();
+    disk.goes_astray(0, &vec![0; size]);
+    world.pass(10 * SECOND);
+    assert!(!world.nodes[0].serving.contains(&GROUP), "two copies are writable, and nobody forced anything (P6)");
+}
+
+/// A secondary that has applied all it has; its journal still keeps the batches.
+fn applied_and_kept(mode: Mode) -> World {
+    let mut world = World::in_peace(options(mode, Policy::Degrade));
+    for n in 0..6 {
+        let id = world.write((n % 2) as u16, n * 64 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(30 * MILLISECOND);
+    }
+    world.pass(20 * SECOND);
+    world
+}
+
+/// Everything was applied and recorded; the payload of a batch that nothing needs is rotten; the primary's site is lost.
+#[test]
+fn rot_in_a_batch_that_was_applied_leaves_the_image() {
+    let mut world = applied_and_kept(Mode::Sync);
+    let all = due(&world);
+    let sb = recorded(&world, FAR);
+    assert!(!all.is_empty() && all.last().expect("some").last() <= sb.identity.position.seq, "all applied, on record");
+    let before = world.images_of(FAR);
+    world.cut([false; 2]);
+    world.crash(FAR, true, SECOND);
+    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    let at = all[0].ring_offset as usize + INDEX_BYTES;
+    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert!(world.images_of(FAR) == before, "nothing is missing on its volumes");
+    let answer = world.promote(FAR, true);
+    assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+}
+
+/// As T2, and the primary loses its power too: what only the peer has is on the peer's volumes.
+fn both_lose_power(rotten: impl Fn(&[Index]) -> usize) {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(10 * MILLISECOND);
+    }
+    world.pass(900 * MILLISECOND);
+    let all = due(&world);
+    let sb = recorded(&world, FAR);
+    assert!(all.last().expect("some").last() <= sb.identity.position.seq, "all applied, on record");
+    assert!(all.len() > 2);
+    let there = world.images_of(FAR);
+    assert!(there == world.images_of(0), "confirmed as applied, all of it");
+    world.cut([false; 2]);
+    world.crash(FAR, true, SECOND);
+    world.crash(0, true, SECOND);
+    assert!(world.images_of(0) != there, "the primary lost something");
+    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    let at = rotten(&all);
+    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.until("both are back", |world| {
+        world.glance(FAR, GROUP).is_some_and(|g| g.running) && world.glance(0, GROUP).is_some_and(|g| g.running)
+    });
+    world.restore_path();
+    world.until("it serves", |world| world.nodes[0].serving.contains(&GROUP));
+    world.pass(20 * SECOND);
+    let kept = world.images_of(0) == there;
+    let pushed = world.images_of(FAR) != there;
+    eprintln!("primary has it: {kept}; pushed over the peer: {pushed}");
+    assert!(kept || !pushed, "old content was pushed over what the peer had confirmed, and nobody was asked (P1)");
+}
+
+#[test]
+fn rot_in_an_applied_payload_does_not_cost_the_tail() {
+    both_lose_power(|all| all[0].ring_offset as usize + INDEX_BYTES);
+}
+
+/// Demoted in doubt; its peer's start fails on a damaged record; promoted again it forgets that it is in doubt.
+#[test]
+fn a_failed_peer_does_not_settle_the_doubt() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(200 * MILLISECOND);
+    world.cut([false; 2]);
+    world.crash(0, true, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    assert!(world.images_of(0) != world.images_of(1));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    // The peer restarts; something went astray over a slot of its superblock.
+    world.crash(1, false, SECOND);
+    world.watch.rotten.insert((1, Store::Superblock(GROUP)));
+    world.watch.spoiled.insert((GROUP, 1));
+    let newest = recorded(&world, 1).slot_offset() as usize;
+    let other = (newest + cell::SLOT_BYTES as usize) % cell::CELL_BYTES as usize;
+    let disk = world.nodes[1].disks.get_mut(&Store::Superblock(GROUP)).expect("disk");
+    let whole = disk.durable()[other..other + cell::SLOT_BYTES as usize].to_vec();
+    disk.goes_astray(other, &[0x5a; cell::SLOT_BYTES as usize]);
+    world.until("its start fails", |world| matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    world.restore_path();
+    world.pass(5 * SECOND);
+    assert!(world.glance(0, GROUP).expect("up").in_doubt);
+    world.promote(0, true);
+    let in_doubt = world.glance(0, GROUP).expect("up").in_doubt;
+    // The file is restored, as the sentence says.
+    world.crash(1, false, SECOND);
+    world.nodes[1].disks.get_mut(&Store::Superblock(GROUP)).expect("disk").goes_astray(other, &whole);
+    world.pass(20 * SECOND);
+    assert!(in_doubt, "a peer that cannot say where it stands settled what it has confirmed");
+}
+
+/// Batches of the undo store that stand whole in a row.
+fn undo_batches(world: &World) -> Vec<engine::undo::Index> {
+    let file = world.nodes[FAR].disks[&Store::Undo(GROUP)].view();
+    let mark = recorded(world, FAR).rollback_point.id;
+    let mut found: Vec<engine::undo::Index> = Vec::new();
+    let mut at = 0usize;
+    while at + 4096 <= file.len() {
+        let Some(index) = engine::undo::Index::decode(&file[at..at + 4096]) else { break };
+        if index.mark != mark || index.ordinal != found.len() as u64 + 1 || index.ring_offset != at as u64 {
+            break;
+        }
+        at += index.bytes as usize;
+        found.push(index);
+    }
+    found
+}
+
+/// A start in the middle of a sync stands still for a full volume. What it has saved until then no record counts, however
+/// long it stands; a batch of it that rots passes for a torn one, though its ranges have been overwritten.
+#[test]
+fn what_a_start_that_stands_still_has_saved_is_counted() {
+    let mut met = 0;
+    for (ms, dt) in (1..5u64).flat_map(|ms| (4..30u64).map(move |dt| (ms * 200, dt))) {
+        let mut world =
+            World::in_peace(sim::swarm::Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+        for n in 0..32 {
+            let id = world.write(0, n * 32 * KIB, 32 * KIB);
+            assert!(world.answer(id).0);
+        }
+        world.settle();
+        world.pass(10 * SECOND);
+        world.cut([false; 2]);
+        for n in 0..32 {
+            let id = world.write(0, n * 32 * KIB, 32 * KIB);
+            assert!(world.answer(id).0);
+        }
+        let image = world.images_of(FAR);
+        // After a kill a sync compares, in the stream; the far volume has no space meanwhile.
+        world.crash(0, false, SECOND);
+        world.nodes[FAR].trouble.full_until = u64::MAX;
+        world.restore_path();
+        world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+        world.pass(ms * MILLISECOND);
+        world.cut([false; 2]);
+        world.crash(FAR, true, SECOND);
+        world.nodes[FAR].trouble.full_until = 0;
+        world.until("it starts", |world| world.nodes[FAR].up());
+        world.pass(dt * MILLISECOND / 10);
+        world.nodes[FAR].trouble.full_until = u64::MAX;
+        world.pass(60 * SECOND);
+        let counted = recorded(&world, FAR).rollback_point.batches as usize;
+        let saved = undo_batches(&world);
+        let running = world.glance(FAR, GROUP).is_some_and(|g| g.running);
+        let changed = world.images_of(FAR) != image;
+        if running || saved.is_empty() || !changed {
+            continue;
+        }
+        assert_eq!(saved.len(), counted, "{ms} ms into the sync, {dt} into the start");
+        met += 1;
+    }
+    assert!(met > 0, "never met");
+}
+
+/// One copy of the bitmap's newest slot rots; a start sees it, names nothing and mends nothing; later its twin rots.
+#[test]
+fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
+    let stop = |world: &mut World| {
+        world.input(0, engine::Input::Stop);
+        world.until("it has stopped", |world| !world.nodes[0].up());
+    };
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..6u64 {
+        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        if n == 2 {
+            stop(&mut world);
+            world.boot(0);
+            world.pass(SECOND);
+        }
+    }
+    stop(&mut world);
+    let rot = |world: &mut World, twin: usize| {
+        let disk = world.nodes[0].disks.get_mut(&Store::Bitmap(GROUP)).expect("disk");
+        let update = |at: usize| {
+            cell::decode(engine::bitmap::KIND, &disk.durable()[at..at + cell::BYTES]).map_or(0, |(h, _)| h.update)
+        };
+        let slot = cell::SLOT_BYTES as usize;
+        let newest =
+            if update(cell::BYTES).max(update(0)) > update(slot + cell::BYTES).max(update(slot)) { 0 } else { slot };
+        let at = newest + twin * cell::BYTES + 512;
+        let mut sector = disk.durable()[at..at + SECTOR].to_vec();
+        sector[9] ^= 1;
+        disk.goes_astray(at, &sector);
+    };
+    rot(&mut world, 0);
+    world.boot(0);
+    world.pass(60 * SECOND);
+    stop(&mut world);
+    rot(&mut world, 1);
+    world.boot(0);
+    world.pass(10 * SECOND);
+    let answer = world.order(0, Command::Sync { full: false });
+    assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
+    world.settle();
+}
+
+/// A flush of the secondary's volume fails: the group has failed and stands so until somebody looks. What had landed and
+/// was confirmed since the last record is never counted; a batch of it that rots meanwhile passes for a torn one, while later
+/// writes are on the volumes.
+#[test]
+fn what_a_failed_secondary_had_confirmed_is_counted() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.pass(20 * SECOND);
+    world.nodes[FAR].trouble.fail_next_flush = true;
+    for n in 0..4u64 {
+        let id = world.write(0, n * 64 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(10 * MILLISECOND);
+    }
+    world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    world.pass(3600 * SECOND);
+    let sb = recorded(&world, FAR);
+    let uncounted = due(&world).into_iter().filter(|index| index.ordinal >= sb.confirmed_ordinal).count();
+    assert_eq!(uncounted, 0, "an hour later a record counts what was confirmed");
+}
+
+/// The same for the undo store: the first flush in a sync fails.
+#[test]
+fn what_a_failed_secondary_had_saved_is_counted() {
+    let mut met = 0;
+    for ms in 1..12u64 {
+        let mut world =
+            World::in_peace(sim::swarm::Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+        for _ in 0..2 {
+            for n in 0..32 {
+                let id = world.write(0, n * 32 * KIB, 32 * KIB);
+                assert!(world.answer(id).0);
+            }
+            if world.watch.rotten.is_empty() {
+                world.settle();
+                world.pass(10 * SECOND);
+            }
+            world.cut([false; 2]);
+            world.restore_path();
+            world.settle();
+        }
+        world.pass(10 * SECOND);
+        world.cut([false; 2]);
+        for n in 0..32 {
+            let id = world.write(0, n * 32 * KIB, 32 * KIB);
+            assert!(world.answer(id).0);
+        }
+        world.crash(0, false, SECOND);
+        world.restore_path();
+        world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+        world.pass(ms * 30 * MILLISECOND);
+        world.nodes[FAR].trouble.fail_next_flush = true;
+        world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
+        world.pass(600 * SECOND);
+        let counted = recorded(&world, FAR).rollback_point.batches as usize;
+        let saved = undo_batches(&world);
+        assert_eq!(saved.len(), counted, "{ms} ms into the sync");
+        met += usize::from(counted > 0);
+    }
+    assert!(met > 0, "never met");
+}
+
+/// A sync has landed to its end behind a full volume, with writes after it; one of those rots. The rollback point is whole,
+/// and the start that finds the damage throws it away.
+#[test]
+fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..8 {
+        let id = world.write(0, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    world.pass(10 * SECOND);
+    world.cut([false; 2]);
+    for n in 0..4 {
+        let id = world.write(0, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.crash(0, false, SECOND);
+    world.nodes[FAR].trouble.full_until = u64::MAX;
+    world.restore_path();
+    world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+    world.pass(5 * SECOND);
+    for n in 0..3 {
+        let id = world.write(0, (n + 12) * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(SECOND);
+    }
+    let all = due(&world);
+    let ends = all.iter().any(|i| i.entries.iter().any(|e| e.kind == engine::journal::RecordKind::SyncEnd));
+    world.cut([false; 2]);
+    world.crash(FAR, true, SECOND);
+    world.nodes[FAR].trouble.full_until = 0;
+    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    let at = all.last().expect("some").ring_offset as usize + INDEX_BYTES;
+    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1);
+    let answer = world.promote(FAR, true);
+    assert!(ends && !matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+}
