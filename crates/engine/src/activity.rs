@@ -125,6 +125,8 @@ pub(crate) struct Activity {
     broken: bool,
     /// Writes that wait for their extents.
     pub cold: VecDeque<u32>,
+    /// The first of them found every place of the log in use.
+    pub crowded: bool,
 }
 
 impl Activity {
@@ -140,6 +142,7 @@ impl Activity {
             in_flight: 0,
             broken: false,
             cold: VecDeque::new(),
+            crowded: false,
         }
     }
 

@@ -275,7 +275,7 @@ impl Group {
         }
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         self.want_generation(cx);
-        if !self.generation_due && self.is_covered(id, offset, length) {
+        if !self.generation_due && self.is_covered(id, offset, length) && !self.starves(cx) {
             return self.go_hot_in_its_room(cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
@@ -332,6 +332,7 @@ impl Group {
                 break;
             }
         }
+        self.activity.crowded = crowded;
         self.store_ahead(crowded);
         self.pump_cells(cx);
         let cells = self.activity.begin_update(
@@ -388,6 +389,9 @@ impl Group {
             let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
             let stored = announced && self.is_stored(id, offset, length);
             if !stored && !self.is_covered(id, offset, length) {
+                if at == 0 && self.starves(cx) {
+                    return;
+                }
                 at += 1;
                 continue;
             }
@@ -396,6 +400,13 @@ impl Group {
             self.unreserve(slot);
             self.go_hot_in_its_room(cx, slot);
         }
+    }
+
+    /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
+    /// past him, so that those under way can end.
+    fn starves(&mut self, cx: &Cx) -> bool {
+        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else { return false };
+        cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
     }
 
     fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {

@@ -223,6 +223,9 @@ pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 /// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
 pub const STOP_DRAIN: Duration = Duration::from_secs(2);
 
+/// A write that has waited this long for a place in the activity log is let past by nobody any more.
+pub const STARVES_AFTER: Duration = Duration::from_millis(100);
+
 /// A record that failed, and that the next start has to find, is tried again after this.
 pub const RECORD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 

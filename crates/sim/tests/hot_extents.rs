@@ -1,9 +1,10 @@
 //! A write to an extent that the activity log names costs no record, though its confirmation is one that records carry.
 
-use engine::Store;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use sim::story::{GROUP, SECOND, options};
+use engine::{ActivityConfig, Command, CommandResult, Store};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 #[test]
@@ -26,5 +27,36 @@ fn a_thousand_writes_to_a_hot_extent_write_no_record() {
         world.pass(30 * SECOND);
         assert_eq!(world.figures(0).state, State::Replicating);
         assert!(records(&world) == before, "a record was written");
+    }
+}
+
+/// Writers keep every place of the log in use, each with its next write on its way before the last one is done. A write to another
+/// extent gets its place all the same.
+#[test]
+fn a_write_to_a_cold_extent_is_not_starved_by_writers_of_hot_ones() {
+    for (places, extent_kib, depth) in [(4, 256, 8), (16, 64, 4)] {
+        let mut world = World::in_peace(Options {
+            disk_ns: (2 * MILLISECOND, 6 * MILLISECOND),
+            activity: ActivityConfig { extent_bytes: extent_kib * KIB, extents: places },
+            ..options(Mode::Async, Policy::Degrade)
+        });
+        assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+        let mut flying = vec![Vec::new(); places as usize];
+        let (mut next, mut cold, began) = (0, None, world.now);
+        while cold.is_none_or(|id| world.reply(id).is_none()) {
+            assert!(world.now < began + 4 * SECOND, "{places} places");
+            for (extent, flying) in flying.iter_mut().enumerate() {
+                flying.retain(|id| world.reply(*id).is_none());
+                while flying.len() < depth {
+                    next += 1;
+                    let at = next % (extent_kib / 4) * 4;
+                    flying.push(world.write(0, (extent as u64 * extent_kib + at) * KIB, 4 * KIB));
+                }
+            }
+            world.pass(MILLISECOND / 2);
+            if cold.is_none() && world.now > began + SECOND {
+                cold = Some(world.write(1, 0, 4 * KIB));
+            }
+        }
     }
 }
