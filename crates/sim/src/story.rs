@@ -4,7 +4,8 @@
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::{Command, CommandResult, GroupId, Input, Request, RequestId, VolumeId, status::GroupStatus};
+use engine::superblock::{self, Superblock};
+use engine::{Command, CommandResult, GroupId, Input, Request, RequestId, Store, VolumeId, status::GroupStatus};
 
 use crate::disk::SECTOR;
 use crate::judge::{Asked, Fill, content};
@@ -157,6 +158,13 @@ impl World {
         };
         self.input(node, Input::Request { group, volume, id, request });
         id
+    }
+
+    /// What a node's superblock holds.
+    pub fn recorded(&self, node: usize) -> Superblock {
+        let file = self.nodes[node].disks[&Store::Superblock(GROUP)].view();
+        let read = superblock::read(file, self.group_config(node, GROUP).tag);
+        read.ok().and_then(|read| read.found).expect("recorded")
     }
 
     /// How a request was answered, if it was.

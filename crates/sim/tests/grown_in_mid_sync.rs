@@ -5,9 +5,8 @@
 
 use std::rc::Rc;
 
-use engine::limits::{KIB, META_BLOCK_BYTES, MIB};
+use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
-use engine::superblock::Superblock;
 use engine::{Command, CommandResult, Store};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, options};
@@ -65,9 +64,7 @@ fn saved_the_rest(world: &World) -> bool {
 
 /// So many batches are counted by a record.
 fn counted(world: &World) -> u64 {
-    let file = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let copies = file.chunks(META_BLOCK_BYTES as usize).filter_map(|copy| Superblock::decode(copy).ok());
-    copies.max_by_key(|copy| copy.update).expect("one is whole").rollback_point.batches
+    world.recorded(FAR).rollback_point.batches
 }
 
 /// The same on volumes that grew meanwhile. The secondary dies so long after it saved the rest of the last block, and

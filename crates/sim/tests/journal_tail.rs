@@ -1,12 +1,11 @@
 //! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
 //! round that stands behind it is left alone.
 
-use engine::cell;
 use engine::journal::{INDEX_BYTES, Index};
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock::{self, Superblock};
+use engine::superblock::Superblock;
 use engine::{Seq, Store};
 use sim::disk::SECTOR;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -16,9 +15,7 @@ const FAR: usize = 1;
 
 /// The batches that replay would take, first to last, and the whole ones in other places.
 fn batches(world: &World) -> (Vec<Index>, Vec<Index>) {
-    let meta = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let tag = cell::decode(superblock::KIND, &meta[..cell::BYTES]).expect("recorded").0.tag;
-    let head = superblock::read(meta, tag).ok().and_then(|read| read.found).expect("recorded").journal;
+    let head = world.recorded(FAR).journal;
     let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
     let mut all: Vec<Index> = ring
         .chunks_exact(INDEX_BYTES)
@@ -72,13 +69,6 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     world.settle();
 }
 
-/// What the secondary's superblock holds.
-fn recorded(world: &World) -> Superblock {
-    let file = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let tag = cell::decode(superblock::KIND, &file[..cell::BYTES]).expect("recorded").0.tag;
-    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
-}
-
 /// The end of a sync stands in the journal, not yet on record; behind it a batch that the superblock counts is damaged.
 #[test]
 fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
@@ -87,8 +77,8 @@ fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
     assert!(world.answer(id).0);
     // What was being written is compared, in the stream.
     world.crash(0, false, SECOND);
-    world.until("the sync's begin is on record", |world| recorded(world).identity.inconsistent);
-    let in_sync = recorded(&world);
+    world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
+    let in_sync = world.recorded(FAR);
     world.until("in step", |world| world.in_step(GROUP));
     for n in 0..2 {
         let id = world.write(0, (n + 4) * 32 * KIB, 16 * KIB);
@@ -98,7 +88,7 @@ fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
     // An update that counted the batches and did not yet know of the sync's end.
-    let Superblock { update, confirmed_ordinal, .. } = recorded(&world);
+    let Superblock { update, confirmed_ordinal, .. } = world.recorded(FAR);
     let between = Superblock { update: update + 1, confirmed_ordinal, ..in_sync };
     let disks = &mut world.nodes[FAR].disks;
     let file = disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");

@@ -6,7 +6,6 @@ use engine::journal::{INDEX_BYTES, Index};
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
-use engine::superblock::{self, Superblock};
 use engine::{Command, CommandResult, Store};
 use sim::disk::SECTOR;
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
@@ -14,15 +13,9 @@ use sim::world::World;
 
 const FAR: usize = 1;
 
-fn recorded(world: &World, node: usize) -> Superblock {
-    let file = world.nodes[node].disks[&Store::Superblock(GROUP)].view();
-    let tag = cell::decode(superblock::KIND, &file[..cell::BYTES]).expect("recorded").0.tag;
-    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
-}
-
 /// Batches from the recorded head on.
 fn due(world: &World) -> Vec<Index> {
-    let head = recorded(world, FAR).journal;
+    let head = world.recorded(FAR).journal;
     let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
     let mut all: Vec<Index> = ring
         .chunks_exact(INDEX_BYTES)
@@ -76,7 +69,7 @@ fn applied_and_kept(mode: Mode) -> World {
 fn rot_in_a_batch_that_was_applied_leaves_the_image() {
     let mut world = applied_and_kept(Mode::Sync);
     let all = due(&world);
-    let sb = recorded(&world, FAR);
+    let sb = world.recorded(FAR);
     assert!(!all.is_empty() && all.last().expect("some").last() <= sb.identity.position.seq, "all applied, on record");
     let before = world.images_of(FAR);
     world.cut([false; 2]);
@@ -100,7 +93,7 @@ fn both_lose_power(rotten: impl Fn(&[Index]) -> usize) {
     }
     world.pass(900 * MILLISECOND);
     let all = due(&world);
-    let sb = recorded(&world, FAR);
+    let sb = world.recorded(FAR);
     assert!(all.last().expect("some").last() <= sb.identity.position.seq, "all applied, on record");
     assert!(all.len() > 2);
     let there = world.images_of(FAR);
@@ -147,7 +140,7 @@ fn a_failed_peer_does_not_settle_the_doubt() {
     world.crash(1, false, SECOND);
     world.watch.rotten.insert((1, Store::Superblock(GROUP)));
     world.watch.spoiled.insert((GROUP, 1));
-    let newest = recorded(&world, 1).slot_offset() as usize;
+    let newest = world.recorded(1).slot_offset() as usize;
     let other = (newest + cell::SLOT_BYTES as usize) % cell::CELL_BYTES as usize;
     let disk = world.nodes[1].disks.get_mut(&Store::Superblock(GROUP)).expect("disk");
     let whole = disk.durable()[other..other + cell::SLOT_BYTES as usize].to_vec();
@@ -168,7 +161,7 @@ fn a_failed_peer_does_not_settle_the_doubt() {
 /// Batches of the undo store that stand whole in a row.
 fn undo_batches(world: &World) -> Vec<engine::undo::Index> {
     let file = world.nodes[FAR].disks[&Store::Undo(GROUP)].view();
-    let mark = recorded(world, FAR).rollback_point.id;
+    let mark = world.recorded(FAR).rollback_point.id;
     let mut found: Vec<engine::undo::Index> = Vec::new();
     let mut at = 0usize;
     while at + 4096 <= file.len() {
@@ -206,7 +199,7 @@ fn what_a_start_that_stands_still_has_saved_is_counted() {
         world.crash(0, false, SECOND);
         world.nodes[FAR].trouble.full_until = u64::MAX;
         world.restore_path();
-        world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+        world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
         world.pass(ms * MILLISECOND);
         world.cut([false; 2]);
         world.crash(FAR, true, SECOND);
@@ -215,7 +208,7 @@ fn what_a_start_that_stands_still_has_saved_is_counted() {
         world.pass(dt * MILLISECOND / 10);
         world.nodes[FAR].trouble.full_until = u64::MAX;
         world.pass(60 * SECOND);
-        let counted = recorded(&world, FAR).rollback_point.batches as usize;
+        let counted = world.recorded(FAR).rollback_point.batches as usize;
         let saved = undo_batches(&world);
         let running = world.glance(FAR, GROUP).is_some_and(|g| g.running);
         let changed = world.images_of(FAR) != image;
@@ -290,7 +283,7 @@ fn what_a_failed_secondary_had_confirmed_is_counted() {
     }
     world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.pass(3600 * SECOND);
-    let sb = recorded(&world, FAR);
+    let sb = world.recorded(FAR);
     let uncounted = due(&world).into_iter().filter(|index| index.ordinal >= sb.confirmed_ordinal).count();
     assert_eq!(uncounted, 0, "an hour later a record counts what was confirmed");
 }
@@ -323,12 +316,12 @@ fn what_a_failed_secondary_had_saved_is_counted() {
         }
         world.crash(0, false, SECOND);
         world.restore_path();
-        world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+        world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
         world.pass(ms * 30 * MILLISECOND);
         world.nodes[FAR].trouble.fail_next_flush = true;
         world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
         world.pass(600 * SECOND);
-        let counted = recorded(&world, FAR).rollback_point.batches as usize;
+        let counted = world.recorded(FAR).rollback_point.batches as usize;
         let saved = undo_batches(&world);
         assert_eq!(saved.len(), counted, "{ms} ms into the sync");
         met += usize::from(counted > 0);
@@ -355,7 +348,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     world.crash(0, false, SECOND);
     world.nodes[FAR].trouble.full_until = u64::MAX;
     world.restore_path();
-    world.until("the sync's begin is on record", |world| recorded(world, FAR).identity.inconsistent);
+    world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
     world.pass(5 * SECOND);
     for n in 0..3 {
         let id = world.write(0, (n + 12) * 32 * KIB, 16 * KIB);

@@ -7,8 +7,7 @@ use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, State};
-use engine::superblock::{self, Superblock};
-use engine::{Command, CommandResult, Store, cell};
+use engine::{Command, CommandResult, Store};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -60,14 +59,6 @@ fn used(world: &World) -> u64 {
 
 fn point(world: &World) -> Option<String> {
     world.figures(FAR).rollback_point.map(|point| point.name)
-}
-
-/// What the secondary's superblock holds.
-fn recorded(world: &World) -> Superblock {
-    let file = world.nodes[FAR].disks[&Store::Superblock(GROUP)].view();
-    let slot = file.chunks_exact(cell::BYTES).find_map(|slot| cell::decode(superblock::KIND, slot).ok());
-    let tag = slot.expect("recorded").0.tag;
-    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
 }
 
 /// The old primary is back: it gives its own writes up and follows.
@@ -374,7 +365,7 @@ fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
         world.cut([false; 2]);
         world.crash(FAR, true, MILLISECOND);
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
-        let counted = recorded(&world).confirmed_ordinal;
+        let counted = world.recorded(FAR).confirmed_ordinal;
         let entropy = world.rng.draw();
         world.command(FAR, GROUP, Command::Promote { force: true, entropy });
         world.pass(step * 100_000);
@@ -383,7 +374,7 @@ fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
         if world.mark(FAR, Mark::RollbackResumed) == 0 {
             continue;
         }
-        unread += u32::from(recorded(&world).confirmed_ordinal < counted);
+        unread += u32::from(world.recorded(FAR).confirmed_ordinal < counted);
         assert_eq!(world.images_of(FAR), before);
         world.crash(FAR, false, MILLISECOND);
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));

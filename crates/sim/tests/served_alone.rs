@@ -3,16 +3,9 @@
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock::Superblock;
-use engine::{Command, CommandResult, Input, Store};
+use engine::{Command, CommandResult, Input};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
-
-fn superblock(world: &World, node: usize) -> Superblock {
-    let file = world.nodes[node].disks[&Store::Superblock(GROUP)].view();
-    let copies = file.chunks(4096).filter_map(|copy| Superblock::decode(copy).ok());
-    copies.max_by_key(|copy| copy.update).expect("one is whole")
-}
 
 /// In step, with writes that the peer has confirmed and this node has not flushed; then without power, and without the peer.
 fn lost_power() -> World {
@@ -58,7 +51,7 @@ fn a_node_that_is_demoted_before_it_served_alone_asks_again() {
     let held = world.images_of(1);
     world.pass(3 * SECOND);
     assert!(!serves(&world));
-    while !superblock(&world, 0).served_in_doubt && world.mark(0, Mark::ServedAloneInDoubt) == 0 {
+    while !world.recorded(0).served_in_doubt && world.mark(0, Mark::ServedAloneInDoubt) == 0 {
         world.nodes[0].trouble.stalled_until = world.now + 300 * MILLISECOND;
         world.pass(MILLISECOND);
     }

@@ -3,19 +3,11 @@
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::superblock::{self, Superblock};
-use engine::{Command, CommandResult, Input, Store, cell};
+use engine::{Command, CommandResult, Input, Store};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
-
-fn recorded(world: &World, node: usize) -> Superblock {
-    let file = world.nodes[node].disks[&Store::Superblock(GROUP)].view();
-    let slot = file.chunks_exact(cell::BYTES).find_map(|slot| cell::decode(superblock::KIND, slot).ok());
-    let tag = slot.expect("recorded").0.tag;
-    superblock::read(file, tag).ok().and_then(|read| read.found).expect("recorded")
-}
 
 /// The cut, or the rollback point, that the first batch in the undo store of a node was saved for.
 fn first_mark(world: &World, node: usize) -> u64 {
@@ -66,7 +58,7 @@ fn point_named_as_cut(passes: usize) -> bool {
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     world.settle();
     // A write to the secondary is a record or two of it.
-    while recorded(&world, 0).update + 1 < mark {
+    while world.recorded(0).update + 1 < mark {
         let id = world.write(0, 0, 4 * KIB);
         assert!(world.answer(id).0);
         world.until("applied", |world| world.in_step(GROUP));
@@ -77,10 +69,10 @@ fn point_named_as_cut(passes: usize) -> bool {
     assert!(world.answer(id).0);
     let before = world.images_of(0);
     world.command(1, GROUP, Command::Sync { full: false });
-    while recorded(&world, 0).rollback_point.id == 0 {
+    while world.recorded(0).rollback_point.id == 0 {
         world.pass(20_000);
     }
-    if recorded(&world, 0).rollback_point.id != mark {
+    if world.recorded(0).rollback_point.id != mark {
         return false;
     }
     world.crash(1, true, FOR_EVER);
