@@ -322,6 +322,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
         let id = world.write(0, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
     }
+    let image = world.images_of(FAR);
     world.crash(0, false, SECOND);
     world.nodes[FAR].trouble.full_until = u64::MAX;
     world.restore_path();
@@ -344,4 +345,5 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1);
     let answer = world.promote(FAR, true);
     assert!(ends && !matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+    assert!(world.images_of(FAR) == image, "the image before the sync, and no mixture");
 }
