@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use common::damage::{
-    at_rest, edit, edit_newer, fails_with, heals_with, in_step, is_refused, reseal, rot, rot_all, state,
+    SMALL, at_rest, edit, edit_newer, fails_with, heals_with, in_step, is_refused, reseal, rot, rot_all, state,
 };
-use common::{Node, Pair};
+use common::{Node, Pair, Plan, must_skip_stores};
+use engine::cell::BYTES;
 
 /// Cuts a file to half its size.
 fn halve(path: &Path) {
@@ -54,6 +55,33 @@ fn one_rotten_copy_of_bitmap_or_log_costs_nothing() {
                 "{name} {copy}: {log}"
             );
         }
+    }
+}
+
+#[test]
+fn one_block_that_cannot_be_read_costs_nothing() {
+    if must_skip_stores("one_block_that_cannot_be_read_costs_nothing") {
+        return;
+    }
+    for copy in 0..4 {
+        let mut pair = Pair::replicating(&Plan { forgets: true, ..SMALL });
+        pair.qemu_io(Node::Near, "data", &["write -P 8 64k 64k", "flush"]);
+        Node::BOTH.into_iter().for_each(|node| pair.kill(node));
+        let block = copy * BYTES as u64..(copy + 1) * BYTES as u64;
+        for (node, name) in
+            Node::BOTH.into_iter().flat_map(|node| ["superblock", "bitmap", "activity"].map(|name| (node, name)))
+        {
+            pair.refuse_reads(node, &state(&pair, node, name), block.clone());
+        }
+        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        pair.wait_for(Node::Near, "replicating");
+        for node in Node::BOTH {
+            let log = pair.log(node);
+            assert!(log.contains("/superblock"), "the file is named: {log}");
+            assert!(!log.contains("all of it will be compared") && !log.contains("every region"), "{copy}: {log}");
+        }
+        pair.stop_both();
+        pair.assert_equal(&["data"]);
     }
 }
 

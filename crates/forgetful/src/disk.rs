@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
@@ -97,6 +98,8 @@ pub(crate) struct Disk {
     boot: u64,
     /// Files that are open, by the boot that they were opened in.
     open_files: BTreeMap<u64, u64>,
+    /// Bytes of a file that the medium does not give back.
+    bad: Vec<(u64, Range<u64>)>,
     counts: Counts,
     random: Random,
 }
@@ -116,6 +119,7 @@ impl Disk {
             loss: Loss::default(),
             boot: 0,
             open_files: BTreeMap::new(),
+            bad: Vec::new(),
             counts: Counts::default(),
             random: Random::new(0),
         }
@@ -325,13 +329,23 @@ impl Disk {
 
     // --- Bytes ---
 
+    pub fn refuse_reads(&mut self, file: u64, bytes: Range<u64>) {
+        self.bad.push((file, bytes));
+    }
+
     pub fn read(&self, file: u64, offset: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        let asked = |bytes: &Range<u64>| bytes.start < offset + length && offset < bytes.end;
+        if self.bad.iter().any(|(bad, bytes)| *bad == file && asked(bytes)) {
+            return Err(Errno::EIO);
+        }
         Ok(self.content(file)?.read(offset, length))
     }
 
     /// `is_durable`: on the medium before this returns.
     pub fn write(&mut self, file: u64, offset: u64, bytes: &[u8], is_durable: bool) -> Result<(), Errno> {
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
+        // A disk puts what it could not read elsewhere.
+        self.bad.retain(|(bad, bytes)| *bad != file || bytes.start < offset || bytes.end > end);
         let (content, random) = self.content_mut(file)?;
         content.write(offset, bytes, random);
         if is_durable {

@@ -30,6 +30,9 @@ mod mount;
 mod random;
 mod serve;
 
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,6 +124,16 @@ impl Store {
     /// What the last cut has cost.
     pub fn loss(&self) -> Loss {
         self.shared.disk().loss()
+    }
+
+    /// From now on reading these bytes of a file fails with EIO, until a write goes over all of them.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn refuse_reads(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
+        let node = std::fs::metadata(path)?.ino();
+        self.shared.disk().refuse_reads(node, bytes);
+        Ok(())
     }
 
     /// From now on what waits, and whatever is asked, fails with EIO. For when those who ask cannot hear it any more.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use disk_common::root::{Mount, root_or_skip};
 use disk_common::{Rig, on_both, scratch};
-use host::disk::meta::{StateDirectory, create_or_open_meta, open_meta};
+use host::disk::meta::{Blocks, StateDirectory, create_or_open_meta, open_meta};
 use host::disk::volume::OpenError;
 use host::disk::{DiskOp, Part, Run, block_status, is_zero};
 
@@ -117,4 +117,23 @@ fn what_is_no_state_file_is_refused() {
     assert!(matches!(open_meta(&at("odd")), Err(OpenError::OddSize { .. })));
     let missing = create_or_open_meta(&at("none/journal"), 512).unwrap_err();
     assert!(matches!(missing, OpenError::Missing(_)), "{missing}");
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_damage_and_a_file_that_cannot_is_an_error() {
+    const BYTES: usize = Blocks::BYTES;
+    let read = |given: [Option<&[u8]>; 2]| {
+        let mut blocks = Blocks::begin(8 * BYTES as u64, 2 * BYTES);
+        for (n, block) in given.into_iter().enumerate() {
+            assert_eq!(blocks.next(), Some((8 + n as u64) * BYTES as u64));
+            blocks.take(block);
+        }
+        assert_eq!(blocks.next(), None);
+        blocks.found()
+    };
+    assert_eq!(read([Some(&[1; BYTES]), Some(&[2; BYTES])]), Some([[1; BYTES], [2; BYTES]].concat()));
+    let found = read([None, Some(&[2; BYTES])]).expect("one is there");
+    assert_eq!(found[BYTES..], [2; BYTES]);
+    assert_ne!(found[..BYTES], [0; BYTES], "it would pass for blank");
+    assert_eq!(read([None, None]), None);
 }

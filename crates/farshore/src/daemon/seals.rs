@@ -27,6 +27,7 @@ use anyhow::Context;
 use engine::{Incarnation, superblock};
 use host::disk::File;
 use host::disk::fingerprint::{Fingerprint, compare};
+use host::disk::meta::read_blocks;
 
 /// A thousand volumes with the longest device names.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -149,7 +150,7 @@ fn path(directory: &Path) -> PathBuf {
 
 /// The run that the superblock calls the last one, if it calls its end clean.
 fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnation>> {
-    let bytes = fs::read(directory.join("superblock")).context("the superblock cannot be read")?;
+    let bytes = read_blocks(&directory.join("superblock")).context("the superblock cannot be read")?;
     let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
 }

@@ -8,7 +8,7 @@ use engine::identity::Role;
 use engine::superblock::{self, Superblock};
 use engine::{ActivityConfig, activity_file_bytes, bitmap_file_bytes, limits};
 use host::disk::File;
-use host::disk::meta::{create_or_open_meta, create_or_open_sparse};
+use host::disk::meta::{create_or_open_meta, create_or_open_sparse, read_blocks};
 use host::disk::volume::OpenError;
 
 use super::open::Patience;
@@ -52,7 +52,7 @@ pub(super) fn open(
     let files = Files { directory, patience };
     files.nothing_without_superblock()?;
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
-    let recorded = std::fs::read(files.path("superblock")).context("the superblock cannot be read")?;
+    let recorded = read_blocks(&files.path("superblock")).context("the superblock cannot be read")?;
     let recorded = superblock::read(&recorded, tag).map(|read| read.found);
     let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;
     let bitmap = files.sized("bitmap", bitmap_file_bytes(volumes), BITMAP_ADVICE)?;

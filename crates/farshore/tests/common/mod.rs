@@ -11,6 +11,7 @@ pub mod wan;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -346,6 +347,11 @@ impl Pair {
     /// Ends the node's daemon at once, as a crash would.
     pub fn kill(&mut self, node: Node) {
         self.daemons[node as usize].take().expect("the daemon runs");
+    }
+
+    /// The medium does not give these bytes of a file on a node's store back any more.
+    pub fn refuse_reads(&self, node: Node, path: &Path, bytes: Range<u64>) {
+        self.stores[node as usize].refuse_reads(path, bytes).expect("a file");
     }
 
     /// Cuts the power of nodes, all at one moment: their stores forget, their daemons are gone. Then it is back; what

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -222,6 +222,63 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errn
 }
 
 /// Makes names in a directory durable.
+/// In place of a block that the disk does not give: no record begins like this, and it is not blank.
+const LOST: u8 = 0xff;
+
+/// Records that stand in copies, one to a block, read block by block where the disk refuses them at once: what a bad block
+/// takes is one copy, as if it had rotten (P9).
+#[derive(Debug)]
+pub struct Blocks {
+    next: u64,
+    found: Vec<u8>,
+    length: usize,
+    lost: usize,
+}
+
+impl Blocks {
+    pub const BYTES: usize = META_PHYSICAL_BYTES as usize;
+
+    pub fn begin(offset: u64, length: usize) -> Blocks {
+        Blocks { next: offset, found: Vec::with_capacity(length), length, lost: 0 }
+    }
+
+    /// Where the next block begins; `None`: that was the last.
+    pub fn next(&self) -> Option<u64> {
+        (self.found.len() < self.length).then_some(self.next)
+    }
+
+    /// The next block, or nothing if it cannot be read.
+    pub fn take(&mut self, block: Option<&[u8]>) {
+        self.next += Blocks::BYTES as u64;
+        self.lost += usize::from(block.is_none());
+        self.found.extend_from_slice(block.unwrap_or(&[LOST; Blocks::BYTES]));
+    }
+
+    /// What there is, unless that is nothing: then it is not a block that is bad.
+    pub fn found(self) -> Option<Vec<u8>> {
+        (self.lost * Blocks::BYTES < self.length).then_some(self.found)
+    }
+}
+
+/// A whole file of such records.
+///
+/// # Errors
+/// It cannot be opened, or nothing of it can be read.
+pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = fs::File::open(path)?;
+    let refused = match fs::read(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => error,
+        result => return result,
+    };
+    let mut blocks = Blocks::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));
+    let mut block = [0; Blocks::BYTES];
+    while let Some(offset) = blocks.next() {
+        let read = file.read_exact_at(&mut block, offset);
+        blocks.take(read.is_ok().then_some(&block));
+    }
+    blocks.found().ok_or(refused)
+}
+
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
     flush_names(path).map_err(|errno| OpenError::at(path, "flushing the directory", errno))
 }

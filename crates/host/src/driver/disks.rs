@@ -6,6 +6,7 @@ use engine::{Buf, Bytes, GroupId, Input, IoDone, IoError, Output, Slice, Store, 
 
 use super::plane::Core;
 use crate::buffers::Buffer;
+use crate::disk::meta::Blocks;
 use crate::disk::{Answer, Completion, DiskError, DiskOp, ErrorKind, File, Inline, Part, Parts, Run, is_zero};
 use crate::frontend::{ClientId, Extent, Failure, Outcome};
 
@@ -38,7 +39,12 @@ pub(super) enum Then {
         crc: Option<u32>,
     },
     Summed,
-    Meta,
+    Meta {
+        offset: u64,
+        length: u32,
+    },
+    /// A disk refused cells; they are read again block by block.
+    Block(Blocks),
     Hash,
 }
 
@@ -63,7 +69,7 @@ impl Core {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Summed)
             }
             Output::ReadMeta { token, store, offset, length } => {
-                (token, store, self.read(offset, length), Inline::Allowed, Then::Meta)
+                (token, store, self.read(offset, length), Inline::Allowed, Then::Meta { offset, length })
             }
             Output::ReadHash { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Hash)
@@ -122,6 +128,15 @@ impl Core {
             Ok(answer) => answer,
             Err(error) => {
                 self.note_store_failure(store, &error);
+                if error.kind == ErrorKind::Io {
+                    match then {
+                        Then::Meta { offset, length } if is_of_cells(store) => {
+                            return self.read_block(token, store, Blocks::begin(offset, length as usize));
+                        }
+                        Then::Block(blocks) => return self.block_read(token, store, blocks, None),
+                        _ => {}
+                    }
+                }
                 let error = if error.kind == ErrorKind::NoSpace { IoError::NoSpace } else { IoError::Io };
                 return self.input(Input::Io { token, result: Err(error) });
             }
@@ -137,7 +152,10 @@ impl Core {
                 let (zero, crc) = (is_zero(&buffer), crc32c::crc32c(&buffer));
                 Ok(IoDone::Summed { buf: Buf::new(Arc::new(buffer)), zero, crc })
             }
-            (Then::Meta, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
+            (Then::Block(salvage), Answer::Data(buffer)) => {
+                return self.block_read(token, store, salvage, Some(&buffer));
+            }
+            (Then::Meta { .. }, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
             (Then::Hash, Answer::Data(buffer)) => Ok(IoDone::Hash(self.hash(store, &buffer))),
             _ => unreachable!("the disks answer what was asked"),
         };
@@ -148,6 +166,20 @@ impl Core {
             );
         }
         self.input(Input::Io { token, result });
+    }
+
+    fn block_read(&mut self, token: Token, store: Store, mut blocks: Blocks, block: Option<&[u8]>) {
+        blocks.take(block);
+        self.read_block(token, store, blocks);
+    }
+
+    fn read_block(&mut self, token: Token, store: Store, blocks: Blocks) {
+        let Some(offset) = blocks.next() else {
+            let result = blocks.found().map(IoDone::Meta).ok_or(IoError::Io);
+            return self.input(Input::Io { token, result });
+        };
+        let op = self.read(offset, Blocks::BYTES as u32);
+        self.send_to_disk(Pending::Engine { token, store, then: Then::Block(blocks) }, store, op, Inline::Allowed);
     }
 
     fn hash(&mut self, store: Store, bytes: &[u8]) -> [u8; 32] {
@@ -182,6 +214,11 @@ impl Core {
             tracing::debug!("volume {}: {error}", volume.export);
         }
     }
+}
+
+/// Of these files each record stands in copies, one to a block.
+fn is_of_cells(store: Store) -> bool {
+    matches!(store, Store::Superblock(_) | Store::Bitmap(_) | Store::Activity(_))
 }
 
 fn payload(buffer: Buffer, crc: Option<u32>) -> Result<IoDone, IoError> {
