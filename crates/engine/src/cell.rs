@@ -156,7 +156,11 @@ pub fn copies(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
 pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
     let copies = copies(kind, tag, place, bytes);
     let slots = [better(copies[0], copies[1]), better(copies[2], copies[3])];
-    let damaged = copies.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count() as u32;
+    let broken = copies.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count();
+    // A torn update leaves the other one as it was, whole and two updates old: no twin to the one that counts.
+    let outdated =
+        copies.chunks(2).filter(|twins| matches!(twins, [Ok((a, _)), Ok((b, _))] if a.update != b.update)).count();
+    let damaged = (broken + outdated) as u32;
     let in_doubt = [0, 1].iter().any(|slot| {
         // Beside update 1 nothing was ever lost: what follows from an update comes after the third.
         let was_written = slots[1 - slot].is_ok_and(|(head, _)| head.update > 1);

@@ -211,8 +211,8 @@ pub(crate) struct Group {
     pub saver: Saver,
     /// Why the rollback point cannot be gone back to.
     pub undo_damaged: Option<String>,
-    /// This run is on record.
-    pub was_ready: bool,
+    /// What the superblock says in memory is true: a start may have to say more before it stands.
+    pub may_count: bool,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -281,7 +281,7 @@ impl Group {
             replica: Replica::new(config.window_bytes, config.journal_bytes),
             saver: Saver::new(config.history_bytes),
             undo_damaged: None,
-            was_ready: false,
+            may_count: false,
             primary_says: None,
             hello: None,
             unfit: None,

@@ -61,6 +61,7 @@ pub(crate) enum AfterSuper {
         waiters: Vec<FlushWaiter>,
     },
     NewGeneration,
+    ReplayCounted,
     Settled,
     ServedInDoubt,
     Stopped,
@@ -104,6 +105,13 @@ impl Group {
         } else {
             self.write_superblock(cx);
         }
+    }
+
+    /// As [`Group::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
+    /// update which the device confirmed and never wrote takes nothing back (P9).
+    pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
+        self.sb.after.push((self.sb.next_relied_on() + 1, then));
+        self.save(cx, None);
     }
 
     /// `then` follows once the next update is durable; the caller saves.
@@ -155,10 +163,10 @@ impl Group {
     pub fn count_batches(&mut self, cx: &mut Cx) {
         let due = match (&self.phase, self.state) {
             // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => self.was_ready && broken != Broken::Superblock,
-            (Phase::Running, _) => self.replica.cycle.is_none(),
-            // It stands still for want of space, and has overwritten what it saved.
-            (Phase::Starting(StartStage::Replay(_)), State::Logging) => true,
+            (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
+            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.replica.cycle.is_none(),
+            // It stands still for want of space, or failed, and has overwritten what it saved.
+            (Phase::Starting(StartStage::Replay(_)), _) => true,
             _ => false,
         };
         if due && self.counts_too_few() {
@@ -180,7 +188,10 @@ impl Group {
             return;
         }
         self.sb.lost_caches &= self.sb.dirty;
-        let told = core::mem::replace(&mut self.sb.durable, self.sb.writing);
+        let told = self.sb.durable;
+        if !self.waits_for_the_other_slot() {
+            self.sb.durable = self.sb.writing;
+        }
         if told.role != self.sb.durable.role && matches!(self.state, State::Failed(_)) {
             // Nobody else says so any more.
             self.say_hello(cx, Kind::GroupState);
@@ -188,13 +199,19 @@ impl Group {
         let durable = self.sb.current.update;
         let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
         self.sb.after = later;
-        if self.sb.dirty || durable < RELIED_ON_FROM {
+        if self.sb.dirty || durable < RELIED_ON_FROM || !self.sb.after.is_empty() {
             self.write_superblock(cx);
         }
         let now: Vec<(u64, AfterSuper)> = now;
         for (_, then) in now {
             self.after_super(cx, then);
         }
+    }
+
+    /// A demotion that stands in one slot may still be taken back.
+    fn waits_for_the_other_slot(&self) -> bool {
+        let durable = self.sb.current.update;
+        self.sb.after.iter().any(|(at, then)| *at > durable && matches!(then, AfterSuper::Demoted { .. }))
     }
 
     pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
@@ -212,6 +229,7 @@ impl Group {
             AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
             AfterSuper::FlushFailed { waiters } => self.flush_failed(cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
+            AfterSuper::ReplayCounted => self.replay_counted(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
             AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
             AfterSuper::Stopped => {

@@ -9,10 +9,11 @@ use crate::ids::*;
 use crate::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::record::AfterSuper;
 use crate::replica::{Content, Record};
 use crate::slots::Op;
 use crate::start::{StartStage, other_version};
-use crate::state::Broken;
+use crate::state::{Broken, State};
 use crate::superblock::{JournalHead, RollbackPoint};
 use crate::{Event, IoDone, IoError, Output, Store};
 
@@ -41,6 +42,7 @@ impl Group {
     pub fn begin_replay(&mut self, cx: &mut Cx) {
         let position = self.sb.current.identity.position;
         self.replica.stand_at(position, self.sb.current.applied_wall);
+        self.may_count = true;
         self.phase = Phase::Starting(StartStage::Replay(Replay {
             next: self.sb.current.journal,
             tried_start: false,
@@ -261,6 +263,20 @@ impl Group {
     }
 
     fn replay_ended(&mut self, cx: &mut Cx) {
+        if self.counts_too_few() {
+            // Should this start fail from here on, what it has saved and overwritten is on record.
+            return self.save(cx, Some(AfterSuper::ReplayCounted));
+        }
+        self.replay_counted(cx);
+    }
+
+    pub fn replay_counted(&mut self, cx: &mut Cx) {
+        let failed = matches!(self.state, State::Failed(_));
+        if failed || !matches!(self.phase, Phase::Starting(StartStage::Replay(_))) {
+            // Stopped while starting, or failed.
+            return;
+        }
+        self.may_count = false;
         let replay = self.replay_mut();
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));

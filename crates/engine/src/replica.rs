@@ -625,7 +625,7 @@ impl Group {
         _ = self.replica.ring.trim(self.sb.current.journal);
         let wall = self.replica.applied_wall;
         self.replica.begin_stream(&begin, wall);
-        self.save(cx, Some(AfterSuper::SyncReady { number }));
+        self.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 
     pub fn sync_ready(&mut self, cx: &mut Cx, number: u64) {

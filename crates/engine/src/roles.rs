@@ -95,7 +95,7 @@ impl Group {
                 "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
             )
         };
-        self.save(cx, Some(AfterSuper::Demoted { id, text, warn: !clean }));
+        self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
     /// Nothing in the journal is needed any more: what follows begins behind it.

@@ -590,7 +590,7 @@ impl Group {
         if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
             self.sb.current.served_in_doubt = true;
-            self.save(cx, Some(AfterSuper::ServedInDoubt));
+            self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
         }
     }
 
@@ -629,7 +629,7 @@ impl Group {
         sb.identity.continued = true;
         sb.alone = true;
         self.generation_due = true;
-        self.save(cx, Some(AfterSuper::NewGeneration));
+        self.save_in_both_slots(cx, AfterSuper::NewGeneration);
     }
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {

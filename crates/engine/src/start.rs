@@ -13,11 +13,11 @@ use crate::activity::{self, ActivityCell};
 use crate::bitmap::Bitmap;
 use crate::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use crate::bits::{AfterBits, mark_extent};
-use crate::cell::{self, CELL_BYTES, Rejected};
+use crate::cell::{self, CELL_BYTES, RELIED_ON_FROM, Rejected};
 use crate::group::{Cx, Group, Phase};
 use crate::identity::{Confirmed, Identity, Role};
 use crate::ids::*;
-use crate::journal::Ring;
+use crate::journal::{self, Ring};
 use crate::limits::REGION_BYTES;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -48,10 +48,11 @@ pub(crate) enum StartStage {
         entropy: u64,
         boot: u128,
     },
-    /// There is no superblock: whether the group is new tells its activity log.
+    /// There is no superblock: whether the group is new is told by what stands beside it.
     Blank {
         entropy: u64,
         boot: u128,
+        beside: Beside,
     },
     /// A new group: what an older one may have left in these files is wiped.
     Wipe {
@@ -120,9 +121,9 @@ impl Group {
                     ),
                 }
             }
-            StartStage::Blank { entropy, boot } => {
-                let (entropy, boot) = (*entropy, *boot);
-                self.blank_read(cx, result, entropy, boot);
+            StartStage::Blank { entropy, boot, beside } => {
+                let (entropy, boot, beside) = (*entropy, *boot, *beside);
+                self.beside_read(cx, result, beside, (entropy, boot));
             }
             StartStage::Wipe { left } => {
                 *left -= 1;
@@ -177,11 +178,7 @@ impl Group {
         match read.map(|read| read.found) {
             Ok(Some(found)) => self.known_group(cx, found, boot),
             // New, unless what stands beside it says otherwise.
-            Ok(None) => {
-                self.phase = Phase::Starting(StartStage::Blank { entropy, boot });
-                let length = activity::file_bytes(self.config.activity) as u32;
-                self.read_meta(cx, Store::Activity(self.id()), 0, length);
-            }
+            Ok(None) => self.look_beside(cx, Beside::Log, (entropy, boot)),
             Err(superblock::Rejected::Astray) => {
                 self.start_failed(
                     cx,
@@ -204,26 +201,46 @@ impl Group {
         }
     }
 
-    /// The activity log beside a blank superblock: a first start that was cut short leaves none but of the first run.
-    fn blank_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>, entropy: u64, boot: u128) {
+    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
+        self.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
+        let (store, length) = match beside {
+            Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.config.activity) as u32),
+            Beside::Bits => (Store::Bitmap(self.id()), CELL_BYTES as u32),
+            Beside::Journal => (Store::Journal(self.id()), journal::INDEX_BYTES as u32),
+        };
+        self.read_meta(cx, store, 0, length);
+    }
+
+    /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
+    fn beside_read(
+        &mut self,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+        beside: Beside,
+        (entropy, boot): (u64, u128),
+    ) {
         let Ok(IoDone::Meta(bytes)) = result else {
-            let why = "the activity log cannot be read; see the kernel log for the disk of the state directory";
+            let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
             return self.start_failed(cx, Broken::Bits, why);
         };
-        let lived = bytes.chunks(CELL_BYTES as usize).enumerate().any(|(index, bytes)| {
-            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
-            let found = choice.newest.and_then(|(_, body)| ActivityCell::decode(body));
-            found.is_ok_and(|found| found.incarnation > Incarnation(1) || !found.extents.is_empty())
-        });
-        if !lived {
-            return self.new_group(cx, entropy, boot);
+        let tag = self.config.tag;
+        let (file, lived) = match beside {
+            Beside::Log => ("activity log", log_lived(tag, &bytes)),
+            Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
+            Beside::Journal => ("journal", journal::Index::decode(&bytes).is_some_and(|index| index.tag == tag)),
+        };
+        if lived {
+            let why = format!(
+                "the superblock is blank, and the {file} beside it says that this group has lived: restore the file, or remove the \
+                 group's state directory here and sync in full from the other node"
+            );
+            return self.start_failed(cx, Broken::Superblock, &why);
         }
-        self.start_failed(
-            cx,
-            Broken::Superblock,
-            "the superblock is blank, and the activity log beside it says that this group has lived: restore the file, or remove \
-             the group's state directory here and sync in full from the other node",
-        );
+        match beside {
+            Beside::Log => self.look_beside(cx, Beside::Bits, (entropy, boot)),
+            Beside::Bits => self.look_beside(cx, Beside::Journal, (entropy, boot)),
+            Beside::Journal => self.new_group(cx, entropy, boot),
+        }
     }
 
     fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
@@ -349,7 +366,9 @@ impl Group {
                 self.take_up_confirmed(found.confirmed);
                 self.volume_grew(&found);
                 let volume = self.volume(id);
-                volume.stored.set_cell(cell, &found.words);
+                if choice.damaged == 0 {
+                    volume.stored.set_cell(cell, &found.words);
+                }
                 for (at, word) in found.words.iter().enumerate() {
                     volume.dirty.join_word(cell * REGIONS_PER_CELL / 64 + at as u64, *word);
                 }
@@ -394,7 +413,8 @@ impl Group {
         }
     }
 
-    /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count.
+    /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count. So
+    /// nothing of it is taken for stored until it is written anew.
     fn copy_lost(&mut self, cx: &mut Cx, index: usize, id: VolumeId) {
         self.bitmap.write_again(index);
         let note = format!(
@@ -555,7 +575,7 @@ impl Group {
             return;
         }
         self.phase = Phase::Running;
-        self.was_ready = true;
+        self.may_count = true;
         if self.sb.current.rollback_point.id == 0 {
             self.empty_undo();
         }
@@ -581,6 +601,22 @@ impl Group {
             }
         }
     }
+}
+
+/// What stands beside a blank superblock, in the order in which it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beside {
+    Log,
+    Bits,
+    Journal,
+}
+
+fn log_lived(tag: u64, bytes: &[u8]) -> bool {
+    bytes.chunks(CELL_BYTES as usize).enumerate().any(|(index, bytes)| {
+        let choice = cell::choose(activity::KIND, tag, index as u64 * CELL_BYTES, bytes);
+        let found = choice.newest.and_then(|(_, body)| ActivityCell::decode(body));
+        found.is_ok_and(|found| found.incarnation > Incarnation(1) || !found.extents.is_empty())
+    })
 }
 
 const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \

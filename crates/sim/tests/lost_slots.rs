@@ -6,6 +6,7 @@ use engine::cell::{self, SLOT_BYTES};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
+use sim::disk::SECTOR;
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
 
@@ -121,4 +122,53 @@ fn a_record_that_failed_leaves_the_other_slot_alone() {
         world.pass(2 * SECOND);
         assert!(world.glance(0, GROUP).is_some() && !fails(&world), "{second}, {step}: no slot is whole");
     }
+}
+
+/// A power loss cuts an update of a bitmap's cell between its two copies: the first is the new one, its twin is whole and two updates
+/// old. The start that goes by the first writes the cell anew before anything rests on it; then a copy rots.
+#[test]
+fn a_twin_that_was_left_old_is_no_twin() {
+    let far = 1;
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.pass(20 * SECOND);
+    world.cut([false; 2]);
+    assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+    let entropy = world.rng.draw();
+    world.command(far, GROUP, Command::Promote { force: true, entropy });
+    let store = Store::Bitmap(GROUP);
+    while world.nodes[far].disks[&store].unsettled().is_empty() {
+        world.pass(2_000);
+    }
+    let sectors = SLOT_BYTES as usize / SECTOR;
+    let disk = world.nodes[far].disks.get_mut(&store).expect("every store has a disk");
+    disk.will_keep(|sector| sector as usize % sectors < sectors / 2);
+    world.crash(far, true, SECOND);
+    world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
+    let answer = world.promote(far, true);
+    assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+    for n in 0..8 {
+        let id = world.write(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(20 * SECOND);
+    world.watch.rotten.insert((far, store));
+    world.crash(far, false, SECOND);
+    let disk = world.nodes[far].disks.get_mut(&store).expect("every store has a disk");
+    let update = |slot: &usize| {
+        let copy = &disk.durable()[slot * SLOT_BYTES as usize..][..cell::BYTES];
+        cell::decode(bitmap::KIND, copy).map_or(0, |(head, _)| head.update)
+    };
+    let newest = [0, 1].into_iter().max_by_key(update).expect("two");
+    let at = newest * SLOT_BYTES as usize + SECTOR;
+    let mut sector = disk.durable()[at..at + SECTOR].to_vec();
+    sector[9] ^= 1;
+    disk.goes_astray(at, &sector);
+    world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
+    world.restore_path();
+    world.pass(5 * SECOND);
+    _ = world.order(far, Command::Sync { full: false });
+    world.settle();
 }

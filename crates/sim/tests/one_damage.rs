@@ -347,3 +347,50 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     assert!(ends && !matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     assert!(world.images_of(FAR) == image, "the image before the sync, and no mixture");
 }
+
+/// What a start has saved and overwritten is on record before it can fail: here its flush of a volume does.
+#[test]
+fn what_a_failed_start_had_saved_is_counted() {
+    let mut met = 0;
+    for ms in (1..6u64).map(|n| n * 200) {
+        let (mut world, image) = in_mid_sync(u64::MAX);
+        world.pass(ms * MILLISECOND);
+        world.cut([false; 2]);
+        world.crash(FAR, false, SECOND);
+        world.nodes[FAR].trouble.full_until = 0;
+        world.until("it overwrites", |world| world.nodes[FAR].up() && world.images_of(FAR) != image);
+        world.nodes[FAR].trouble.fail_next_flush = true;
+        world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
+        let counted = world.recorded(FAR).rollback_point.batches as usize;
+        assert_eq!(undo_batches(&world).len(), counted, "{ms} ms into the sync");
+        met += usize::from(counted > 0);
+    }
+    assert!(met > 0, "never met");
+}
+
+/// A promotion stands still over a full volume; a batch that was confirmed in the moment before it rots.
+#[test]
+fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let id = world.write(0, 0, 16 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.pass(20 * SECOND);
+    world.nodes[FAR].trouble.full_until = u64::MAX;
+    for n in 0..4u64 {
+        let id = world.write(0, n * 64 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    world.pass(SECOND);
+    let struck = due(&world).last().expect("one that is due").ring_offset as usize + INDEX_BYTES;
+    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    world.watch.hit.insert((GROUP, FAR));
+    world.crash(FAR, false, SECOND);
+    world.nodes[FAR].trouble.full_until = 0;
+    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(struck, &[0xaa; SECTOR]);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1, "a confirmed batch passes for a torn one");
+}

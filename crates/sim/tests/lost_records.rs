@@ -1,0 +1,119 @@
+//! An update of the superblock was confirmed as durable and never written, or all of it reads as zeroes. What followed from the update
+//! is not forgotten by the next start.
+
+use engine::cell::SLOT_BYTES;
+use engine::identity::Role;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, Store};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const FAR: usize = 1;
+const STORE: Store = Store::Superblock(GROUP);
+
+fn superblock(world: &World, node: usize) -> Vec<u8> {
+    world.nodes[node].disks[&STORE].durable().to_vec()
+}
+
+/// The node dies, and this slot of its superblock holds what it held `before`.
+fn loses(world: &mut World, node: usize, slot: usize, before: &[u8]) {
+    world.watch.rotten.insert((node, STORE));
+    world.crash(node, false, SECOND);
+    let at = slot * SLOT_BYTES as usize;
+    let disk = world.nodes[node].disks.get_mut(&STORE).expect("every store has a disk");
+    disk.goes_astray(at, &before[at..at + SLOT_BYTES as usize]);
+}
+
+#[test]
+fn a_demotion_is_not_forgotten() {
+    for slot in [0, 1] {
+        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        world.settle();
+        world.pass(20 * SECOND);
+        let before = superblock(&world, 0);
+        assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+        let entropy = world.rng.draw();
+        let promotion = world.command(FAR, GROUP, Command::Promote { force: false, entropy });
+        // Before the new primary can tell it anything.
+        world.cut([false; 2]);
+        world.until("it is answered", |world| world.operator.results.contains_key(&promotion));
+        assert!(matches!(world.operator.results[&promotion], CommandResult::Done(_)));
+        loses(&mut world, 0, slot, &before);
+        world.pass(20 * SECOND);
+        assert_eq!(world.glance(0, GROUP).map(|glance| glance.identity.role), Some(Role::Secondary), "slot {slot}");
+    }
+}
+
+/// What a sync has overwritten is no image, whichever record of its begin is lost.
+#[test]
+fn the_begin_of_a_sync_is_not_forgotten() {
+    let mut met = [0; 2];
+    for (slot, step) in [0, 1].into_iter().flat_map(|slot| (0..40u64).map(move |step| (slot, step))) {
+        let mut world = World::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+        let writes = |world: &mut World| {
+            for n in 0..32 {
+                let id = world.write(0, n * 32 * KIB, 32 * KIB);
+                assert!(world.answer(id).0);
+            }
+        };
+        writes(&mut world);
+        world.settle();
+        world.pass(10 * SECOND);
+        world.cut([false; 2]);
+        writes(&mut world);
+        let (image, before) = (world.images_of(FAR), superblock(&world, FAR));
+        world.crash(0, false, SECOND);
+        world.restore_path();
+        world.until("its begin is on record", |world| world.recorded(FAR).identity.inconsistent);
+        let begun = world.recorded(FAR).update;
+        world.pass(step * 5 * MILLISECOND);
+        world.cut([false; 2]);
+        if world.recorded(FAR).update > begun + 1 || world.images_of(FAR) == image {
+            continue;
+        }
+        met[slot] += 1;
+        loses(&mut world, FAR, slot, &before);
+        world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
+        let answer = world.promote(FAR, true);
+        assert!(
+            matches!(answer, CommandResult::Refused(_)) || world.images_of(FAR) == image,
+            "slot {slot}, step {step}: {answer:?}, and the volumes are a mixture (P2)"
+        );
+    }
+    assert!(met.iter().all(|met| *met > 0), "never met: {met:?}");
+}
+
+/// All that the node wrote in its first run was written before its first sync had ended, or nothing was: its activity log names
+/// nothing.
+#[test]
+fn a_blank_superblock_of_a_first_run_is_no_new_group() {
+    for filled in [false, true] {
+        let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+        world.pass(SECOND);
+        if filled {
+            let id = world.write(0, 0, 64 * KIB);
+            assert!(world.answer(id).0);
+        }
+        assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+        world.settle();
+        assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+        assert!(matches!(world.promote(FAR, false), CommandResult::Done(_)));
+        world.until("turned round", |world| {
+            world.glance(FAR, GROUP).is_some_and(|glance| glance.state == State::Replicating)
+        });
+        let id = world.write(0, 128 * KIB, 64 * KIB);
+        assert!(world.answer(id).0);
+        world.cut([false; 2]);
+        world.watch.spoiled.insert((GROUP, 0));
+        let blank = vec![0; 2 * SLOT_BYTES as usize];
+        loses(&mut world, 0, 0, &blank);
+        world.nodes[0].disks.get_mut(&STORE).expect("every store has a disk").goes_astray(0, &blank);
+        world.pass(10 * SECOND);
+        assert!(!world.nodes[0].serving.contains(&GROUP), "two copies are writable, and nobody forced anything (P6)");
+        assert!(world.figures(0).reason.contains("has lived"), "{}", world.figures(0).reason);
+    }
+}
