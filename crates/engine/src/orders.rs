@@ -49,6 +49,11 @@ impl Group {
         if self.role() == Role::Primary && before.mode != settings.mode {
             self.mode_changed(cx);
         }
+        let changed = before.policy != settings.policy || before.mode != settings.mode;
+        if self.role() == Role::Primary && changed && self.state != State::Holding {
+            // Should writers be held again, the window is a new one.
+            self.hold_until = None;
+        }
         if self.role() == Role::Primary && before.policy != settings.policy && self.state == State::Holding {
             self.policy_changed(cx);
         }
@@ -185,8 +190,11 @@ impl Group {
             return;
         }
         if matches!(self.state, State::Failed(_)) {
-            // Nothing can be recorded as clean; the next start sees an unclean stop.
-            self.phase = Phase::Stopped;
+            // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
+            // that is tried again until the deadline.
+            if !self.sb.lost_caches || cx.now.mono >= deadline {
+                self.phase = Phase::Stopped;
+            }
             return;
         }
         if self.replica.paused.is_some() && cx.now.mono >= deadline {

@@ -294,7 +294,7 @@ impl Group {
             Some("mode is logging")
         } else if self.sb.current.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
-        } else if !(self.settings.autosync || self.wanted_update) {
+        } else if !(self.settings.autosync || self.wanted_update || self.full_is_wanted()) {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
@@ -332,7 +332,6 @@ impl Group {
         if cx.peer.link.is_none() {
             return;
         }
-        self.wanted_update = false;
         let compare = self.volumes.iter().any(|v| v.doubt.is_some());
         let dirty_bytes = self.dirty_bytes();
         cx.marks.hit(match (full, compare) {
@@ -417,7 +416,7 @@ impl Group {
     fn peer_took_up(&mut self, begin: Position, dirty: bool) {
         self.sb.current.alone = false;
         // Until now the order stood: what ends before the peer has heard of it is begun again.
-        self.wanted_full = None;
+        (self.wanted_full, self.wanted_update) = (None, false);
         let ours = self.sb.current.identity;
         if let Some(hello) = self.hello.as_mut() {
             let theirs = &mut hello.identity;

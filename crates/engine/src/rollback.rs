@@ -285,7 +285,7 @@ impl Group {
         self.replica.ring.trim(self.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back.
         self.replica.kept.clear();
-        self.save(cx, Some(AfterSuper::RollingBack));
+        self.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
@@ -444,12 +444,9 @@ impl Group {
         self.replica.stand_at(point.position, point.wall);
         let sb = &mut self.sb.current;
         let identity = &mut sb.identity;
+        // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
+        // what it lacks of it is marked.
         identity.position = point.position;
-        if matches!(then, Then::Promote { .. }) {
-            (identity.generation, identity.parent) = (point.position.generation, point.parent);
-        }
-        // One that merely goes back stays a follower of the history that it has taken up: its primary counts on that, and what
-        // it lacks of it is marked.
         (identity.inconsistent, identity.handed_over) = (false, false);
         (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
         match then {

@@ -2,6 +2,7 @@
 //! The machine does not restart; the next start of the daemon treats it as a power loss all the same, and has the peer
 //! asked.
 
+use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Policy, State};
@@ -129,5 +130,22 @@ fn what_a_failed_flush_lost_is_on_record_before_anybody_hears_of_it() {
     }
     assert_eq!(world.reply(flush), Some(false));
     world.crash(0, false, SECOND);
+    comes_back_with(world, &confirmed);
+}
+
+/// The same, and the daemon is stopped before the second it takes.
+#[test]
+fn what_a_failed_flush_lost_is_on_record_before_a_stop_has_ended() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    let near = &mut world.nodes[0].trouble;
+    (near.fail_next_flush, near.fail_next_record) = (true, true);
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
+    world.pass(300 * MILLISECOND);
+    assert!(!world.nodes[0].trouble.fail_next_record && lacks(&world, &confirmed));
+    world.input(0, Input::Stop);
+    world.until("it has stopped", |world| !world.nodes[0].up());
+    world.boot(0);
     comes_back_with(world, &confirmed);
 }

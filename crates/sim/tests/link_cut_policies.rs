@@ -218,3 +218,39 @@ fn a_link_that_flaps_does_not_hold_a_writer_for_ever() {
     }
     assert_eq!(world.reply(id), Some(true));
 }
+
+/// The link is back while the window still runs, and then the operator sets something: should it go again, the window is the one
+/// that is set now.
+#[test]
+fn a_window_ends_with_the_settings_it_was_begun_under() {
+    let hold = |seconds| Policy::Hold(Duration::from_secs(seconds));
+    for mode_too in [false, true] {
+        let mut world =
+            World::in_peace(Options { bytes_per_s: 100_000, wait_limit_ms: 60_000, ..options(Mode::Sync, hold(3)) });
+        world.cut([false; 2]);
+        world.pass(SECOND / 2);
+        for n in 0..40 {
+            world.write(n % 2, u64::from(n) * 16 * KIB, 16 * KIB);
+        }
+        let state = |world: &World| world.glance(0, GROUP).map(|glance| glance.state);
+        let back = |world: &World| matches!(state(world), Some(State::CatchingUp | State::Replicating));
+        world.until("held", |world| state(world) == Some(State::Holding));
+        world.restore_path();
+        world.until("back", back);
+        if mode_too {
+            world.set(GROUP, |settings| settings.mode = Mode::Async);
+            world.cut([false; 2]);
+            world.until("queuing", |world| state(world) == Some(State::Queuing));
+            world.pass(600 * SECOND);
+            world.set(GROUP, |settings| settings.mode = Mode::Sync);
+            world.restore_path();
+            world.until("back", back);
+        } else {
+            world.set(GROUP, |settings| settings.policy = hold(300));
+            world.pass(4 * SECOND);
+        }
+        world.cut([false; 2]);
+        world.until("noticed", |world| !back(world));
+        assert_eq!(state(&world), Some(State::Holding), "{}", world.figures(0).reason);
+    }
+}

@@ -246,3 +246,27 @@ fn a_demotion_from_logging_beside_a_blank_peer_does_not() {
     world.pass(10 * SECOND);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
 }
+
+/// Autosync is off: the order alone has it begin again.
+#[test]
+fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
+    for instant in 0..8 {
+        let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
+        let sync = world.command(0, GROUP, Command::Sync { full: true });
+        world.pass(instant * MILLISECOND / 4);
+        world.cut([false; 2]);
+        world.pass(10 * SECOND);
+        assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+        world.restore_path();
+        goes_on(&mut world);
+    }
+    for full in [false, true] {
+        let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        world.nodes[1].trouble.stalled_until = world.now + 100 * SECOND;
+        assert!(matches!(world.order(0, Command::Sync { full }), CommandResult::Done(_)));
+        world.pass(240 * SECOND);
+        goes_on(&mut world);
+    }
+}

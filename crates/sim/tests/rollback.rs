@@ -6,7 +6,7 @@ use std::rc::Rc;
 use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
-use engine::state::{Mode, Pause, Policy, State};
+use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -427,4 +427,37 @@ fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
     assert!(why.contains("no consistent image"), "{why}");
     world.restore_path();
     world.settle();
+}
+
+/// A promotion has gone back to the point, and then its bits cannot be stored: it is refused, and the copy goes on as the follower of
+/// the history that it had taken up, however long it stands failed before it restarts.
+#[test]
+fn a_promotion_that_is_refused_after_the_way_back_costs_no_full_sync() {
+    for wait in [0, 30 * SECOND] {
+        let (mut world, before) = mid_sync(slow());
+        world.cut([false; 2]);
+        world.pass(6 * SECOND);
+        // The primary goes on alone, in another generation.
+        let id = world.write(0, 0, 4 * KIB);
+        assert!(world.answer(id).0);
+        let entropy = world.rng.draw();
+        let order = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+        let writes_back =
+            |world: &World| world.nodes[FAR].engine.as_ref().is_some_and(|e| e.explain(GROUP).contains("WriteBack"));
+        while !writes_back(&world) {
+            world.pass(50_000);
+        }
+        world.nodes[FAR].trouble.fail_next_record = true;
+        world.until("it is answered", |world| world.operator.results.contains_key(&order));
+        assert!(matches!(world.operator.results[&order], CommandResult::Refused(_)));
+        assert_eq!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(Broken::Bits)));
+        world.pass(wait);
+        world.crash(FAR, false, MILLISECOND);
+        world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+        assert_eq!(world.images_of(FAR), before);
+        world.restore_path();
+        world.pass(5 * SECOND);
+        begin_sync(&mut world);
+        world.settle();
+    }
 }
