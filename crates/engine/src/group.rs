@@ -496,7 +496,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
-        (self.full_sync_due, self.wanted_update) = (false, false);
+        self.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
             Role::Secondary => self.replica.lost_session(),

@@ -112,7 +112,8 @@ impl Group {
         self.sb.current.held_in_logging = true;
         (self.wanted_full, self.wanted_update) = (None, false);
         self.fall_to_logging(cx, "the operator asked for logging");
-        self.save(cx, Some(AfterSuper::Answer { id, text: "writes are marked, not sent, until 'sync'".to_string() }));
+        let text = "writes are marked, not sent, until 'sync'".to_string();
+        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 
     /// Clean stop begins; a change of role under way is finished first.

@@ -42,7 +42,7 @@ pub(crate) enum AfterSuper {
     },
     Answer {
         id: CommandId,
-        text: String,
+        result: CommandResult,
     },
     /// The rollback point is given up.
     PointGone {
@@ -221,7 +221,7 @@ impl Group {
             AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
             AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
-            AfterSuper::Answer { id, text } => cx.answer(id, CommandResult::Done(text)),
+            AfterSuper::Answer { id, result } => cx.answer(id, result),
             AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
             AfterSuper::PointDamaged => self.damage_recorded(cx),
             AfterSuper::RollingBack => self.write_back(cx),

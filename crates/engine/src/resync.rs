@@ -248,7 +248,13 @@ impl Group {
                     self.fall_to_logging(cx, "the peer holds differences of its own");
                 }
             }
-            Decision::Continue(received) if self.stream.is_some() => self.continue_stream(cx, received, granted),
+            Decision::Continue(received) if self.stream.is_some() => {
+                self.continue_stream(cx, received, granted);
+                self.wanted_update = false;
+                if self.full_is_wanted() {
+                    self.sync_in_turn(cx, true);
+                }
+            }
             Decision::Continue(_) | Decision::UpdateSync => {
                 self.fall_to_logging(cx, "the link is up, a sync is due");
                 self.try_autosync(cx);
@@ -299,8 +305,14 @@ impl Group {
         } else {
             None
         };
-        if let Some(why) = waits {
-            return self.transition(cx, State::Logging, why);
+        if let Some(waits) = waits {
+            let why = match self.decision() {
+                // That one would be refused.
+                Some(Decision::NeedsFullSync(why)) if !self.full_is_wanted() => alloc::format!("{why}"),
+                Some(Decision::Refuse(why)) => alloc::format!("{why}"),
+                _ => waits.into(),
+            };
+            return self.transition(cx, State::Logging, &why);
         }
         if cx.now.mono < self.stall.left_alone_until {
             let wait = self.stall.left_alone_until.since(cx.now.mono);
@@ -453,7 +465,7 @@ impl Group {
         let in_step = self.state.sends() && !full;
         self.wanted_update |= !in_step && !full;
         let text = if in_step { self.under_way() } else { self.begins(cx, full).into() };
-        self.save(cx, Some(AfterSuper::Answer { id, text }));
+        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
@@ -495,9 +507,8 @@ impl Group {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
         self.sb.current.held_in_logging = false;
-        self.save(cx, None);
         let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
-        cx.answer(id, CommandResult::Warning(text.into()));
+        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 
     // ---- the pass --------------------------------------------------------------------------------------------------

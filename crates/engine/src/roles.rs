@@ -172,6 +172,13 @@ impl Group {
         if same_place {
             return None;
         }
+        if self.takes_demotion_back() && equal {
+            return Some(
+                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
+                 the demotion back"
+                    .into(),
+            );
+        }
         Some(format!(
             "the peer was demoted with {} bytes that this node does not have; \
              --force promotes this node at sequence {at} and gives them up",
@@ -207,7 +214,14 @@ impl Group {
 
     fn peer_may_be_ahead(&self) -> bool {
         let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.replica.position();
-        self.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+        let never_left = self.takes_demotion_back() && self.peer_stands_at(self.replica.position());
+        !never_left && self.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+    }
+
+    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
+    /// with its own, and a peer that was not promoted meanwhile never left that.
+    fn takes_demotion_back(&self) -> bool {
+        self.sb.current.identity.handed_over
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
@@ -220,6 +234,11 @@ impl Group {
         self.take_doubt_along();
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
+        let peer_dirty = self.peer_may_be_ahead();
+        let takes_back = self.takes_demotion_back();
+        if takes_back && !peer_dirty {
+            self.sb.current.confirmed = Confirmed { place: position, image: position };
+        }
         let identity = &mut self.sb.current.identity;
         let generation = Generation { number: identity.generation.number.max(peers) + 1, tag: entropy };
         identity.parent = position;
@@ -227,7 +246,7 @@ impl Group {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
-        identity.continued = false;
+        identity.continued = takes_back;
         self.sb.current.alone = true;
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;
@@ -235,7 +254,6 @@ impl Group {
         self.last_wall = self.replica.applied_wall;
         self.applied_wall = self.replica.applied_wall;
         self.recovered = None;
-        let peer_dirty = self.peer_may_be_ahead();
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
         let text = if self.is_in_doubt() && !self.sb.current.served_in_doubt {

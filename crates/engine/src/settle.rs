@@ -210,7 +210,7 @@ impl Group {
             self.settling = Settling::Done;
         }
         self.open_exports(cx);
-        if core::mem::take(&mut self.full_sync_due) {
+        if core::mem::take(&mut self.full_sync_due) && self.full_is_wanted() {
             self.begin_full_sync(cx);
         } else {
             self.meet_if_apart(cx);

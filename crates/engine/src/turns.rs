@@ -139,10 +139,12 @@ impl Group {
         }
     }
 
-    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own.
+    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
+    /// has taken up our history meanwhile holds none.
     pub fn full_is_wanted(&self) -> bool {
         let theirs = self.hello.as_ref().map(|hello| hello.identity.generation);
-        self.wanted_full.is_some() && self.wanted_full == theirs
+        let ours = Some(self.sb.current.identity.generation);
+        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
     }
 
     /// A place for a sync is this group's, if it still has use for it.

@@ -1,6 +1,7 @@
 //! Demote here, promote there, and back again: nothing is forced, nothing is lost, and no byte travels twice.
 
 use engine::limits::KIB;
+use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
@@ -46,4 +47,49 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
     // A secondary again, it confirms numbers of its own run: to nobody.
     assert!(matches!(world.order(1, Command::Demote), CommandResult::Warning(_)));
     world.pass(SECOND);
+}
+
+/// Nobody else was promoted: the peer follows as it did, and nothing is sent again.
+#[test]
+fn a_demotion_is_taken_back() {
+    for connected in [true, false] {
+        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        world.settle();
+        assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+        world.pass(SECOND);
+        let CommandResult::Refused(why) = world.promote(0, false) else { panic!("the peer may be promoted just now") };
+        assert!(why.contains("takes the demotion back"), "{why}");
+        let sent = world.data_sent_bytes.clone();
+        if !connected {
+            world.cut([false; 2]);
+            world.pass(20 * SECOND);
+        }
+        let answer = world.promote(0, true);
+        assert_eq!(matches!(answer, CommandResult::Done(_)), connected, "{answer:?}");
+        world.restore_path();
+        world.settle();
+        assert_eq!(world.mark(0, Mark::FullSyncBegan), 1, "the first one");
+        assert!(!connected || world.data_sent_bytes == sent);
+    }
+}
+
+/// The peer was promoted meanwhile, and wrote: that is a fork, and nothing of it is overwritten unasked.
+#[test]
+fn a_demotion_taken_back_beside_a_promotion_is_a_fork() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    let id = world.write(0, 0, 64 * KIB);
+    world.pass(20 * SECOND);
+    assert!(world.reply(id).is_some());
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    assert!(!matches!(world.order(1, Command::Demote), CommandResult::Refused(_)));
+    world.restore_path();
+    world.pass(20 * SECOND);
+    let why = world.refused(0, Command::Sync { full: false });
+    assert!(why.contains("the histories fork"), "{why}");
 }

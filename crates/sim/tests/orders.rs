@@ -270,3 +270,86 @@ fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
         goes_on(&mut world);
     }
 }
+
+/// A link that goes before the peer has taken up what was ordered.
+#[test]
+fn an_ordered_sync_survives_a_link_that_goes_at_once_without_autosync() {
+    for full in [false, true] {
+        let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(SECOND);
+        let sync = world.command(0, GROUP, Command::Sync { full });
+        world.cut([false; 2]);
+        world.pass(10 * SECOND);
+        assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+        world.restore_path();
+        goes_on(&mut world);
+    }
+}
+
+/// The peer has taken up the new history, and its word that it is ready is lost.
+#[test]
+fn an_ordered_full_sync_survives_when_the_peers_word_is_lost() {
+    let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(SECOND);
+    let order = world.command(0, GROUP, Command::Sync { full: true });
+    world.cut([true, false]);
+    world.until("taken up", |world| world.recorded(1).identity.inconsistent);
+    world.until("given up", |world| state(world) == Some(State::Logging));
+    assert!(matches!(world.operator.results[&order], CommandResult::Done(_)));
+    assert_eq!(world.recorded(1).identity.generation, world.recorded(0).identity.generation);
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    world.restore_path();
+    goes_on(&mut world);
+}
+
+/// Autosync is off, and `sync` alone would be refused.
+#[test]
+fn the_reason_names_the_full_sync_that_is_needed() {
+    let mut world = with_a_blank_peer();
+    world.set(GROUP, |settings| (settings.autosync, settings.mode) = (false, Mode::Sync));
+    world.pass(SECOND);
+    assert!(world.figures(0).reason.contains("--full"), "{}", world.figures(0).reason);
+    assert!(world.refused(0, Command::Sync { full: false }).contains("--full"));
+}
+
+#[test]
+fn a_sync_typed_without_the_peer_is_on_record_before_it_is_answered() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    let id = world.command(0, GROUP, Command::Sync { full: false });
+    world.until("it is answered", |world| world.operator.results.contains_key(&id));
+    assert!(format!("{:?}", world.operator.results[&id]).contains("begins by itself"));
+    world.crash(0, false, SECOND);
+    world.pass(5 * SECOND);
+    world.restore_path();
+    goes_on(&mut world);
+}
+
+/// A full sync waits until it is on record that nothing is fetched from the peer; it is called off, and another sync is ordered.
+#[test]
+fn a_sync_after_a_full_one_that_was_called_off_begins() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write(n % 2, u64::from(n) * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(200 * MILLISECOND);
+    world.cut([false; 2]);
+    world.crash(0, true, SECOND);
+    world.until("it serves", |world| world.nodes[0].serving.contains(&GROUP));
+    world.restore_path();
+    world.pass(20 * SECOND);
+    world.nodes[0].trouble.slow_until = world.now + 3 * SECOND;
+    for command in [Command::Sync { full: true }, Command::Logging, Command::Sync { full: false }] {
+        world.command(0, GROUP, command);
+        world.pass(MILLISECOND);
+    }
+    goes_on(&mut world);
+}

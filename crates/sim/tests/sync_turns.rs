@@ -1,8 +1,9 @@
 //! Many groups want a sync at once: only so many run, the others say that they wait and go on by themselves.
 
 use engine::limits::KIB;
+use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
-use engine::{Command, GroupId};
+use engine::{Command, CommandResult, GroupId};
 use sim::story::{MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -109,4 +110,51 @@ fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
     let status = world.nodes[0].engine.as_ref().expect("up").status();
     let now = status.iter().find(|group| group.id == waiting).expect("there");
     assert!(world.in_step(waiting), "{:?}: {}", now.state, now.reason);
+}
+
+/// One group has been synced; another one syncs, and so the first one's next sync waits in line.
+fn in_line(full: bool) -> (World, GroupId, GroupId) {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 4],
+        volumes: 1,
+        syncs_at_once: 1,
+        bytes_per_s: 400_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let (busy, waiting) = (GroupId(2), GroupId(0));
+    world.command(0, waiting, Command::Sync { full: true });
+    world.until("synced", |world| world.in_step(waiting));
+    if !full {
+        world.set(waiting, |settings| settings.autosync = false);
+        world.command(0, waiting, Command::Logging);
+        world.pass(100 * MILLISECOND);
+        world.write_to(waiting, 0, 0, 64 * KIB);
+    }
+    for n in 0..16 {
+        world.write_to(busy, 0, n * 64 * KIB, 64 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, busy, Command::Sync { full: true });
+    world.pass(100 * MILLISECOND);
+    let id = world.command(0, waiting, Command::Sync { full });
+    world.pass(100 * MILLISECOND);
+    let CommandResult::Done(told) = world.operator.results[&id].clone() else { panic!("refused") };
+    assert!(told.contains("begins by itself when it is its turn"), "{told}");
+    (world, busy, waiting)
+}
+
+/// The link flaps, which frees the place and takes the peer; when that is back, the queue goes on.
+#[test]
+fn a_sync_in_line_survives_a_link_that_flaps() {
+    for full in [false, true] {
+        let (mut world, busy, waiting) = in_line(full);
+        let before = world.mark(0, Mark::FullSyncBegan);
+        world.cut([false; 2]);
+        world.pass(10 * SECOND);
+        world.restore_path();
+        world.pass(300 * SECOND);
+        assert!(world.in_step(busy) && world.in_step(waiting), "full: {full}");
+        assert!(!full || world.mark(0, Mark::FullSyncBegan) > before, "it never began");
+    }
 }
