@@ -45,7 +45,7 @@ pub struct Identity {
     pub inconsistent: bool,
     /// Secondary that was primary: demoted with everything applied at the peer, nothing dirty.
     pub handed_over: bool,
-    /// This generation began without a promotion: its primary went on writing without its peer.
+    /// This generation goes on with the one before: its primary went on writing without its peer, or took its demotion back.
     pub continued: bool,
 }
 
@@ -167,7 +167,7 @@ rows! {
     PeerIsNewer, "peer-is-newer", "The peer's history grew out of ours.";
     PeerWentFurther, "peer-went-further", "The peer's history grew out of something younger than ours.";
     AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that place.";
-    LoneStretch, "lone-stretch", "It followed until we went on alone.";
+    LoneStretch, "lone-stretch", "It followed until we went on alone, or took our demotion back.";
     HandedOver, "handed-over", "It handed over at the very place of our promotion.";
     Tail, "tail", "It was primary until our promotion, and may hold more than we have.";
     BothWentOn, "both-went-on", "Both went on from one place, each alone.";

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
-use crate::identity::Role;
+use crate::identity::{Decision, Role};
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
@@ -103,6 +103,48 @@ impl Group {
         }
         self.take_up_promise(cx);
         self.try_autosync(cx);
+    }
+
+    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
+        }
+        if self.settings.mode == Mode::Logging {
+            return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
+        }
+        let Some(decision) = self.decision() else {
+            return self.sync_without_peer(cx, id, full);
+        };
+        match decision {
+            Decision::Refuse(why) => return cx.refuse(id, &format!("{why}")),
+            Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
+            _ => {}
+        }
+        if self.hello.as_ref().is_some_and(|h| h.failed) {
+            return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
+        }
+        self.sb.current.held_in_logging = false;
+        if full {
+            self.ask_nothing(cx);
+        } else {
+            self.settle_by_order(cx);
+        }
+        let in_step = self.state.sends() && !full;
+        self.wanted_update |= !in_step && !full;
+        let text = if in_step { self.under_way() } else { self.begins(cx, full).into() };
+        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+    }
+
+    fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if let Some(what) = &self.unfit {
+            return cx.refuse(id, what);
+        }
+        if full {
+            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        self.sb.current.held_in_logging = false;
+        let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
+        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 
     pub fn command_logging(&mut self, cx: &mut Cx, id: CommandId) {

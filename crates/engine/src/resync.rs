@@ -13,13 +13,12 @@ use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
-use crate::record::AfterSuper;
 use crate::settle::Settling;
 use crate::slots::Op;
 use crate::state::{Broken, Mode, Policy, State};
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
-use crate::{CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+use crate::{Event, IoDone, IoError, Output, Slice, Store};
 
 /// Failed reads of regions before the group gives up.
 const READ_FAILURES_MAX: u32 = 8;
@@ -438,36 +437,6 @@ impl Group {
         }
     }
 
-    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
-        if self.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
-        }
-        if self.settings.mode == Mode::Logging {
-            return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
-        }
-        let Some(decision) = self.decision() else {
-            return self.sync_without_peer(cx, id, full);
-        };
-        match decision {
-            Decision::Refuse(why) => return cx.refuse(id, &alloc::format!("{why}")),
-            Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &alloc::format!("{why}")),
-            _ => {}
-        }
-        if self.hello.as_ref().is_some_and(|h| h.failed) {
-            return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
-        }
-        self.sb.current.held_in_logging = false;
-        if full {
-            self.ask_nothing(cx);
-        } else {
-            self.settle_by_order(cx);
-        }
-        let in_step = self.state.sends() && !full;
-        self.wanted_update |= !in_step && !full;
-        let text = if in_step { self.under_way() } else { self.begins(cx, full).into() };
-        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
-    }
-
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
     pub fn mark_everything(&mut self, cx: &mut Cx) {
         for volume in &mut self.volumes {
@@ -497,18 +466,6 @@ impl Group {
             return;
         }
         self.begin_sync(cx, true);
-    }
-
-    fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = &self.unfit {
-            return cx.refuse(id, what);
-        }
-        if full {
-            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
-        }
-        self.sb.current.held_in_logging = false;
-        let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
-        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 
     // ---- the pass --------------------------------------------------------------------------------------------------

@@ -261,6 +261,11 @@ impl Group {
                 "promoted at {image}; this node lost power before it was demoted: the export opens when the peer was asked what it \
                  confirmed, or after 'start_alone'; the peer needs 'sync --full' to follow"
             )
+        } else if takes_back && peer_dirty {
+            format!(
+                "promoted at {image}, the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is \
+                 sent to it; what one that was has written is not here"
+            )
         } else if force && peer_dirty {
             format!(
                 "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"

