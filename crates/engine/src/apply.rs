@@ -250,7 +250,7 @@ impl Group {
             identity.inconsistent = false;
             self.replica.sync_end = None;
             self.drop_rollback_point(None);
-            self.forget_bits(cx);
+            self.forget_bits();
             self.forget_doubt();
         }
         if !self.sb.current.identity.inconsistent {
@@ -261,13 +261,13 @@ impl Group {
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
-    /// The sync made this copy equal: what this side held against it is settled.
-    pub fn forget_bits(&mut self, cx: &mut Cx) {
+    /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
+    fn forget_bits(&mut self) {
         for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
             volume.dirty = crate::bitmap::Bitmap::new(volume.config.size_bytes);
             volume.doubt = None;
         }
-        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        self.replica.bits_forgotten = true;
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
@@ -278,10 +278,15 @@ impl Group {
         replica.applied = upto;
         replica.applied_wall = wall;
         replica.ack_due = true;
+        let tidy = core::mem::take(&mut replica.bits_forgotten);
         if let Some(cut) = replica.cut
             && !self.sb.current.identity.inconsistent
         {
             cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
+        if tidy {
+            // Killed before that, this node would hold them against what it goes on with.
+            self.tidy_bits(cx);
         }
         if self.replica.beginning.is_some() {
             // No acknowledgements before the new stream: this says that what was before it gets on.

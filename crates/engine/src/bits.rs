@@ -13,6 +13,7 @@ use crate::activity::{Extent, Pins};
 use crate::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::cell::{self, Head};
 use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::identity::Role;
 use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
@@ -230,7 +231,7 @@ impl Group {
         }
     }
 
-    /// Clears on disk what is clear in memory, a few cells at a time.
+    /// Clears on disk what is clear in memory: on a primary, which clears them all the time, a few cells at a time.
     pub fn tidy_bits(&mut self, cx: &mut Cx) {
         let stale = |group: &Group, index: usize| {
             let (volume, cell) = group.bitmap.place(index);
@@ -239,7 +240,8 @@ impl Group {
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
         let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
-        let cells: Vec<usize> = found.by_ref().take(limits::TIDY_CELLS).collect();
+        let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
+        let cells: Vec<usize> = found.by_ref().take(most).collect();
         let more = found.next().is_some();
         self.bitmap.wanted.extend(cells);
         self.pump_cells(cx);

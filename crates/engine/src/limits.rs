@@ -123,7 +123,7 @@ pub const EXTENTS_MIN: u32 = 16;
 /// Each extent costs 8 bytes on disk and about 64 in memory; 65 536 are 256 GiB of hot extents.
 pub const EXTENTS_MAX: u32 = 65_536;
 
-/// Stored bits that are clear in memory are cleared on disk this much later, so many cells at a time: it costs nothing to
+/// A primary's stored bits that are clear in memory are cleared on disk this much later, so many cells at a time: it costs nothing to
 /// wait, and a busy group clears the same cell again and again.
 pub const TIDY_BITS_AFTER: Duration = Duration::from_secs(5);
 pub const TIDY_CELLS: usize = 64;

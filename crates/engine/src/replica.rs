@@ -143,6 +143,8 @@ pub(crate) struct Replica {
     pub beginning: Option<Beginning>,
     pub begins: u64,
     pub paused: Option<Pause>,
+    /// A sync has ended, and bits that it settled still stand on disk.
+    pub bits_forgotten: bool,
     /// What was written by numbers that the primary may not have flushed, oldest first.
     pub kept: VecDeque<Kept>,
     /// The primary's flush point, as far as it told.
@@ -184,6 +186,7 @@ impl Replica {
             beginning: None,
             begins: 0,
             paused: None,
+            bits_forgotten: false,
             kept: VecDeque::new(),
             primary_flushed: Seq::NONE,
             noted: Seq::NONE,

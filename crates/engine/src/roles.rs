@@ -50,8 +50,9 @@ impl Group {
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
         self.phase = Phase::Recording;
-        // A secondary has no activity log: what it would find after a crash stands in the bitmap first.
-        self.save_bits(cx, AfterBits::Demote { id });
+        // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
+        // hold that against what it follows.
+        self.save_bits_exactly(cx, AfterBits::Demote { id });
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {

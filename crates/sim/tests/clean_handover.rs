@@ -1,5 +1,7 @@
 //! Demote here, promote there, and back again: nothing is forced, nothing is lost, and no byte travels twice.
 
+use std::time::Duration;
+
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
@@ -92,4 +94,50 @@ fn a_demotion_taken_back_beside_a_promotion_is_a_fork() {
     world.pass(20 * SECOND);
     let why = world.refused(0, Command::Sync { full: false });
     assert!(why.contains("the histories fork"), "{why}");
+}
+
+/// What it cleared while it was primary is clear on disk as well: it holds nothing against the queue.
+#[test]
+fn a_node_killed_soon_after_it_handed_over_goes_on_with_the_queue() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Strict));
+    for n in 0..40 {
+        let id = world.write(n % 2, u64::from(n) / 2 * 48 * KIB, 40 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.settle();
+    world.crash(0, false, 100 * MILLISECOND);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0, "{}", world.figures(1).reason);
+}
+
+/// A node that was forced aside, with all of it marked, and was made whole by a sync that has just ended: what that settled does not
+/// come back from its disk.
+#[test]
+fn a_node_killed_soon_after_a_sync_goes_on_with_the_queue() {
+    for policy in [Policy::Strict, Policy::Hold(Duration::from_secs(300))] {
+        let mut world = World::in_peace(options(Mode::Sync, policy));
+        world.cut([false; 2]);
+        world.pass(20 * SECOND);
+        assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
+        assert!(!matches!(world.order(1, Command::Demote), CommandResult::Refused(_)));
+        world.restore_path();
+        world.pass(3 * SECOND);
+        // The other side shall count.
+        assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+        assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
+        world.pass(SECOND);
+        assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+        world.settle();
+        world.pass(SECOND);
+        let sent = world.figures(0).resynced_bytes;
+        world.crash(1, false, 100 * MILLISECOND);
+        let id = world.write(0, 0, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.settle();
+        assert_eq!(world.figures(0).resynced_bytes, sent, "{policy:?}");
+        assert_eq!(world.mark(0, Mark::DegradeReleasedWriters), 0);
+    }
 }

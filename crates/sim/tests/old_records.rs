@@ -19,10 +19,14 @@ fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     let state = |world: &World| world.glance(1, GROUP).map(|glance| glance.state);
     world.until("they meet", |world| world.figures(1).reason.contains("--full"));
     world.order(1, Command::Sync { full: true });
-    world.until("in step", |world| state(world) == Some(State::Replicating));
-
+    world.until("it is overwritten", |world| world.recorded(0).identity.inconsistent);
+    while world.recorded(0).identity.inconsistent {
+        world.pass(20_000);
+    }
+    // In that moment its own differences are settled, and still stand on disk.
     let records = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Journal(GROUP), Store::Undo(GROUP)];
     let old = snapshot(&world, 0).into_iter().filter(|(store, _)| records.contains(store)).collect();
+    world.until("in step", |world| state(world) == Some(State::Replicating));
     let id = world.write(1, 128 * KIB, 8 * KIB);
     assert!(world.answer(id).0);
     world.until("it is applied", |world| world.figures(1).volumes.iter().all(|v| v.dirty_bytes == 0));
