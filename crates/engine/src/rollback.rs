@@ -67,9 +67,11 @@ enum Stage {
 
 #[derive(Debug, Default)]
 struct WriteBack {
+    /// What was zero comes first: it may give back the space that the rest needs.
+    zeroed: bool,
     cursor: Option<(VolumeId, u64)>,
     in_flight: usize,
-    /// There was no space for these; tried again later.
+    /// There was no space for these; tried again later, all at once: nothing new begins before.
     again: Vec<Saved>,
     damaged: Option<String>,
 }
@@ -339,10 +341,15 @@ impl Group {
         if planted(Fault::RollbackHalf) && back.cursor.is_some() {
             return None;
         }
-        if back.damaged.is_some() || back.in_flight >= limits::WRITE_BACKS_MAX {
+        if back.damaged.is_some() || !back.again.is_empty() || back.in_flight >= limits::WRITE_BACKS_MAX {
             return None;
         }
-        let saved = store.next_saved(back.cursor)?;
+        let mut next = store.next_saved(back.cursor, !back.zeroed);
+        if next.is_none() && !back.zeroed {
+            (back.zeroed, back.cursor) = (true, None);
+            next = store.next_saved(None, false);
+        }
+        let saved = next?;
         back.cursor = Some((saved.volume, saved.offset));
         back.in_flight += 1;
         Some(saved)

@@ -433,12 +433,12 @@ impl Undo {
 
     // ---- looking back ----------------------------------------------------------------------------------------------
 
-    /// What was saved for the oldest mark, in the order of volumes and offsets, after `cursor`.
-    pub fn next_saved(&self, cursor: Option<(VolumeId, u64)>) -> Option<Saved> {
+    /// What was saved for the oldest mark, in the order of volumes and offsets, after `cursor`: what was zero, or all the rest.
+    pub fn next_saved(&self, cursor: Option<(VolumeId, u64)>, zero: bool) -> Option<Saved> {
         use core::ops::Bound::{Excluded, Unbounded};
         let log = self.marks.front()?;
         let from = cursor.map_or(Unbounded, Excluded);
-        log.saved.range((from, Unbounded)).next().map(|(_, saved)| *saved)
+        log.saved.range((from, Unbounded)).map(|(_, saved)| *saved).find(|saved| saved.place.is_none() == zero)
     }
 
     /// Every range saved since the oldest mark.

@@ -1,7 +1,7 @@
 //! Every disk that is full has one outcome, and none is a hang or a loss: see "When something is full" in the manual of
 //! reliability.
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB, REGION_BYTES, WRITE_BACKS_MAX};
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
@@ -155,6 +155,43 @@ fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
     world.crash(0, false, FOR_EVER);
     world.nodes[1].trouble.full_until = ALWAYS;
     stops(world);
+}
+
+/// A rollback over a full volume holds no more of what it writes back than one over a volume with space.
+#[test]
+fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
+    let slow = Options { volume_bytes: 4 * MIB, bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(slow);
+    let write_all = |world: &mut World| {
+        for n in 0..80 {
+            // Every other region: each is a range of its own.
+            let id = world.write(n % 2, u64::from(n / 2) * 2 * REGION_BYTES, REGION_BYTES);
+            assert!(world.answer(id).0);
+        }
+    };
+    write_all(&mut world);
+    world.settle();
+    world.order(0, Command::Logging);
+    write_all(&mut world);
+    world.order(0, Command::Sync { full: false });
+    let saved = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    world.until("most is overwritten", |world| saved(world) > 50 * REGION_BYTES);
+    world.crash(0, false, FOR_EVER);
+    world.nodes[1].trouble.full_until = ALWAYS;
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    let (mut most, limit) = (0, world.now + 5 * SECOND / 2);
+    while world.now < limit {
+        world.pass(20_000);
+        most = most.max(written_back_at_once(&world));
+    }
+    assert!(most > 0 && most <= WRITE_BACKS_MAX, "{most}");
+}
+
+fn written_back_at_once(world: &World) -> usize {
+    let explained = world.nodes[1].engine.as_ref().expect("up").explain(GROUP);
+    let (_, back) = explained.split_once("WriteBack(").unwrap_or_default();
+    let (_, count) = back.split_once("in_flight: ").unwrap_or_default();
+    count.split_once(',').map_or(0, |(count, _)| count.parse().expect("a number"))
 }
 
 /// A sync in the stream is at its end here, and its last flush is slow. Behind it a write meets a full volume, and a promotion
