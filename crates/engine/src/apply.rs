@@ -26,7 +26,7 @@ impl Group {
             return self.collect_applied(cx);
         }
         self.save_ahead(cx);
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && self.replica.paused.is_none() {
+        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.stands_still() {
             let Some((record, ticket)) = self.replica.saving.front() else { break };
             if !self.saver.is_good(*ticket) {
                 break;
@@ -49,7 +49,7 @@ impl Group {
 
     /// What the next records overwrite goes into the undo store, many records at a time.
     pub fn save_ahead(&mut self, cx: &mut Cx) {
-        if self.replica.paused.is_some() || self.replica.to_apply.is_empty() {
+        if self.replica.stands_still() || self.replica.to_apply.is_empty() {
             return;
         }
         if self.saver.store.is_short() {
@@ -139,6 +139,7 @@ impl Group {
             cx.marks.hit(mark);
             cx.event(self.id(), Event::Note(note.into()));
         }
+        self.replica.retrying = false;
         self.replica.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
     }
@@ -148,10 +149,10 @@ impl Group {
         if matches!(self.phase, Phase::RollingBack(_)) {
             return self.retry_write_back(cx);
         }
-        if self.replica.paused.take().is_none() {
+        if self.replica.paused.is_none() {
             return;
         }
-        self.replica.ack_due = true;
+        self.replica.retrying = true;
         self.retry_saves(cx);
         let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
         let again: Vec<Record> = self
@@ -183,6 +184,9 @@ impl Group {
         }
         if !any {
             return;
+        }
+        if core::mem::take(&mut self.replica.retrying) {
+            self.replica.paused = None;
         }
         self.replica.ack_due = true;
         let hurry = self.replica.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.replica.sync_end.is_some();

@@ -143,6 +143,8 @@ pub(crate) struct Replica {
     pub beginning: Option<Beginning>,
     pub begins: u64,
     pub paused: Option<Pause>,
+    /// It is tried whether there is space again; until something gets on, the pause goes on being told.
+    pub retrying: bool,
     /// A sync has ended, and bits that it settled still stand on disk.
     pub bits_forgotten: bool,
     /// What was written by numbers that the primary may not have flushed, oldest first.
@@ -186,6 +188,7 @@ impl Replica {
             beginning: None,
             begins: 0,
             paused: None,
+            retrying: false,
             bits_forgotten: false,
             kept: VecDeque::new(),
             primary_flushed: Seq::NONE,
@@ -278,6 +281,11 @@ impl Replica {
         self.window.restart();
     }
 
+    /// Nothing is applied before the next try.
+    pub fn stands_still(&self) -> bool {
+        self.paused.is_some() && !self.retrying
+    }
+
     /// The journal is short of space that the primary's flush would free, or has freed.
     pub fn is_pressed(&self) -> bool {
         !self.landing.is_empty() || self.ring.is_half_full()
@@ -357,7 +365,7 @@ impl Replica {
         let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
         self.window.forget_held();
         self.unflushed_bytes = 0;
-        (self.paused, self.sync_end, self.cycle) = (None, None, None);
+        (self.paused, self.retrying, self.sync_end, self.cycle) = (None, false, None, None);
         self.unflushed_volumes.clear();
         changes
     }

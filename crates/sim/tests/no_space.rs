@@ -28,6 +28,35 @@ fn the_secondarys_volume_pauses_apply_and_writers_go_on() {
     world.settle();
 }
 
+/// Writes that the secondary's full volume does not take, as long as it is full.
+fn full() -> World {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.nodes[1].trouble.full_until = ALWAYS;
+    for n in 0..16u64 {
+        let id = world.write((n % 2) as u16, n * 8 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.until("paused", |world| matches!(state(world, 0), Some(State::Paused(_))));
+    world
+}
+
+/// However often it is tried again: one pause, told once, until there is space.
+#[test]
+fn a_full_peer_is_called_paused_until_it_has_space() {
+    let mut world = full();
+    let limit = world.now + 10 * SECOND;
+    while world.now < limit {
+        world.pass(50_000);
+        assert_eq!(state(&world, 0), Some(State::Paused(Pause::PeerFull)));
+        assert!(world.figures(1).reason.contains("no space"));
+    }
+    assert_eq!(world.mark(1, Mark::ApplyPaused), 1);
+    world.nodes[1].trouble.full_until = 0;
+    world.pass(2 * SECOND);
+    assert_eq!(state(&world, 0), Some(State::Replicating));
+    world.settle();
+}
+
 #[test]
 fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() {
     for mode in [Mode::Sync, Mode::Async] {
