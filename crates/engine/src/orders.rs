@@ -29,7 +29,8 @@ impl Group {
         let stuck = starts && self.replica.paused == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !matches!(self.phase, Phase::Running) && !way_out {
-            return cx.refuse(id, "the group is starting, stopping or changing its role; try again in a moment");
+            let why = self.standstill().map_or("try again in a moment", |(_, why)| why);
+            return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
         if let State::Failed(broken) = self.state {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));

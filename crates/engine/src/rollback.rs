@@ -44,6 +44,10 @@ pub(crate) enum Then {
     Start,
 }
 
+/// What an operator reads of a rollback that waits.
+pub(crate) const NO_SPACE: &str =
+    "a volume has no space for the image before the sync, which is being written back; it goes on when there is some";
+
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
@@ -73,6 +77,8 @@ struct WriteBack {
     in_flight: usize,
     /// There was no space for these; tried again later, all at once: nothing new begins before.
     again: Vec<Saved>,
+    /// Since something found no space, nothing has.
+    waits: bool,
     damaged: Option<String>,
 }
 
@@ -316,7 +322,7 @@ impl Group {
     /// Volumes have no space for what is written back.
     pub fn restore_waits_for_space(&self) -> bool {
         match &self.phase {
-            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => !back.again.is_empty(),
+            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => back.waits,
             _ => false,
         }
     }
@@ -396,9 +402,12 @@ impl Group {
 
     pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
         match result {
-            Ok(()) => self.restored(cx, |_| {}),
+            Ok(()) => self.restored(cx, |back| back.waits = !back.again.is_empty()),
             Err(IoError::NoSpace) => {
                 self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                if self.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                    cx.event(self.id(), Event::Note(NO_SPACE.into()));
+                }
                 self.restored(cx, |back| back.again.push(saved));
             }
             Err(_) => self.fail(cx, Broken::VolumeApply),

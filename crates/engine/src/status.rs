@@ -11,6 +11,7 @@ use crate::ids::*;
 use crate::link::Link;
 pub use crate::link::LinkStatus;
 use crate::node::Node;
+use crate::rollback::NO_SPACE;
 use crate::state::{Mode, Pause, Protection, State};
 use crate::time::{Mono, Wall};
 
@@ -205,7 +206,7 @@ impl Group {
             settings: self.settings,
             mode: told.map_or(self.settings.mode, |(_, mode)| mode),
             state: self.shown_state(told.map(|(state, _)| state)),
-            reason: self.replica.paused.map_or_else(|| self.reason.clone(), |pause| pause.words().into()),
+            reason: self.standstill().map_or_else(|| self.reason.clone(), |(_, why)| why.into()),
             starting: matches!(self.phase, Phase::Starting(_)),
             protection: self.protection(),
             volumes: self
@@ -259,11 +260,19 @@ impl Group {
         })
     }
 
+    /// Why nothing is written to the volumes of this secondary, and in what words.
+    pub fn standstill(&self) -> Option<(Pause, &'static str)> {
+        if self.restore_waits_for_space() {
+            return Some((Pause::PeerFull, NO_SPACE));
+        }
+        self.replica.paused.map(|pause| (pause, pause.words()))
+    }
+
     /// A secondary shows the state its primary told, unless it knows better.
     fn shown_state(&self, told: Option<State>) -> State {
-        match (self.state, self.replica.paused) {
+        match (self.state, self.standstill()) {
             (State::Failed(_), _) => self.state,
-            (_, Some(pause)) => State::Paused(pause),
+            (_, Some((pause, _))) => State::Paused(pause),
             _ => told.unwrap_or(self.state),
         }
     }

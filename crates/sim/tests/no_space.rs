@@ -169,8 +169,8 @@ fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
     stops(world);
 }
 
-#[test]
-fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
+/// The primary is lost in mid-sync, and there is no space for the way back.
+fn full_in_mid_sync() -> World {
     let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
@@ -183,7 +183,43 @@ fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
     world.pass(300 * MILLISECOND);
     world.crash(0, false, FOR_EVER);
     world.nodes[1].trouble.full_until = ALWAYS;
-    stops(world);
+    world
+}
+
+#[test]
+fn a_node_whose_rollback_waits_for_space_can_be_stopped() {
+    stops(full_in_mid_sync());
+}
+
+/// Also when a start takes the way back up, and whoever orders something is told the same.
+#[test]
+fn a_rollback_that_waits_for_space_says_so() {
+    let mut world = full_in_mid_sync();
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world.pass(5 * SECOND);
+    for _ in 0..2 {
+        let figures = world.figures(1);
+        assert_eq!(figures.state, State::Paused(Pause::PeerFull));
+        assert!(figures.reason.contains("no space for the image"), "{}", figures.reason);
+        let refused = world.refused(1, Command::Promote { force: true, entropy: 8 });
+        assert!(refused.contains(&figures.reason), "{refused}");
+        world.crash(1, true, MILLISECOND);
+        world.pass(5 * SECOND);
+    }
+    world.nodes[1].trouble.full_until = 0;
+    world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
+    assert!(!matches!(world.figures(1).state, State::Paused(_)));
+}
+
+/// A start cannot be through before all of its journal is applied.
+#[test]
+fn a_start_over_a_full_volume_says_why_it_cannot_be_promoted() {
+    let mut world = full();
+    world.crash(0, true, FOR_EVER);
+    world.crash(1, false, MILLISECOND);
+    world.pass(5 * SECOND);
+    let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
+    assert!(refused.contains(Pause::PeerFull.words()), "{refused}");
 }
 
 /// A rollback over a full volume holds no more of what it writes back than one over a volume with space.

@@ -120,7 +120,7 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
         State::Logging => now.mode == Mode::Logging,
         _ => false,
     };
-    if now.starting {
+    if now.starting && !matches!(now.state, State::Paused(_)) {
         return Some("it is starting".to_owned());
     }
     match now.state {
