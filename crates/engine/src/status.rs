@@ -305,6 +305,10 @@ impl Group {
         let dirty_bytes = self.dirty_bytes();
         let (applied, wall) = match self.role() {
             Role::Primary => (self.recovered, self.applied_wall),
+            // In the middle of a sync it can present what a promotion would give, and no more.
+            Role::Secondary if self.sb.current.identity.inconsistent => {
+                self.promotable().map_or((None, self.replica.applied_wall), |(place, wall)| (Some(place.seq), wall))
+            }
             Role::Secondary => (Some(self.replica.recovered()), self.replica.applied_wall),
         };
         let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();

@@ -138,6 +138,7 @@ fn what_cuts_a_cut_short_leaves_the_point_before_it() {
     }
 }
 
+/// And says before that what it will be.
 #[test]
 fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     let mut world = after_an_outage(slow_link());
@@ -156,6 +157,9 @@ fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     load_until_second_cut(&mut world);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
+    let figures = world.figures(1);
+    let (place, wall) = figures.promotable.expect("the cut before");
+    assert_eq!(figures.peer.recovery_point, Some((place.seq, wall)));
     // The judge compares the image it opens with to the prefix it claims.
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
     assert_eq!(world.mark(1, Mark::RolledBack), 1);
