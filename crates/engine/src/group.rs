@@ -589,7 +589,13 @@ impl Group {
     }
 
     pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
-        cx.timers.set_if_idle(TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+        if timer == GroupTimer::Autosync {
+            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
+            cx.timers.set_sooner(key, at);
+        } else {
+            cx.timers.set_if_idle(key, at);
+        }
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------

@@ -88,6 +88,13 @@ impl<K: Copy + Ord> Timers<K> {
         }
     }
 
+    /// Sets the timer, or moves it if it would run longer (it may then fire early, too).
+    pub fn set_sooner(&mut self, key: K, at: Mono) {
+        if self.by_key.get(&key).is_none_or(|set| at < *set) {
+            self.set(key, at);
+        }
+    }
+
     pub fn clear(&mut self, key: K) {
         if let Some(at) = self.by_key.remove(&key) {
             self.due.remove(&(at, key));
@@ -131,10 +138,15 @@ mod tests {
         t.set("a", Mono(10));
         t.set_if_idle("a", Mono(5));
         t.set("b", Mono(15));
+        t.set_sooner("c", Mono(40));
+        t.set_sooner("c", Mono(45));
+        t.set_sooner("c", Mono(35));
         assert_eq!(t.next(), Some((Mono(10), "a")));
         assert_eq!(t.pop_due(Mono(9)), None);
         assert_eq!(t.pop_due(Mono(30)), Some("a"));
         assert_eq!(t.pop_due(Mono(30)), Some("b"));
-        assert_eq!(t.pop_due(Mono(30)), None);
+        assert_eq!(t.pop_due(Mono(34)), None);
+        assert_eq!(t.pop_due(Mono(35)), Some("c"));
+        assert_eq!(t.pop_due(Mono(50)), None);
     }
 }

@@ -1,6 +1,7 @@
 //! A region whose local write failed is read and sent again, whatever happens to the link meanwhile.
 
 use engine::limits::KIB;
+use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::storage::ALWAYS;
@@ -56,4 +57,32 @@ fn what_a_failed_write_left_is_flushed_before_the_next_run() {
         world.crash(0, true, FOR_EVER);
         assert!(world.images_of(0) == served, "seed {seed}");
     }
+}
+
+/// The peer was given up five times, and is left alone for 80 s; then it is mended, and the operator has it synced.
+#[test]
+fn a_repair_does_not_wait_as_long_as_a_peer_is_left_alone() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.nodes[1].trouble.stalled_until = world.now + 1000 * SECOND;
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 5);
+    world.nodes[1].trouble.stalled_until = 0;
+    world.crash(1, false, SECOND);
+    world.pass(2 * SECOND);
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.settle();
+    world.nodes[0].trouble.write_errors_until = ALWAYS;
+    for n in 0.. {
+        let id = world.write(0, n % 16 * 16 * KIB, 4 * KIB);
+        if !world.answer(id).0 {
+            break;
+        }
+    }
+    world.nodes[0].trouble.write_errors_until = 0;
+    let failed = world.now;
+    world.until("repaired", |world| world.in_step(GROUP));
+    assert!(world.now - failed < 5 * SECOND, "{} ns", world.now - failed);
 }

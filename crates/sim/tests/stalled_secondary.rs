@@ -96,3 +96,22 @@ fn a_sync_that_was_paused_is_still_watched() {
     assert!(is(&world, State::Logging));
     world.settle();
 }
+
+/// However long it would be left alone by then, and whoever ordered the sync.
+#[test]
+fn an_answer_of_a_peer_that_was_given_up_begins_the_next_sync() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..8 {
+        let id = world.write(0, n * 64 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let back = world.now + 380 * SECOND;
+    world.nodes[1].trouble.stalled_until = back;
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.pass(379 * SECOND);
+    assert_eq!(world.mark(0, Mark::SyncStalled), 5, "the wait doubles, also for a sync that was ordered");
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
+    world.until("in step", |world| world.in_step(GROUP));
+    assert!(world.now - back < 10 * SECOND, "{} ns after the answer", world.now - back);
+}
