@@ -125,6 +125,7 @@ impl Group {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
         self.sb.current.held_in_logging = false;
+        self.stall.ordered(cx.now.mono);
         if full {
             self.ask_nothing(cx);
         } else {
@@ -144,6 +145,7 @@ impl Group {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
         self.sb.current.held_in_logging = false;
+        self.stall.ordered(cx.now.mono);
         let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
         self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }

@@ -313,16 +313,20 @@ impl Group {
             };
             return self.transition(cx, State::Logging, &why);
         }
-        if cx.now.mono < self.stall.left_alone_until {
-            let wait = self.stall.left_alone_until.since(cx.now.mono);
-            return self.set_timer(cx, GroupTimer::Autosync, wait);
-        }
         let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due;
         let may = match self.decision() {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
             Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(),
             _ => false,
         };
+        if cx.now.mono < self.stall.left_alone_until {
+            if healthy && may {
+                let why = "the peer stood still, and is left alone for a while; 'sync' begins at once";
+                self.transition(cx, State::Logging, why);
+            }
+            let wait = self.stall.left_alone_until.since(cx.now.mono);
+            return self.set_timer(cx, GroupTimer::Autosync, wait);
+        }
         if healthy && may && self.settle(cx) {
             self.sync_in_turn(cx, false);
         }

@@ -4,7 +4,8 @@
 //! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
 //!   [`limits::SYNC_STALLED_AFTER`] without one ends it.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
-//!   shortens only the first wait: a link that comes and goes is no sign of health.
+//!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
+//!   operator's `sync`, once.
 //! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
 
 use core::time::Duration;
@@ -57,6 +58,11 @@ impl Stall {
         if core::mem::take(&mut self.unanswered) {
             self.left_alone_until = now;
         }
+    }
+
+    /// The operator wants a sync, which does not wait. Should it come to a stand as well, the next wait is as long as ever.
+    pub fn ordered(&mut self, now: Mono) {
+        self.left_alone_until = now;
     }
 
     pub fn sync_ended(&mut self) {
@@ -131,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reconnect_shortens_the_first_wait_only_and_an_answer_any() {
+    fn a_reconnect_shortens_the_first_wait_only_an_answer_and_an_order_any() {
         let until = Mono(900);
         let mut stall = Stall { times: 1, left_alone_until: until, unanswered: true, ..Stall::default() };
         stall.link_up(Mono(5));
@@ -144,5 +150,7 @@ mod tests {
         stall.left_alone_until = until;
         stall.answered(Mono(8));
         assert_eq!(stall.left_alone_until, until, "it had answered already");
+        stall.ordered(Mono(9));
+        assert_eq!((stall.left_alone_until, stall.times), (Mono(9), 2));
     }
 }

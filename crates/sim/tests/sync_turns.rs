@@ -112,8 +112,9 @@ fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
     assert!(world.in_step(waiting), "{:?}: {}", now.state, now.reason);
 }
 
-/// One group has been synced; another one syncs, and so the first one's next sync waits in line.
-fn in_line(full: bool) -> (World, GroupId, GroupId) {
+/// One group has been synced, and nothing begins by itself any more unless its next sync is to be a full one; another one would
+/// take long.
+fn one_synced(full: bool) -> (World, GroupId, GroupId) {
     let mut world = World::for_story(Options {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
@@ -135,20 +136,25 @@ fn in_line(full: bool) -> (World, GroupId, GroupId) {
         world.write_to(busy, 0, n * 64 * KIB, 64 * KIB);
     }
     world.pass(SECOND);
+    (world, busy, waiting)
+}
+
+/// The busy one syncs, and so the other one's next sync waits in line.
+fn put_in_line(world: &mut World, busy: GroupId, waiting: GroupId, full: bool) {
     world.command(0, busy, Command::Sync { full: true });
     world.pass(100 * MILLISECOND);
     let id = world.command(0, waiting, Command::Sync { full });
     world.pass(100 * MILLISECOND);
     let CommandResult::Done(told) = world.operator.results[&id].clone() else { panic!("refused") };
     assert!(told.contains("begins by itself when it is its turn"), "{told}");
-    (world, busy, waiting)
 }
 
 /// The link flaps, which frees the place and takes the peer; when that is back, the queue goes on.
 #[test]
 fn a_sync_in_line_survives_a_link_that_flaps() {
     for full in [false, true] {
-        let (mut world, busy, waiting) = in_line(full);
+        let (mut world, busy, waiting) = one_synced(full);
+        put_in_line(&mut world, busy, waiting, full);
         let before = world.mark(0, Mark::FullSyncBegan);
         world.cut([false; 2]);
         world.pass(10 * SECOND);
@@ -157,4 +163,26 @@ fn a_sync_in_line_survives_a_link_that_flaps() {
         assert!(world.in_step(busy) && world.in_step(waiting), "full: {full}");
         assert!(!full || world.mark(0, Mark::FullSyncBegan) > before, "it never began");
     }
+}
+
+/// However often its peer was given up before: the operator has mended that.
+#[test]
+fn an_ordered_sync_that_waited_for_its_turn_begins_in_its_turn() {
+    let (mut world, busy, waiting) = one_synced(false);
+    let reason = |world: &World| {
+        let status = world.nodes[0].engine.as_ref().expect("up").status();
+        status.into_iter().find(|group| group.id == waiting).expect("there").reason
+    };
+    world.nodes[1].trouble.stalled_until = world.now + 1000 * SECOND;
+    world.command(0, waiting, Command::Sync { full: false });
+    world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 5);
+    world.nodes[1].trouble.stalled_until = 0;
+    world.crash(1, false, SECOND);
+    world.pass(3 * SECOND);
+    assert!(reason(&world).contains("left alone for a while"), "{}", reason(&world));
+    put_in_line(&mut world, busy, waiting, false);
+    assert!(reason(&world).contains("waiting for its turn"), "{}", reason(&world));
+    world.until("the busy one is done", |world| world.in_step(busy));
+    world.pass(SECOND);
+    assert_eq!(world.glance(0, waiting).map(|g| g.state), Some(State::Replicating), "{}", reason(&world));
 }
