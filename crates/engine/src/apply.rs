@@ -96,6 +96,9 @@ impl Group {
         let Some(at) = self.replica.applying.iter().position(|a| a.record.seq == seq) else {
             unreachable!("an apply completes once")
         };
+        if matches!(self.state, State::Failed(_)) {
+            return self.replica.let_go_of_applying(at);
+        }
         let record = self.replica.applying[at].record.clone();
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),

@@ -399,6 +399,8 @@ impl Group {
         self.drop_cut(cx);
         self.transition(cx, State::Failed(broken), broken.words());
         if self.role() == Role::Secondary {
+            let slots = &self.slots;
+            self.replica.let_go(|seq| slots.applies(seq));
             self.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
         self.fail_waiting(cx);

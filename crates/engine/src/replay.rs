@@ -253,7 +253,9 @@ impl Group {
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
     pub fn replay_goes_on(&mut self, cx: &mut Cx) {
-        if !matches!(&self.phase, Phase::Starting(StartStage::Replay(r)) if r.applying) || !self.replica.replayed() {
+        let applying = matches!(&self.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
+        // Of one that has failed nothing is left to apply either.
+        if !applying || !self.replica.replayed() || matches!(self.state, State::Failed(_)) {
             return;
         }
         let replay = self.replay_mut();

@@ -120,6 +120,8 @@ pub(crate) struct Replica {
     /// The numbers below are a cut's, not the stream's.
     pub cut: Option<CutPlace>,
     pub received: Seq,
+    /// The primary's time of that record.
+    pub received_wall: Wall,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
     pub written: Seq,
@@ -169,6 +171,7 @@ impl Replica {
             incarnation: Incarnation(0),
             cut: None,
             received: Seq::NONE,
+            received_wall: Wall(0),
             durable: Seq::NONE,
             written: Seq::NONE,
             written_wall: Wall(0),
@@ -214,7 +217,7 @@ impl Replica {
         self.cut = None;
         let seq = position.seq;
         (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
-        (self.written_wall, self.applied_wall) = (wall, wall);
+        (self.received_wall, self.written_wall, self.applied_wall) = (wall, wall, wall);
     }
 
     /// Another stream begins: its primary has flushed what it sent before.
@@ -320,7 +323,8 @@ impl Replica {
     pub fn drop_unlanded(&mut self) -> usize {
         let dropped = self.landing.len();
         self.landing.drain(..).for_each(|record| self.window.release(record.cost));
-        self.received = self.durable;
+        // What has landed is applied.
+        (self.received, self.received_wall) = (self.durable, self.written_wall);
         // What was confirmed as received is not taken back: until the next stream nothing is.
         self.streaming = false;
         dropped
@@ -328,8 +332,8 @@ impl Replica {
 
     /// Records read back from the journal, to be applied as they were going to be.
     pub fn replay(&mut self, records: Vec<Record>) {
-        let last = records.last().map_or(self.durable, |r| r.seq);
-        (self.received, self.durable) = (last, last);
+        let (last, wall) = records.last().map_or((self.durable, self.received_wall), |r| (r.seq, r.wall));
+        (self.received, self.durable, self.received_wall) = (last, last, wall);
         self.to_apply.extend(records);
     }
 
@@ -347,13 +351,9 @@ impl Replica {
         self.written_wall
     }
 
-    /// The primary's time of the last record received.
+    /// The primary's time of all that was received; an idle primary's clock goes on.
     pub fn newest_wall(&self) -> Wall {
-        let batched = self.batches.back().and_then(|batch| batch.records.last());
-        let saving = self.saving.back().map(|(record, _)| record);
-        let newest = self.landing.back().or(batched).or(self.to_apply.back()).or(saving);
-        let applying = self.applying.back().map(|a| &a.record);
-        newest.or(applying).map_or(self.written_wall.max(self.applied_wall), |record| record.wall)
+        self.received_wall.max(self.applied_wall)
     }
 
     /// Forgets what was received and not applied; the ranges it was for.
@@ -368,6 +368,34 @@ impl Replica {
         (self.paused, self.retrying, self.sync_end, self.cycle) = (None, false, None, None);
         self.unflushed_volumes.clear();
         changes
+    }
+
+    /// The group has failed and applies nothing more: others of this node want the memory. What is under way goes when it
+    /// completes; what is durable stands in the journal for the next start.
+    pub fn let_go(&mut self, is_under_way: impl Fn(Seq) -> bool) {
+        let saving = self.saving.drain(..).map(|(record, _)| record);
+        let waiting = self.landing.drain(..).chain(self.to_apply.drain(..)).chain(saving);
+        waiting.for_each(|record| self.window.release(record.cost));
+        let landed: Vec<u64> = self.batches.iter().filter(|b| b.done).map(|b| b.ordinal).collect();
+        landed.into_iter().for_each(|ordinal| self.let_go_of_batch(ordinal));
+        for at in (0..self.applying.len()).rev() {
+            let Applying { record, done } = &self.applying[at];
+            if *done || !is_under_way(record.seq) {
+                self.let_go_of_applying(at);
+            }
+        }
+    }
+
+    fn let_go_of_batch(&mut self, ordinal: u64) {
+        let Some(at) = self.batches.iter().position(|b| b.ordinal == ordinal) else { return };
+        let records = self.batches.remove(at).into_iter().flat_map(|batch| batch.records);
+        records.for_each(|record| self.window.release(record.cost));
+    }
+
+    pub fn let_go_of_applying(&mut self, at: usize) {
+        if let Some(Applying { record, .. }) = self.applying.remove(at) {
+            self.window.release(record.cost);
+        }
     }
 
     /// Records waiting to be applied, in bytes of memory.
@@ -425,7 +453,7 @@ impl Group {
         if !replica.window.receive(record.cost) {
             return self.protocol_error(cx, "more than the window allows");
         }
-        replica.received = header.seq;
+        (replica.received, replica.received_wall) = (header.seq, header.wall);
         replica.streaming = true;
         replica.landing.push_back(record);
         replica.primary_flushed_to(header.flushed.min(header.seq));
@@ -564,9 +592,13 @@ impl Group {
 
     pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64, ok: bool) {
         if !ok {
-            return self.fail(cx, Broken::Journal);
+            self.fail(cx, Broken::Journal);
         }
         let replica = &mut self.replica;
+        if matches!(self.state, State::Failed(_)) {
+            // What of it is durable the next start finds.
+            return replica.let_go_of_batch(ordinal);
+        }
         if let Some(batch) = replica.batches.iter_mut().find(|b| b.ordinal == ordinal) {
             batch.done = true;
         }

@@ -5,6 +5,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, GroupId};
+use sim::storage::ALWAYS;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -96,4 +97,40 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     assert!(done && after < 50 * MILLISECOND);
     assert_eq!(world.glance(0, other).map(|g| g.state), Some(State::Queuing), "its own shelf was free");
     assert!(held(&world, 2) >= 128 * KIB);
+}
+
+/// With all that waited to be applied, or to land, and what was under way when its volume failed, or its journal.
+#[test]
+fn a_group_that_failed_gives_its_memory_back() {
+    for journal in [false, true] {
+        let large = Options {
+            window_bytes: 4 << 20,
+            queue_bytes: 8 << 20,
+            journal_bytes: 8 << 20,
+            ..options(Mode::Async, Policy::Degrade)
+        };
+        let mut world = World::in_peace(large);
+        world.pass(5 * SECOND);
+        let held = |world: &World| world.nodes[1].engine.as_ref().expect("up").shared().memory_bytes;
+        let least = held(&world);
+        let far = &mut world.nodes[1].trouble;
+        (far.full_until, far.slow_until) = (ALWAYS, world.now + 10 * SECOND);
+        let write = |world: &mut World, n: u64| {
+            world.write((n % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
+            world.pass(5 * MILLISECOND);
+        };
+        (0..60).for_each(|n| write(&mut world, n));
+        assert!(held(&world) > 2 * least, "{} of {least}", held(&world));
+        let far = &mut world.nodes[1].trouble;
+        if journal {
+            far.state_full_until = ALWAYS;
+        } else {
+            (far.full_until, far.apply_errors_until) = (0, ALWAYS);
+        }
+        (60..70).for_each(|n| write(&mut world, n));
+        let failed = |world: &World| world.glance(1, GROUP).is_some_and(|g| matches!(g.state, State::Failed(_)));
+        world.until("it fails", failed);
+        world.pass(10 * SECOND);
+        assert!(held(&world) <= least, "journal: {journal}: {} of {least}", held(&world));
+    }
 }
