@@ -689,10 +689,12 @@ impl Group {
         };
         let life = cx.now.mono.since(cut.frozen_at);
         let travel = cut.open_since.map_or(life, |since| cx.now.mono.since(since));
-        // A link that was never busy for long was not measured: then what the cut covered is all that is known.
         let carried = match cx.peer.rate {
-            Some(rate) => rate.max(per_second(cut.payload_bytes, travel)),
+            // A link that was never busy for long was not measured: then what the cut covered is all that is known.
             None => per_second(cut.done_bytes, travel),
+            // The stream was tried, and did not fit: other groups take their part of what the link carries.
+            Some(_) if cx.now.mono < self.catch_up.no_stream_before => per_second(cut.payload_bytes, travel),
+            Some(rate) => rate.max(per_second(cut.payload_bytes, travel)),
         };
         let dirtied = self.volumes.iter().map(Volume::written_bytes).sum();
         let written = self.counters.written_bytes - cut.written_before;

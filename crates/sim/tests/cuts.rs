@@ -4,7 +4,7 @@
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
-use engine::{Command, CommandResult};
+use engine::{Command, CommandResult, GroupId};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -319,4 +319,40 @@ fn every_story_reaches_what_it_is_named_after() {
         let in_sync = world.glance(0, GROUP).is_some_and(|glance| glance.protection == Protection::BothDurable);
         assert!(in_sync || *name != "sync-mode", "{:?}", world.glance(0, GROUP));
     }
+}
+
+/// Two groups, and for each half of a line that could carry what the writers of one write.
+#[test]
+fn groups_that_share_a_line_say_what_bandwidth_is_missing() {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 3],
+        volumes: 1,
+        volume_bytes: 16 * MIB,
+        history_bytes: 64 * MIB,
+        bytes_per_s: 1_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let groups = [GroupId(0), GroupId(2)];
+    for group in groups {
+        world.command(0, group, Command::Sync { full: true });
+        world.until("synced", |world| world.in_step(group));
+    }
+    for group in groups {
+        world.command(0, group, Command::Logging);
+    }
+    let mut said = [false; 2];
+    for n in 0..750 {
+        for group in groups {
+            if n == 20 {
+                world.command(0, group, Command::Sync { full: false });
+            }
+            world.write_to(group, 0, n % 256 * 64 * KIB, 64 * KIB);
+        }
+        world.pass(94 * MILLISECOND);
+        let status = world.nodes[0].engine.as_ref().expect("up").status();
+        let says = |id| status.iter().any(|g| g.id == id && g.reason.contains("are missing to catch up"));
+        (0..2).for_each(|at| said[at] |= says(groups[at]));
+    }
+    assert_eq!(said, [true; 2]);
 }
