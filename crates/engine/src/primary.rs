@@ -224,10 +224,15 @@ impl Group {
             if planted(Fault::WaiterForgotten) {
                 continue;
             }
-            let waited = cx.now.mono.since(self.slots.write(slot).since);
-            self.counters.blocked_ns += waited.as_nanos() as u64;
+            self.was_blocked(cx, slot);
             self.reserve_and_go(cx, slot);
         }
+    }
+
+    /// A writer has waited for room, and need not any more, or failed.
+    pub fn was_blocked(&mut self, cx: &Cx, slot: u32) {
+        let waited = cx.now.mono.since(self.slots.write(slot).since);
+        self.counters.blocked_ns += waited.as_nanos() as u64;
     }
 
     // ---- admission -------------------------------------------------------------------------------------------------
@@ -524,6 +529,8 @@ impl Group {
         if !self.volume(id).flush_now.is_empty() {
             self.begin_flush(cx, id);
         }
+        // The timer may have met this flush, which does not cover what was written beside it.
+        self.want_flush_for_bits(cx, id);
         self.clear_bits(cx);
         self.take_up_promise(cx);
         if self.peer_wants_flush {

@@ -90,6 +90,7 @@ impl Group {
                 break;
             }
             self.blocked.pop_front();
+            self.was_blocked(cx, slot);
             self.fail_unnumbered(cx, slot);
         }
     }
@@ -110,6 +111,7 @@ impl Group {
             self.fail_write(cx, slot);
         }
         while let Some(slot) = self.blocked.pop_front() {
+            self.was_blocked(cx, slot);
             self.fail_unnumbered(cx, slot);
         }
     }

@@ -131,3 +131,13 @@ fn degraded_writers_go_on() {
     pair.until("it is in logging", |pair| pair.status(Node::Near)["protection"] == "local-only");
     heals(pair);
 }
+
+/// Nothing arrives any more, and the daemon has nothing to do.
+#[test]
+fn the_copy_grows_older_while_nothing_happens() {
+    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, ..Plan::default() });
+    pair.kill(Node::Near);
+    pair.until("the copy is said to be ten seconds old", |pair| {
+        pair.status(Node::Far)["peers"][0]["lag_seconds"].as_f64().is_some_and(|seconds| seconds >= 10.0)
+    });
+}

@@ -4,7 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{ActivityConfig, Command, CommandResult, Store};
-use sim::story::{GROUP, SECOND, options};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
 
@@ -47,4 +47,23 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
     let answer = world.order(0, Command::Sync { full: false });
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     world.settle();
+}
+
+/// The flush that clears bits meets one under way that does not cover the last write, and nobody writes after that.
+#[test]
+fn bits_clear_though_the_flush_for_it_met_another_one() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(20 * SECOND);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(4500 * MILLISECOND);
+    // It takes a second, the write beside it does not.
+    world.nodes[0].trouble.stalled_until = world.now + SECOND;
+    let flush = world.flush(0);
+    world.nodes[0].trouble.stalled_until = 0;
+    world.pass(10 * MILLISECOND);
+    let id = world.write(0, 64 * KIB, 4 * KIB);
+    assert!(world.answer(id).0 && world.reply(flush).is_none());
+    world.pass(20 * SECOND);
+    assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }

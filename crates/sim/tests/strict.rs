@@ -51,3 +51,17 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
 }
+
+/// Those who waited for room and failed have waited as well.
+#[test]
+fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
+    let mut world = World::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Strict) });
+    world.pass(10 * SECOND);
+    world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
+    let ids: Vec<_> = (0..12).map(|n| world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB)).collect();
+    world.pass(SECOND / 2);
+    assert!(world.figures(0).queue.blocked_writers > 0);
+    world.pass(2 * SECOND);
+    assert!(ids.iter().all(|id| world.reply(*id) == Some(false)));
+    assert!(world.figures(0).queue.blocked.as_millis() > 900);
+}
