@@ -6,6 +6,7 @@
 mod answer;
 mod difference;
 mod link_view;
+mod names;
 mod open;
 mod reconnect;
 mod recorder;

@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod demo;
 pub mod disk_test;
 pub mod doctor;
+mod durable;
 pub mod limits;
 pub mod link_overrides;
 pub mod overrides;

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use toml::de::DeTable;
 
 use crate::api::{Origin, SettingStatus};
 use crate::config::{Config, GroupName, Key, Problems, Settings, Sheet};
+use crate::durable;
 use crate::limits::CONFIG_BYTES_MAX;
 
 const HEAD: &str = "# Written by `farshore set`; it wins over the configuration file. Undo a line with: farshore set GROUP KEY=default\n";
@@ -139,18 +139,8 @@ impl Overrides {
 
 /// Replaces a file of overrides by another text.
 pub(crate) fn replace(file: &Path, text: &str) -> Result<(), String> {
-    let unfinished = file.with_extension("toml.new");
-    let write = || -> std::io::Result<()> {
-        let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        new.write_all(text.as_bytes())?;
-        new.sync_all()?;
-        std::fs::rename(&unfinished, file)?;
-        File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&unfinished);
-        format!("the overrides {} cannot be written: {error}", file.display())
-    })
+    durable::replace(file, text.as_bytes())
+        .map_err(|error| format!("the overrides {} cannot be written: {error}", file.display()))
 }
 
 /// Reads a file of overrides; a missing one is empty.

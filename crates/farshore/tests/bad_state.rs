@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::damage::{SMALL, at_rest, edit_newer, fails_with, reseal, rot, state};
+use common::damage::{SMALL, at_rest, edit_newer, fails_with, heals_with, in_step, is_refused, reseal, rot, state};
 use common::{GROUP, Node, Pair};
 use engine::cell::{BYTES, SLOT_BYTES};
 
@@ -88,6 +88,21 @@ fn the_state_of_another_group_is_refused() {
     let groups = pair.path("near").join("state/groups");
     fs::rename(groups.join(GROUP), groups.join("other")).expect("renamed");
     fails_with(pair, Node::Near, &["another cluster or group"]);
+}
+
+/// Both nodes read one configuration, so they would agree that the bits of one volume are another's.
+#[test]
+fn volumes_under_other_names_are_refused() {
+    let mut pair = in_step();
+    pair.kill(Node::Far);
+    pair.qemu_io(Node::Near, "data", &["write -P 9 512k 64k", "flush"]);
+    pair.kill(Node::Near);
+    pair.edit_config("volumes.data", "volumes.renamed");
+    for node in Node::BOTH {
+        is_refused(&pair, node, &["its volumes are renamed in the configuration, and were data", "old names"]);
+    }
+    pair.edit_config("volumes.renamed", "volumes.data");
+    heals_with(pair, Node::Near, &[]);
 }
 
 /// A file system that is taken away again at the end.

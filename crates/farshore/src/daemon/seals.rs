@@ -18,8 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +27,8 @@ use engine::{Incarnation, superblock};
 use host::disk::File;
 use host::disk::fingerprint::{Fingerprint, compare};
 use host::disk::meta::read_blocks;
+
+use crate::durable;
 
 /// A thousand volumes with the longest device names.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -133,14 +134,7 @@ impl GroupSeals {
             bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
             bytes.extend_from_slice(&seal);
         }
-        let path = path(&self.directory);
-        let unfinished = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, &path)?;
-        sync_directory(&self.directory)
+        Ok(durable::replace(&path(&self.directory), &bytes)?)
     }
 }
 
@@ -153,11 +147,6 @@ fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnatio
     let bytes = read_blocks(&directory.join("superblock")).context("the superblock cannot be read")?;
     let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
-}
-
-fn sync_directory(directory: &Path) -> anyhow::Result<()> {
-    let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
-    synced.with_context(|| format!("{} cannot be flushed", directory.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {

@@ -11,6 +11,7 @@ use host::disk::File;
 use host::disk::meta::{create_or_open_meta, create_or_open_sparse, read_blocks};
 use host::disk::volume::OpenError;
 
+use super::names;
 use super::open::Patience;
 use crate::config::Group;
 use crate::config::units::size_text;
@@ -54,6 +55,7 @@ pub(super) fn open(
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
     let recorded = read_blocks(&files.path("superblock")).context("the superblock cannot be read")?;
     let recorded = superblock::read(&recorded, tag).map(|read| read.found);
+    names::keep(directory, group, matches!(recorded, Ok(None)))?;
     let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;
     let bitmap = files.sized("bitmap", bitmap_file_bytes(volumes), BITMAP_ADVICE)?;
     let activity_bytes = activity_file_bytes(activity(group));

@@ -1,0 +1,24 @@
+//! Small files that are replaced as a whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Gives a file this content, mode 0600: a crash at any moment leaves the old content or the new, and once this returns the new.
+///
+/// # Errors
+/// It cannot be written; the old content stands, unless only the flush of its directory failed.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let unfinished = path.with_file_name(name);
+    let write = || {
+        let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        new.write_all(content)?;
+        new.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    write().inspect_err(|_| _ = fs::remove_file(&unfinished))
+}
