@@ -32,6 +32,7 @@ pub mod limits;
 mod link;
 pub mod marks;
 mod memory;
+mod newest;
 mod node;
 mod orders;
 pub mod planted;

@@ -1,6 +1,6 @@
 //! One volume of a group on its primary: which ranges are busy, which regions are dirty, what has been flushed.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::VolumeConfig;
@@ -9,17 +9,11 @@ use crate::bits::Announced;
 use crate::cuts::CutBits;
 use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
+use crate::newest::Newest;
 use crate::planted::{Fault, planted};
 
-/// A region with work outstanding in the stream.
-#[derive(Clone, Copy, Debug)]
-struct Touch {
-    /// The highest number that touched it: the bit stands for this (rule 1).
-    seq: Seq,
-    /// The stream alone makes the region equal: it was clean when first touched, or its content was shipped. Otherwise
-    /// confirmations of single writes must not clear its bit.
-    covered: bool,
-}
+/// What is kept is known by blocks of this size, rounded outwards.
+const KEPT_BLOCK_BYTES: u64 = 4096;
 
 /// A range being written or read for resync; widened to the device's block (rule 3).
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +56,13 @@ pub(crate) struct Volume {
     pub cut: Option<CutBits>,
     busy: Vec<Busy>,
     waiting: VecDeque<Busy>,
-    touched: BTreeMap<u64, Touch>,
-    touch_log: VecDeque<(Seq, u64, u64)>,
-    /// What the peer keeps the ranges of, since it was not told that this volume's flush covers it: by region, the highest
-    /// number and the blocks written.
-    kept: BTreeMap<u64, (Seq, u8)>,
-    kept_log: VecDeque<(Seq, u64, u64)>,
+    /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
+    touched: Newest,
+    /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
+    /// the confirmations of single writes must not clear the bits.
+    covered: Bitmap,
+    /// Blocks that the peer keeps the ranges of, since it was not told that this volume's flush covers them.
+    kept: Newest,
     /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
     /// record, else a pull after a power loss would undo it (P1, P4).
     pub overwrote: Seq,
@@ -104,10 +99,9 @@ impl Volume {
             cut: None,
             busy: Vec::new(),
             waiting: VecDeque::new(),
-            touched: BTreeMap::new(),
-            touch_log: VecDeque::new(),
-            kept: BTreeMap::new(),
-            kept_log: VecDeque::new(),
+            touched: Newest::default(),
+            covered: Bitmap::new(config.size_bytes),
+            kept: Newest::default(),
             overwrote: Seq::NONE,
             recorded: Seq::NONE,
             flushed: Seq::NONE,
@@ -240,54 +234,29 @@ impl Volume {
             if let Some(cut) = &mut self.cut {
                 cut.touch(region);
             }
-            if streamed {
-                let touch = self
-                    .touched
-                    .entry(region)
-                    .or_insert(Touch { seq, covered: was_clean || planted(Fault::ClearUncovered) });
-                touch.seq = seq;
+            if streamed && (was_clean || planted(Fault::ClearUncovered)) {
+                self.covered.set(region);
             }
         }
         if streamed {
-            self.touch_log.push_back((seq, first, last));
+            self.touched.note(first, last, seq);
         }
     }
 
     /// The write will be kept by the peer until it knows that it is flushed here; and it may overwrite what is kept.
     pub fn keep(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
-        if !streamed && self.kept.is_empty() {
-            return;
-        }
-        let (first, last) = region_span(offset, length);
-        for region in first..=last {
-            let blocks = blocks_in(region, offset, length);
-            let entry = self.kept.get_mut(&region);
-            if entry.as_ref().is_some_and(|(_, kept)| kept & blocks != 0) {
-                self.overwrote = seq;
-            }
-            match entry {
-                Some(entry) if streamed => *entry = (seq, entry.1 | blocks),
-                None if streamed => _ = self.kept.insert(region, (seq, blocks)),
-                _ => {}
-            }
+        let (first, last) = (offset / KEPT_BLOCK_BYTES, (offset + length - 1) / KEPT_BLOCK_BYTES);
+        if self.kept.touches(first, last) {
+            self.overwrote = seq;
         }
         if streamed {
-            self.kept_log.push_back((seq, first, last));
+            self.kept.note(first, last, seq);
         }
     }
 
     /// The peer, or this node's own record, knows that everything up to here is flushed.
     pub fn forget_kept(&mut self, through: Seq) {
-        while let Some(&(seq, first, last)) = self.kept_log.front()
-            && seq <= through
-        {
-            self.kept_log.pop_front();
-            for region in first..=last {
-                if self.kept.get(&region).is_some_and(|(newest, _)| *newest <= through) {
-                    self.kept.remove(&region);
-                }
-            }
-        }
+        self.kept.settle(through, |_, _| {});
     }
 
     /// What must be on record before a flush is acknowledged: nothing, unless it covers an overwrite of what the peer keeps.
@@ -312,10 +281,8 @@ impl Volume {
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
     pub fn mark_shipped(&mut self, offset: u64, length: u64, seq: Seq) {
         let (first, last) = region_span(offset, length);
-        for region in first..=last {
-            self.touched.insert(region, Touch { seq, covered: true });
-        }
-        self.touch_log.push_back((seq, first, last));
+        (first..=last).for_each(|region| _ = self.covered.set(region));
+        self.touched.note(first, last, seq);
     }
 
     /// The stream cannot be trusted for these regions: a local write failed, or a read for resync did.
@@ -326,49 +293,46 @@ impl Volume {
             if let Some(cut) = &mut self.cut {
                 cut.touch(region);
             }
-            if let Some(touch) = self.touched.get_mut(&region) {
-                touch.covered = false;
-            }
+            self.covered.clear(region);
         }
     }
 
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
     /// True: some bits cleared.
     pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
-        let mut cleared = false;
         let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushed) };
-        while let Some(&(seq, first, last)) = self.touch_log.front()
-            && seq <= through
-        {
-            self.touch_log.pop_front();
+        let (dirty, covered) = (&mut self.dirty, &mut self.covered);
+        let mut cleared = false;
+        let mut clear = |first: u64, last: u64| {
             for region in first..=last {
-                let Some(touch) = self.touched.get(&region).copied() else { continue };
-                if touch.seq <= through || planted(Fault::ClearForOlder) {
-                    self.touched.remove(&region);
-                    if touch.covered {
-                        self.dirty.clear(region);
-                        cleared = true;
-                    }
+                if covered.get(region) {
+                    covered.clear(region);
+                    dirty.clear(region);
+                    cleared = true;
                 }
             }
+        };
+        if planted(Fault::ClearForOlder) {
+            self.touched.noted_through(through).for_each(|(first, last)| clear(first, last));
         }
+        self.touched.settle(through, clear);
         cleared
     }
 
     /// A number waits for the local flush before its bits can clear.
     pub fn wants_flush(&self) -> bool {
-        self.touch_log.back().is_some_and(|(seq, ..)| *seq > self.flushed)
+        self.touched.last_noted().is_some_and(|seq| seq > self.flushed)
     }
 
     /// The stream ended: bits stay, what was outstanding is forgotten (rule 10).
     pub fn forget_stream(&mut self) {
         self.touched.clear();
-        self.touch_log.clear();
+        self.covered = Bitmap::new(self.config.size_bytes);
     }
 
     /// Whether the region must still be shipped.
     pub fn must_ship(&self, region: u64) -> bool {
-        self.dirty.get(region) && !self.touched.get(&region).is_some_and(|t| t.covered)
+        self.dirty.get(region) && !self.covered.get(region)
     }
 
     /// The first region at or after `from` that must be shipped; counts those it passed over as covered.
@@ -380,21 +344,6 @@ impl Volume {
         }
         Some(region)
     }
-
-    #[cfg(test)]
-    pub fn outstanding(&self) -> usize {
-        self.touched.len()
-    }
-}
-
-/// The 4 KiB blocks of a region that a range touches, a bit each.
-fn blocks_in(region: u64, offset: u64, length: u64) -> u8 {
-    const BLOCK: u64 = REGION_BYTES / 8;
-    let start = region * REGION_BYTES;
-    let first = offset.max(start) - start;
-    let end = (offset + length).min(start + REGION_BYTES) - start;
-    let (low, high) = (first / BLOCK, (end - 1) / BLOCK);
-    (u8::MAX << low) & (u8::MAX >> (7 - high))
 }
 
 #[cfg(test)]
@@ -438,7 +387,7 @@ mod tests {
         v.flushed = Seq(2);
         v.clear_confirmed(Seq(2));
         assert!(!v.dirty.get(0));
-        assert_eq!(v.outstanding(), 0);
+        assert_eq!(v.touched.held(), 0);
     }
 
     #[test]
@@ -469,15 +418,6 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_named_within_their_region() {
-        assert_eq!(blocks_in(0, 0, 512), 1);
-        assert_eq!(blocks_in(0, 4096, 4096), 2);
-        assert_eq!(blocks_in(0, R - 512, R), 0x80);
-        assert_eq!(blocks_in(1, R - 512, R), 0xff);
-        assert_eq!(blocks_in(1, 0, R + 1), 1);
-    }
-
-    #[test]
     fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
         let mut v = volume();
         v.keep(0, 4096, Seq(1), true);
@@ -488,6 +428,24 @@ mod tests {
         v.forget_kept(Seq(2));
         v.keep(4096, 512, Seq(4), true);
         assert_eq!(v.overwrote, Seq(3));
+    }
+
+    #[test]
+    fn what_a_trim_holds_grows_with_the_writes_and_not_with_their_length() {
+        const TRIM: u64 = 1 << 30;
+        let size_bytes = 1 << 40;
+        let mut v = Volume::new(VolumeConfig { size_bytes, block_bytes: 4096, changed_outside: false });
+        let trims = size_bytes / TRIM;
+        for n in 0..trims {
+            v.mark_write(n * TRIM, TRIM, Seq(n + 1), true);
+            v.keep(n * TRIM, TRIM, Seq(n + 1), true);
+        }
+        assert_eq!((v.touched.held() as u64, v.kept.held() as u64), (2 * trims, 2 * trims));
+        assert_eq!(v.dirty.dirty_bytes(), size_bytes);
+        v.flushed = Seq(trims);
+        v.clear_confirmed(Seq(trims));
+        v.forget_kept(Seq(trims));
+        assert_eq!((v.touched.held(), v.kept.held(), v.dirty.is_clean()), (0, 0, true));
     }
 
     #[test]
