@@ -61,7 +61,9 @@ impl LinkStatus {
     }
 }
 
-/// Bytes per second while there was always something to send.
+/// Bytes per second, measured when there is something left to send. A stretch that was idle in part shows the load, and that is meant:
+/// it errs to the low side, and a slow link that only carried heartbeats must not get the credit of one that was never measured,
+/// behind which those would come too late (rule 25).
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     since: Mono,
