@@ -208,14 +208,15 @@ impl Group {
         Some((self.replica.position(), self.replica.newest_wall()))
     }
 
-    /// Why there is nothing to promote in the middle of a sync.
+    /// Why there is nothing to promote.
     pub fn no_image(&self) -> String {
         match &self.undo_damaged {
             Some(what) => format!(
                 "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
             ),
-            None => "a sync to this node has begun and not ended, and there is no rollback point (this was the first sync, or \
-                     the point was given up): no consistent image exists yet, --force or not; let the sync end first"
+            None => "this copy is a mixture (a sync to this node has begun and not ended, or its journal was found damaged), and \
+                     there is no rollback point (this was the first sync, or the point was given up): no consistent image \
+                     exists yet, --force or not; let a sync end first"
                 .into(),
         }
     }
