@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
@@ -111,6 +111,21 @@ fn a_node_killed_soon_after_it_handed_over_goes_on_with_the_queue() {
     world.crash(0, false, 100 * MILLISECOND);
     let id = world.write(0, 0, 4 * KIB);
     assert!(world.answer(id).0, "{}", world.figures(1).reason);
+}
+
+/// Not a moment passes: what the demotion itself stored is all there is.
+#[test]
+fn a_node_killed_the_moment_it_is_demoted_holds_nothing_against_its_peer() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Strict));
+    // Too long for the activity log: its bits are stored before it is issued.
+    let id = world.zero(0, 0, MIB, false);
+    assert!(world.answer(id).0);
+    world.until("all is confirmed", |world| world.figures(0).peer.dirty_bytes == 0);
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.cut([false; 2]);
+    world.crash(0, false, 100 * MILLISECOND);
+    world.pass(5 * SECOND);
+    assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }
 
 /// A node that was forced aside, with all of it marked, and was made whole by a sync that has just ended: what that settled does not
