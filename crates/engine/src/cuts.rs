@@ -671,7 +671,7 @@ impl Group {
         self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.recovered = Some(from.seq);
-        self.applied_wall = self.applied_wall.max(wall);
+        self.peer_reached(cx, wall);
         if core::mem::take(&mut self.sb.current.compare) {
             self.save(cx, None);
         }

@@ -205,6 +205,8 @@ pub(crate) struct Group {
     pub hold_until: Option<Mono>,
     pub stall: Stall,
     pub applied_wall: Wall,
+    /// When that last moved: its age, whatever was done to the wall clock since.
+    pub applied_wall_since: Mono,
     // The secondary's half.
     pub replica: Replica,
     /// Either half's: what is overwritten since the newest mark.
@@ -278,6 +280,7 @@ impl Group {
             hold_until: None,
             stall: Stall::default(),
             applied_wall: Wall(0),
+            applied_wall_since: Mono(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),
             saver: Saver::new(config.history_bytes),
             undo_damaged: None,

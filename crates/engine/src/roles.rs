@@ -253,7 +253,8 @@ impl Group {
         self.sb.current.held_in_logging = false;
         self.last_seq = Seq::NONE;
         self.last_wall = self.replica.applied_wall;
-        self.applied_wall = self.replica.applied_wall;
+        self.applied_wall = crate::Wall(0);
+        self.peer_reached(cx, self.replica.applied_wall);
         self.recovered = None;
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);

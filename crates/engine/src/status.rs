@@ -13,7 +13,7 @@ pub use crate::link::LinkStatus;
 use crate::node::Node;
 use crate::rollback::NO_SPACE;
 use crate::state::{Mode, Pause, Protection, State};
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Now, Wall};
 
 #[derive(Clone, Debug)]
 pub struct GroupStatus {
@@ -190,12 +190,12 @@ impl Node {
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
-        self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now.wall))).collect()
+        self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now))).collect()
     }
 }
 
 impl Group {
-    fn status(&self, link: &Link, now: Wall) -> GroupStatus {
+    fn status(&self, link: &Link, now: Now) -> GroupStatus {
         let identity = self.identity();
         let role = identity.role;
         let told = self.primary_says.filter(|_| role == Role::Secondary);
@@ -301,7 +301,7 @@ impl Group {
         }
     }
 
-    fn peer_status(&self, link: &Link, now: Wall) -> PeerStatus {
+    fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
         let dirty_bytes = self.dirty_bytes();
         let (applied, wall) = match self.role() {
             Role::Primary => (self.recovered, self.applied_wall),
@@ -312,8 +312,12 @@ impl Group {
             Role::Secondary => (Some(self.replica.recovered()), self.replica.applied_wall),
         };
         let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
-        let wall = if in_step { now } else { wall };
+        let wall = if in_step { now.wall } else { wall };
         let known = wall != Wall(0);
+        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
+        // A wall clock that was set back would have it younger than it is.
+        let stood = self.role() == Role::Primary && !in_step;
+        let lag = if stood { by_wall.max(now.mono.since(self.applied_wall_since)) } else { by_wall };
         PeerStatus {
             node: self.config.peer,
             link: link.status,
@@ -323,7 +327,7 @@ impl Group {
             rate_bytes_per_s: link.rate(),
             role: self.hello.as_ref().map(|h| h.identity.role),
             lag_bytes: if self.stream.is_some() && self.resync.is_none() { self.queue.bytes() } else { dirty_bytes },
-            lag: known.then(|| Duration::from_nanos(now.0.saturating_sub(wall.0))),
+            lag: known.then_some(lag),
             dirty_bytes,
             recovery_point: applied.filter(|_| known).map(|seq| (seq, wall)),
         }

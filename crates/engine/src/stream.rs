@@ -9,6 +9,7 @@ use crate::planted::{Fault, planted};
 use crate::primary::{Level, frame_cost};
 use crate::queue::Body;
 use crate::state::{Mode, Pause, Policy, State};
+use crate::time::Wall;
 use crate::volume::Who;
 use crate::wire::{Ack, Header, Kind, flags};
 use crate::{Event, SendPayload};
@@ -92,12 +93,19 @@ impl Group {
         self.sync_progress(cx);
         if self.resync.as_ref().is_none_or(|r| r.repair) {
             // In the middle of a sync the peer can present nothing newer than before it.
-            self.applied_wall = self.applied_wall.max(ack.applied_wall);
+            self.peer_reached(cx, ack.applied_wall);
             self.recovered = Some(ack.applied);
         }
         self.peer_paused(cx, ack.paused);
         self.take_up_promise(cx);
         self.release_blocked(cx);
+    }
+
+    /// The peer could present the image of this instant.
+    pub fn peer_reached(&mut self, cx: &Cx, wall: Wall) {
+        if wall > self.applied_wall {
+            (self.applied_wall, self.applied_wall_since) = (wall, cx.now.mono);
+        }
     }
 
     /// The peer's journal fills with writes that are not flushed here: flush, and tell it.

@@ -104,3 +104,18 @@ fn a_link_lost_while_paused_holds_the_writers() {
     world.restore_path();
     world.settle();
 }
+
+#[test]
+fn the_lag_is_told_after_the_clock_was_set_back() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    let id = world.write(0, 0, 4096);
+    assert!(world.answer(id).0);
+    world.nodes[0].wall_skew_ns -= 3600 * SECOND as i64;
+    world.pass(60 * SECOND);
+    let lag = world.figures(0).peer.lag.expect("the peer's image is known");
+    assert!((55..75).contains(&lag.as_secs()), "{lag:?}");
+    world.restore_path();
+    world.settle();
+    assert_eq!(world.figures(0).peer.lag.map(|lag| lag.as_secs()), Some(0));
+}
