@@ -105,6 +105,31 @@ fn volumes_under_other_names_are_refused() {
     heals_with(pair, Node::Near, &[]);
 }
 
+/// A new one would have the role of the configuration, whoever was promoted since.
+#[test]
+fn a_group_under_another_name_is_refused() {
+    let mut pair = at_rest();
+    let rename = |pair: &Pair, from: &str, to: &str| {
+        pair.edit_config(&format!("groups.{from}."), &format!("groups.{to}."));
+        pair.edit_config(&format!("groups.{from}]"), &format!("groups.{to}]"));
+    };
+    rename(&pair, GROUP, "other");
+    let groups = pair.path("near").join("state/groups");
+    for node in Node::BOTH {
+        is_refused(&pair, node, &["it is new here", "group g, which the configuration does not name", "old name back"]);
+    }
+    assert!(!groups.join("other").exists());
+    rename(&pair, "other", GROUP);
+    pair.serve(Node::Near);
+    pair.serve(Node::Far);
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    // Gone for good: a group of the same shape may begin.
+    rename(&pair, GROUP, "other");
+    fs::remove_dir_all(groups.join(GROUP)).expect("there");
+    pair.serve(Node::Near);
+}
+
 /// A file system that is taken away again at the end.
 struct Tmpfs(PathBuf);
 

@@ -1,15 +1,60 @@
 //! The names of a group's volumes, as its state files count them: `<state>/groups/<group>/volumes`, one a line.
 //!
 //! Bits, journal and history call a volume by its place in the order of names. Under other names they would speak of other
-//! volumes, and both nodes would agree on it.
+//! volumes, and both nodes would agree on it. A group under another name would be a new one, with the role that the configuration
+//! gives it, and its first sync would overwrite whoever was promoted since.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::config::Group;
+use crate::config::{Config, Group, NodeName};
 use crate::durable;
+
+const FILE: &str = "volumes";
+
+/// State directories of groups that the configuration does not name, with the names of their volumes.
+pub(super) struct Strays(Vec<(PathBuf, String)>);
+
+impl Strays {
+    /// Those under `groups`.
+    pub fn find(groups: &Path, config: &Config, node: &NodeName) -> Strays {
+        let is_named = |name: &str| config.groups_of(node).any(|(_, group)| group.name.as_str() == name);
+        let entries = std::fs::read_dir(groups).into_iter().flatten().flatten();
+        let strays = entries.filter(|entry| !entry.file_name().to_str().is_some_and(is_named));
+        let named = strays.filter_map(|entry| {
+            let path = entry.path();
+            let names = std::fs::read_to_string(path.join(FILE)).ok()?;
+            Some((path, names))
+        });
+        Strays(named.collect())
+    }
+
+    /// A group that is new here must not be one of them under another name.
+    ///
+    /// # Errors
+    /// A sentence: one of them has volumes of these names.
+    pub fn hold_against(&self, directory: &Path, group: &Group) -> anyhow::Result<()> {
+        let names = listed(group);
+        let Some((stray, _)) = self.0.iter().find(|(_, theirs)| *theirs == names) else { return Ok(()) };
+        if directory.exists() {
+            return Ok(());
+        }
+        let old = stray.file_name().unwrap_or_default().display();
+        bail!(
+            "it is new here, and {} holds what is recorded of group {old}, which the configuration does not name and whose volumes \
+             have the same names: if it is that group, give it its old name back, as a new one knows nothing of roles and \
+             differences. If {old} is gone for good, remove {} and start again",
+            stray.display(),
+            stray.display()
+        )
+    }
+}
+
+fn listed(group: &Group) -> String {
+    group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect()
+}
 
 /// Holds the names in the configuration against those that the group was begun with. `is_new`: nothing was recorded under any
 /// names yet.
@@ -17,24 +62,27 @@ use crate::durable;
 /// # Errors
 /// A sentence: they are others, or cannot be read or kept.
 pub(super) fn keep(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<()> {
-    let path = directory.join("volumes");
-    let names: Vec<&str> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let path = directory.join(FILE);
+    let names = listed(group);
     let kept = match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         read => Some(read.with_context(|| format!("{} cannot be read", path.display()))?),
     };
     match kept {
-        Some(kept) if kept.lines().eq(names.iter().copied()) => return Ok(()),
+        Some(kept) if kept == names => return Ok(()),
         Some(kept) if !is_new => bail!(
             "its volumes are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give them \
              their old names back. To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' \
              naming the node whose content counts, and sync in full",
-            names.join(", "),
-            kept.lines().collect::<Vec<_>>().join(", "),
+            in_words(&names),
+            in_words(&kept),
             path.display()
         ),
         _ => {}
     }
-    let text: String = names.iter().map(|name| format!("{name}\n")).collect();
-    durable::replace(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    durable::replace(&path, names.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn in_words(listed: &str) -> String {
+    listed.lines().collect::<Vec<_>>().join(", ")
 }

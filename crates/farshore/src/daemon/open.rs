@@ -14,11 +14,15 @@ use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Setup, VolumeSetup, gro
 use host::link::Peer;
 
 use super::difference::show_difference;
+use super::names::Strays;
 use super::seals::{GroupSeals, Seals};
 use super::state_files::{self, StateFiles};
 use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Settings, Volume};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
+
+/// Under the state directory: what is recorded of each group.
+const GROUPS: &str = "groups";
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -62,10 +66,13 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     }
     // Nothing of ours is made before every volume is known to be good.
     fail(&problems)?;
+    let strays = Strays::find(&here.state.join(GROUPS), config, node);
     let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
     for (number, group, files) in groups {
         let id = GroupId(u32::try_from(number)?);
-        match open_group(config.cluster.as_str(), here, id, group, files, patience) {
+        let result = group_directory(&here.state, group, &strays)
+            .and_then(|directory| open_group(config.cluster.as_str(), &directory, id, group, files, patience));
+        match result {
             Ok((group, seals)) => {
                 opened.groups.push(group);
                 opened.seals.add(seals);
@@ -156,27 +163,27 @@ fn open_one(
 
 fn open_group(
     cluster: &str,
-    here: &Node,
+    directory: &Path,
     id: GroupId,
     group: &Group,
     files: Vec<Arc<File>>,
     patience: Patience,
 ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
-    let directory = group_directory(&here.state, group)?;
     let tag = group_tag(cluster, group.name.as_str());
     let sizes = files.iter().map(|file| file.size_bytes());
-    let own = state_files::open(&directory, group, tag, sizes, patience)?;
+    let own = state_files::open(directory, group, tag, sizes, patience)?;
     let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
-    let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
+    let seals = GroupSeals::load(group.name.as_str(), directory, tag, named);
     let changed = seals.compare();
     let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
     let open = OpenGroup { id, config: group.clone(), volumes: volumes.collect(), own };
     Ok((open, seals))
 }
 
-fn group_directory(state: &Path, group: &Group) -> anyhow::Result<PathBuf> {
-    let groups = state.join("groups");
+fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Result<PathBuf> {
+    let groups = state.join(GROUPS);
     let directory = groups.join(group.name.as_str());
+    strays.hold_against(&directory, group)?;
     // Each name durable: a node that lost them would take itself for a new one.
     let made = make_directory(&groups).and_then(|()| make_directory(&directory));
     made.map_err(|error| {
