@@ -18,6 +18,8 @@ const HEAD_BYTES: usize = 4096;
 pub const RECORD_BYTES: usize = 128;
 /// Four weeks of minutes, and 5 MiB.
 pub const RECORDS_MAX: u64 = 28 * 24 * 60;
+/// Files put aside at most.
+const ASIDE_MAX: u64 = 5;
 
 const FILE_BYTES: u64 = HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64;
 
@@ -156,8 +158,8 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the file, or makes a new one. One that cannot be used is put aside as `NAME.damaged`, over an earlier one,
-    /// and a new one begun: then there is a sentence for the log.
+    /// Opens the file, or makes a new one. One that cannot be used is put aside as `NAME.damaged`, `NAME.damaged.2` and so on, and a
+    /// new one begun: then there is a sentence for the log.
     ///
     /// # Errors
     /// Neither is possible.
@@ -176,7 +178,7 @@ impl History {
             Err(HistoryError::Io(error)) => return Err(error),
             Err(error) => error,
         };
-        let aside = aside(path);
+        let aside = free_aside(path);
         std::fs::rename(path, &aside)?;
         let told = format!(
             "the link history {} cannot be used ({why}); it was put aside as {} and a new one begins",
@@ -228,8 +230,13 @@ pub fn damaged_sentence(path: &Path, count: u64) -> String {
     format!("the link history {} has {count} damaged records; they are left out", path.display())
 }
 
-fn aside(path: &Path) -> PathBuf {
-    beside(path, ".damaged")
+/// A name that nothing has yet: a start with a wrong configuration puts a good history aside, and the next one with the right one that
+/// of the wrong. After so many the last one is overwritten.
+fn free_aside(path: &Path) -> PathBuf {
+    let later = (2..ASIDE_MAX).map(|number| beside(path, &format!(".damaged.{number}")));
+    let mut names = std::iter::once(beside(path, ".damaged")).chain(later);
+    let free = names.find(|name| std::fs::symlink_metadata(name).is_err());
+    free.unwrap_or_else(|| beside(path, &format!(".damaged.{ASIDE_MAX}")))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -398,6 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_start_and_the_right_one_after_it_lose_nothing() {
+        let (_directory, path) = file();
+        let (mut history, _) = open(&path);
+        history.append(&record(1)).expect("written");
+        for tag in [TAG + 1, TAG] {
+            History::open(&path, tag).expect("a new one begins").1.expect("told");
+        }
+        let kept = read(&beside(&path, ".damaged"), TAG).expect("the good one");
+        assert_eq!(kept.list.len(), 1);
+        assert!(read(&beside(&path, ".damaged.2"), TAG + 1).is_ok());
+        for tag in (0..4 * ASIDE_MAX).map(|round| TAG + round % 2 + 1) {
+            History::open(&path, tag).expect("a new one begins");
+        }
+        assert!(read(&beside(&path, ".damaged"), TAG).is_ok(), "still");
+        assert!(!beside(&path, &format!(".damaged.{}", ASIDE_MAX + 1)).exists());
+    }
+
+    #[test]
     fn an_unusable_file_is_put_aside_and_named() {
         for (damage, words) in [
             ((|file: &File| file.write_all_at(b"x", 3).expect("damaged")) as fn(&File), "missing or damaged"),
@@ -413,7 +438,7 @@ mod tests {
             let told = told.expect("it is told");
             assert!(told.contains(words) && told.contains("beta.damaged"), "{told}");
             assert_eq!(history.next, 1);
-            assert!(aside(&path).exists());
+            assert!(beside(&path, ".damaged").exists());
             assert_eq!(read(&path, TAG).expect("begun anew"), Records::default());
         }
     }
