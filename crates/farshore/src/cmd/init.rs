@@ -25,12 +25,19 @@ pub fn run(args: &InitArgs) -> Outcome {
     if args.create_secret {
         create_secret(&args.secret_file)?;
     }
-    match &args.out {
-        None => drop(print(&text)?),
-        Some(file) => {
-            write_new(file, &text)?;
-            print(&next_steps(args, file, &near, &far))?;
+    let written = match &args.out {
+        None => print(&text).map(drop),
+        Some(file) => write_new(file, &text),
+    };
+    if let Err(failure) = written {
+        if args.create_secret {
+            // Nothing is left half done: the next try would find a secret that no configuration speaks of.
+            let _ = std::fs::remove_file(&args.secret_file);
         }
+        return Err(failure);
+    }
+    if let Some(file) = &args.out {
+        print(&next_steps(args, file, &near, &far))?;
     }
     Ok(Exit::Done.into())
 }
