@@ -179,6 +179,8 @@ fn a_state_directory_open_to_others_is_refused() {
     let state = pair.path("near").join("state");
     fs::create_dir(&state).expect("a directory");
     fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).expect("opened");
-    let (code, said) = pair.told(Node::Near, &["serve"]);
-    assert!(code == 2 && said.contains("chmod 0700"), "{code}: {said}");
+    for command in [&["serve"][..], &["config", "check"]] {
+        let (code, said) = pair.told(Node::Near, command);
+        assert!(code == 2 && said.contains("chmod 0700"), "{command:?} {code}: {said}");
+    }
 }

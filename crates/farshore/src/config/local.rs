@@ -5,6 +5,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use host::disk::meta::OPEN_TO_OTHERS;
+use host::disk::volume::OpenError;
 use host::tls::{Credentials, facts};
 
 use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, secret, suggest};
@@ -92,6 +94,10 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
     let parent = node.state.parent().unwrap_or(Path::new("/"));
     let may_write = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     let message = match std::fs::metadata(&node.state) {
+        Ok(found) if found.is_dir() && found.mode() & OPEN_TO_OTHERS != 0 => {
+            let (path, mode) = (node.state.clone(), found.mode() & 0o7777);
+            format!("state: {}", OpenError::OpenToOthers { path, mode, advice: 0o700 })
+        }
         Ok(found) if found.is_dir() => match rustix::fs::access(&node.state, may_write) {
             Ok(()) => return,
             Err(error) => format!("state: {name} cannot be written: {error}; make it writable for the daemon's user"),

@@ -18,6 +18,8 @@ const LOCK_NAME: &str = "lock";
 /// Appended to a file's name until it is complete.
 const UNFINISHED_SUFFIX: &str = ".creating";
 const ZERO_PIECE_BYTES: u64 = 1 << 20;
+/// Bits of a mode that let others write: a state directory has none of them.
+pub const OPEN_TO_OTHERS: u32 = 0o022;
 const META_PHYSICAL_BYTES: u32 = 4096;
 
 /// The state directory of one daemon, locked against a second one for as long as this lives.
@@ -52,7 +54,7 @@ impl StateDirectory {
                 let what = "not a directory, as the state directory must be";
                 return Err(OpenError::WrongKind { path: path.into(), what });
             }
-            Ok(facts) if facts.mode() & 0o022 != 0 => {
+            Ok(facts) if facts.mode() & OPEN_TO_OTHERS != 0 => {
                 let mode = facts.mode() & 0o7777;
                 return Err(OpenError::OpenToOthers { path: path.into(), mode, advice: 0o700 });
             }
