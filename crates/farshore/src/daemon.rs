@@ -76,7 +76,8 @@ pub fn run(
         .context("the control thread's runtime cannot be made")?;
     let end = LocalSet::new().block_on(&runtime, async {
         let listener = server::bind(&control_socket).map_err(anyhow::Error::msg)?;
-        let (control, thread) = driver::start(setup).map_err(anyhow::Error::msg)?;
+        let started = driver::start(setup).map_err(anyhow::Error::msg);
+        let (control, thread) = started.inspect_err(|_| _ = std::fs::remove_file(&control_socket))?;
         tracing::info!(
             "node {node} of cluster {} runs; its control socket is {}",
             config.cluster,
