@@ -114,7 +114,7 @@ fn a_volume_has_one_daemon() {
     let other = Pair::new(&SMALL);
     let (ours, theirs) = (pair.device(Node::Near, "data"), other.device(Node::Near, "data"));
     other.edit_config(theirs.to_str().expect("text"), ours.to_str().expect("text"));
-    refused(&other, Node::Near, &["volume g/data", "is locked by", "a volume has one owner"], &[ours]);
+    refused(&other, Node::Near, &["volume g/data", "is locked by", "volumes and state have one owner"], &[ours]);
     pair.qemu_io(Node::Near, "data", &["read -P 5 0 64k"]);
     assert!(pair.stop(Node::Near).success());
 }

@@ -48,7 +48,7 @@ pub enum OpenError {
         .path.display(), .device.display(), .device.display()
     )]
     LoopBacking { path: PathBuf, device: PathBuf },
-    #[error("{} is locked by {holder}; stop that program: a volume has one owner", .path.display())]
+    #[error("{} is locked by {holder}; stop that program: volumes and state have one owner", .path.display())]
     Locked { path: PathBuf, holder: String },
     #[error("{} has a size of 0 bytes; give it its size first (truncate -s SIZE, or attach the medium)", .0.display())]
     Empty(PathBuf),
