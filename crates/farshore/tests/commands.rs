@@ -236,6 +236,27 @@ fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
     expect(&failed.run(&["wait", "db", "--for", "failed"]), 0, "db is failed");
 }
 
+/// It listens and answers nothing, as one whose data thread hangs.
+#[test]
+fn a_daemon_that_hangs_is_not_waited_for_beyond_the_deadline() {
+    let dir = tempfile::tempdir().expect("dir");
+    let socket = dir.path().join("control.sock");
+    let _listens = std::os::unix::net::UnixListener::bind(&socket).expect("bind");
+    let began = std::time::Instant::now();
+    let words =
+        ["wait", "db", "--for", "replicating", "--timeout", "300ms", "--socket", socket.to_str().expect("text")];
+    expect(&farshore(&words), 2, "did not answer in time");
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_file_in_place_of_the_socket_is_named() {
+    let dir = tempfile::tempdir().expect("dir");
+    let plain = dir.path().join("plain");
+    std::fs::write(&plain, "").expect("write");
+    expect(&farshore(&["status", "--socket", plain.to_str().expect("text")]), 2, "that is no socket");
+}
+
 #[test]
 fn sync_wait_follows_the_sync_to_its_end() {
     let syncing = GroupStatus {
@@ -338,6 +359,12 @@ fn init_makes_a_configuration_that_passes_its_own_check() {
     let words = ["init", "--near", "127.0.0.1:/a", "--far", "127.0.0.2:/b", "--create-secret", "--secret-file"];
     expect(&farshore(&[&words[..], &[&path(&secret)]].concat()), 0, "secret_file");
     assert_eq!(std::fs::metadata(&secret).expect("there").mode() & 0o7777, 0o600);
+    // A file that is there already: nothing is half done.
+    let other = dir.path().join("other-secret");
+    let (second, taken) = (path(&other), path(&file));
+    let again = [&words[..], &[&second, "--out", &taken]].concat();
+    expect(&farshore(&again), 2, "exists already");
+    assert!(!other.exists());
     let needless = ["init", "--near", "10.0.0.1:/a", "--far", "10.0.0.2:/b", "--create-secret"];
     expect(&farshore(&needless), 3, "know each other by certificates");
     expect(&farshore(&["init", "--near", "a=10.0.0.1:/x", "--far", "a=10.0.0.1:/x"]), 3, "both sides are called");

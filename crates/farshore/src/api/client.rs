@@ -1,6 +1,7 @@
 //! The asking side of the control socket: one line out, one line back, and sentences when nobody answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +11,10 @@ use crate::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 
 /// A daemon may take its time over a promote or demote; after this it counts as stuck.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+/// It only has to look.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Whoever waits for no longer than nothing still gives it so much.
+const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// Why no answer came.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +43,6 @@ impl Client {
         let failed = |source: std::io::Error| unusable(socket, source);
         let stream = UnixStream::connect(socket).map_err(failed)?;
         stream.set_write_timeout(Some(API_IO_TIMEOUT)).map_err(failed)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(failed)?;
         Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream) })
     }
 
@@ -47,6 +51,18 @@ impl Client {
     /// # Errors
     /// When no readable answer came; a refusal is a [`Reply::Error`], not an error here.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, Unanswered> {
+        self.ask_within(REPLY_TIMEOUT, request)
+    }
+
+    /// Asks as [`Client::ask`] does, with no more than this patience.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ask_within(&mut self, patience: Duration, request: &Request) -> Result<Reply, Unanswered> {
+        let is_look = matches!(request, Request::Status { .. });
+        let patience = patience.min(if is_look { STATUS_TIMEOUT } else { REPLY_TIMEOUT }).max(TIMEOUT_MIN);
+        let timed = self.stream.get_ref().set_read_timeout(Some(patience));
+        timed.map_err(|source| unusable(&self.socket, source))?;
         let mut line = serde_json::to_vec(request).map_err(|error| self.garbled(error.to_string()))?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).map_err(|source| unusable(&self.socket, source))?;
@@ -87,6 +103,9 @@ fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
     let socket = socket.to_owned();
     match source.kind() {
         Kind::NotFound => Unanswered::NotRunning { socket, reason: "the socket does not exist" },
+        Kind::ConnectionRefused if !is_socket(&socket) => {
+            Unanswered::Socket { socket, source, advice: "; that is no socket, name the daemon's control socket" }
+        }
         Kind::ConnectionRefused => {
             Unanswered::NotRunning { socket, reason: "nobody listens there (it was not stopped cleanly)" }
         }
@@ -99,4 +118,8 @@ fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
         }
         _ => Unanswered::Socket { socket, source, advice: "" },
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }

@@ -66,7 +66,8 @@ pub fn watch<T>(
     let mut heard: Option<Instant> = None;
     let mut pause = POLL_FIRST;
     loop {
-        match Client::connect(&socket).and_then(|mut client| client.ask(&request)) {
+        let patience = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        match Client::connect(&socket).and_then(|mut client| client.ask_within(patience, &request)) {
             Ok(reply) => {
                 heard = Some(Instant::now());
                 let status = as_status(reply)?;
@@ -78,6 +79,8 @@ pub fn watch<T>(
             }
             Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. })
                 if heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE) => {}
+            // It was heard before: what it said then is what there is to tell.
+            Err(_) if heard.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) => {}
             Err(error) => return Err(error.into()),
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
