@@ -53,6 +53,8 @@ pub(crate) const NO_SPACE: &str =
 pub(crate) struct Rollback {
     pub then: Then,
     stage: Stage,
+    /// It began before the start was through.
+    mid_start: bool,
 }
 
 #[derive(Debug)]
@@ -224,14 +226,14 @@ impl Group {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
     pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        if !matches!(self.phase, Phase::Running) {
+        let mid_start = !matches!(self.phase, Phase::Running);
+        if mid_start {
             // The journal was not read to its end: what else it holds is not known.
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-            // A run of its own, as after any start: what the journal still holds is of the one before.
-            self.sb.current.identity.incarnation.0 += 1;
         }
         self.replica.lost_session();
-        self.phase = Phase::RollingBack(Rollback { then: Then::Promote { id, force, entropy }, stage: Stage::Quiesce });
+        let then = Then::Promote { id, force, entropy };
+        self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
         self.proceed_rollback(cx);
     }
 
@@ -281,7 +283,9 @@ impl Group {
                 self.volume(volume).mark_undone(offset, length);
             }
         }
-        self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Bits });
+        if let Phase::RollingBack(rollback) = &mut self.phase {
+            rollback.stage = Stage::Bits;
+        }
         self.save_bits(cx, AfterBits::Rollback);
     }
 
@@ -289,6 +293,9 @@ impl Group {
     pub fn record_rollback(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Recording;
+        // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
+        // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
+        self.sb.current.identity.incarnation.0 += u64::from(rollback.mid_start);
         self.sb.current.rolling_back = true;
         self.empty_journal();
         self.replica.ring.trim(self.sb.current.journal);
@@ -488,7 +495,8 @@ impl Group {
     }
 
     pub fn rollback_given_up(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what) }) = &self.phase
+        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
+            &self.phase
         else {
             return;
         };
@@ -624,7 +632,7 @@ impl Group {
             return self.save(cx, Some(AfterSuper::PointDamaged));
         }
         cx.marks.hit(Mark::RollbackResumed);
-        self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording });
+        self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
         match self.undo_damaged.take() {
             Some(what) => self.give_rollback_up(cx, what),
             None => self.write_back(cx),

@@ -347,6 +347,36 @@ fn a_start_with_the_history_full_has_its_ways_out() {
     }
 }
 
+/// Seed 41003677. A start that has its journal still to read is told to go back, and a store fails before that is on record: the
+/// next start reads the journal of the run before, all of it.
+#[test]
+fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
+    let (mut world, _) = behind(Options { history_bytes: 500 * KIB, ..slow() });
+    // After a kill a sync compares, and goes in the stream.
+    world.crash(NEAR, false, MILLISECOND);
+    world.pass(SECOND);
+    begin_sync(&mut world);
+    world.until("it stands still", |world| {
+        world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
+    });
+    world.pass(300 * MILLISECOND);
+    world.cut([false; 2]);
+    world.crash(FAR, true, MILLISECOND);
+    let stands = |world: &World| world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull));
+    world.until("it is back, and stands still again", stands);
+    world.nodes[FAR].trouble.fail_next_record = true;
+    let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("the bits could not be stored") };
+    assert!(why.contains("a restart goes on"), "{why}");
+    world.restore_path();
+    world.pass(SECOND);
+    world.crash(FAR, false, MILLISECOND);
+    world.until("it stands still as before", stands);
+    let name = point(&world).expect("kept");
+    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    world.settle();
+    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 0);
+}
+
 /// The same node goes back, and its power fails on the way. Batches of its journal that it had no room to read again
 /// are nothing that it lacks from now on.
 #[test]
