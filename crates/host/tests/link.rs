@@ -39,6 +39,8 @@ struct Told {
     differ: RefCell<Vec<(NodeId, String)>>,
     /// The test is inside a call of its own into a sender.
     calling: Cell<bool>,
+    /// So many frames follow, each when something was sent.
+    chatter: Cell<u64>,
     changed: Notify,
 }
 
@@ -105,6 +107,12 @@ impl LinkEvents for Told {
     fn sent(&self, _link: LinkId, bytes: u64) {
         self.sent.set(self.sent.get() + bytes);
         self.note();
+        if let Some(left) = self.chatter.get().checked_sub(1) {
+            self.chatter.set(left);
+            let (_, session, sender, _) = self.up.borrow().last().expect("a link is up").clone();
+            sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::None);
+            sender.flush();
+        }
     }
 
     fn turn_done(&self) {
@@ -210,6 +218,32 @@ impl Rng {
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
+}
+
+/// What was sent lets the next frames in, and those are sent at once: on and on, with the peer's words in the socket. It must not
+/// pass for dead meanwhile.
+#[test]
+fn a_node_that_always_has_something_to_send_hears_its_peer() {
+    run(async {
+        let west = Node::west(|_| {});
+        let east = Node::east(west.address(), |_| {});
+        west.is_up(1).await;
+        east.is_up(1).await;
+        let say = |node: &Node| {
+            let session = node.told.up.borrow()[0].1;
+            node.told.call(|sender| {
+                sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::None);
+                sender.flush();
+            });
+        };
+        const CHATTER: u64 = 10_000;
+        west.told.chatter.set(CHATTER);
+        say(&east);
+        say(&west);
+        west.told.until(|told| !told.frames.borrow().is_empty()).await;
+        let sent = CHATTER - west.told.chatter.get();
+        assert!(sent < 10, "heard after {sent} frames");
+    });
 }
 
 /// Frame number `n` of a stream: any kind, any size it may have.

@@ -537,6 +537,9 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
         if sent > 0 && !sender.down_reported.get() {
             events.sent(sender.link, sent);
             events.turn_done();
+            // What that let in may have been sent by now, and so on without end where disks answer at once: the sockets
+            // are looked at in between, or a peer that speaks would pass for dead.
+            tokio::task::yield_now().await;
         }
         if let Some(reason) = sender.end_reason() {
             return reason;
