@@ -473,7 +473,9 @@ impl World {
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
             engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
                 // After a fork somebody had the other primary overwrite this one.
-                self.judge.overwritten(group);
+                if !self.is_primary(self.other(group, node), group) {
+                    self.judge.overwritten(group);
+                }
                 self.operator.gives_up(group, self.other(group, node));
             }
             engine::Event::SyncBegan { full: false, .. } => {
@@ -579,7 +581,7 @@ impl World {
 
     /// What a primary fetches from its peer before its exports open is where its run begins.
     pub fn withheld_changes(&mut self, node: usize, group: GroupId) {
-        if self.glance(node, group).is_some_and(|glance| glance.identity.role == Role::Primary) {
+        if self.is_primary(node, group) {
             self.primary_up(node, group);
         }
     }
@@ -592,11 +594,14 @@ impl World {
         }
     }
 
+    /// Promoted in the moment in which the other began a sync, say: it takes none.
+    fn is_primary(&self, node: usize, group: GroupId) -> bool {
+        self.glance(node, group).is_some_and(|glance| glance.identity.role == Role::Primary)
+    }
+
     /// A sync that nobody asked for must not overwrite what the other side alone holds (P6).
     fn check_consent(&mut self, node: usize, group: GroupId) {
-        let peer = self.glance(self.other(group, node), group);
-        if peer.is_some_and(|glance| glance.identity.role == Role::Primary) {
-            // Promoted in the same moment: it takes no sync.
+        if self.is_primary(self.other(group, node), group) {
             return;
         }
         if self.operator.authority(group) == node && self.judge.has_tail(group) {
