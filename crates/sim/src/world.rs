@@ -472,11 +472,7 @@ impl World {
             }
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
             engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
-                // After a fork somebody had the other primary overwrite this one.
-                if !self.is_primary(self.other(group, node), group) {
-                    self.judge.overwritten(group);
-                }
-                self.operator.gives_up(group, self.other(group, node));
+                self.overwrites_the_primary(self.other(group, node), group);
             }
             engine::Event::SyncBegan { full: false, .. } => {
                 self.check_consent(node, group);
@@ -592,6 +588,14 @@ impl World {
         if let Some(glance) = self.glance(node, group) {
             self.judge.primary_up(group, glance.identity.position, images);
         }
+    }
+
+    /// After a fork somebody had the other primary overwrite this one.
+    fn overwrites_the_primary(&mut self, node: usize, group: GroupId) {
+        if !self.is_primary(node, group) {
+            self.judge.overwritten(group);
+        }
+        self.operator.gives_up(group, node);
     }
 
     /// Promoted in the moment in which the other began a sync, say: it takes none.
