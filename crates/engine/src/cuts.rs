@@ -474,6 +474,7 @@ impl Group {
     pub fn give_up_cut(&mut self, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutGivenUp);
         self.give_up_session(cx, why);
+        self.stall.not_the_peers();
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------

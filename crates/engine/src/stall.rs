@@ -65,6 +65,11 @@ impl Stall {
         self.left_alone_until = now;
     }
 
+    /// What was given up was given up for want of something here: no answer of the peer ends the pause.
+    pub fn not_the_peers(&mut self) {
+        self.unanswered = false;
+    }
+
     pub fn sync_ended(&mut self) {
         (self.times, self.unanswered) = (0, false);
     }

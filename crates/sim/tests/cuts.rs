@@ -192,6 +192,24 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
     }
 }
 
+/// What it lacks is space of its own: the peer's answer to a cut that was given up does not begin the next one.
+#[test]
+fn a_cut_that_was_given_up_is_followed_by_a_pause() {
+    let small = Options { queue_bytes: 128 * KIB, history_bytes: 128 * KIB, ..slow_link() };
+    let mut world = World::for_story(Options { delay_ns: 40 * MILLISECOND, ..small });
+    world.until("connected", |world| world.figures(0).peer.round_trip > std::time::Duration::ZERO);
+    let told = world.order(0, Command::Sync { full: true });
+    assert!(matches!(told, CommandResult::Done(_)), "{told:?}");
+    for n in 0..6_000u64 {
+        let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(5 * MILLISECOND);
+    }
+    let given_up = world.mark(0, Mark::CutGivenUp);
+    assert!((2..=4).contains(&given_up), "{given_up} times in 30 s");
+    world.settle();
+}
+
 #[test]
 fn one_read_of_a_cut_leaves_room_in_a_small_queue() {
     let queue_bytes = 256 * KIB;
