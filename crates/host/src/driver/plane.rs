@@ -64,6 +64,7 @@ pub(super) struct GroupHere {
     /// Its exports are open.
     pub open: bool,
     pub sync: Option<SyncHere>,
+    pub decided: story::Decided,
     /// Somebody records what is asked of it.
     pub tap: Option<Tap>,
 }
@@ -134,6 +135,7 @@ impl Plane {
                 undo: setup.undo,
                 open: false,
                 sync: None,
+                decided: story::Decided::default(),
                 tap: None,
             });
         }
@@ -342,6 +344,9 @@ impl Core {
             }
             Event::SyncEnded { .. } => group.sync = None,
             _ => {}
+        }
+        if !group.decided.is_news(&event) {
+            return;
         }
         let (first, count) = (group.first_volume, group.volume_count);
         let name = self.group(id).name.clone();

@@ -7,6 +7,23 @@ use engine::state::State;
 
 use super::plane::VolumeHere;
 
+/// The decision that was told last, as long as nothing else has happened.
+#[derive(Default)]
+pub(super) struct Decided(Option<Decision>);
+
+impl Decided {
+    /// Whether the event says anything new: a peer that works off its journal greets again and again, and each time the same follows.
+    pub fn is_news(&mut self, event: &Event) -> bool {
+        let decision = match event {
+            Event::Decided { decision, .. } => Some(*decision),
+            _ => None,
+        };
+        let is_news = decision.is_none() || decision != self.0;
+        self.0 = decision;
+        is_news
+    }
+}
+
 /// Logs an event of a group.
 pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
     match event {
@@ -98,4 +115,28 @@ fn tell_decision(group: &str, decision: &Decision) {
 
 fn name_of(volumes: &[VolumeHere], id: VolumeId) -> &str {
     volumes.get(usize::from(id.0)).map_or("?", |volume| &volume.export)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::identity::Row;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_is_told_once_until_something_else_happens() {
+        let decided = |decision| Event::Decided { row: Row::LoneStretch, decision };
+        let mut told = Decided::default();
+        let news = [
+            decided(Decision::UpdateSync),
+            decided(Decision::UpdateSync),
+            decided(Decision::Idle),
+            decided(Decision::UpdateSync),
+            Event::Demoted,
+            Event::Demoted,
+            decided(Decision::UpdateSync),
+        ]
+        .map(|event| told.is_news(&event));
+        assert_eq!(news, [true, false, true, true, true, true, true]);
+    }
 }
