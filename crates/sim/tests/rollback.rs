@@ -331,9 +331,7 @@ fn a_start_with_the_history_full_has_its_ways_out() {
         let name = point(&world).expect("kept");
         if drop {
             world.restore_path();
-            world.until("it stands still", |world| {
-                world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
-            });
+            world.until("it stands still", stands_still);
             let dropped = world.order(FAR, Command::DropRollbackPoint { name });
             assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
             world.settle();
@@ -347,30 +345,38 @@ fn a_start_with_the_history_full_has_its_ways_out() {
     }
 }
 
-/// Seed 41003677. A start that has its journal still to read is told to go back, and a store fails before that is on record: the
-/// next start reads the journal of the run before, all of it.
-#[test]
-fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
-    let (mut world, _) = behind(Options { history_bytes: 500 * KIB, ..slow() });
+fn stands_still(world: &World) -> bool {
+    world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
+}
+
+/// A sync in the stream that the undo store has no room for; the secondary loses its power over it, and the link. The images it
+/// had before.
+fn killed_with_the_history_full(history_bytes: u64) -> (World, Vec<Vec<u8>>) {
+    let (mut world, before) = behind(Options { history_bytes, ..slow() });
     // After a kill a sync compares, and goes in the stream.
     world.crash(NEAR, false, MILLISECOND);
     world.pass(SECOND);
     begin_sync(&mut world);
-    world.until("it stands still", |world| {
-        world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
-    });
+    world.until("it stands still", stands_still);
     world.pass(300 * MILLISECOND);
     world.cut([false; 2]);
     world.crash(FAR, true, MILLISECOND);
-    let stands = |world: &World| world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull));
-    world.until("it is back, and stands still again", stands);
+    (world, before)
+}
+
+/// Seed 41003677. A start that has its journal still to read is told to go back, and a store fails before that is on record: the
+/// next start reads the journal of the run before, all of it.
+#[test]
+fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
+    let (mut world, _) = killed_with_the_history_full(500 * KIB);
+    world.until("it is back, and stands still again", stands_still);
     world.nodes[FAR].trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("the bits could not be stored") };
     assert!(why.contains("a restart goes on"), "{why}");
     world.restore_path();
     world.pass(SECOND);
     world.crash(FAR, false, MILLISECOND);
-    world.until("it stands still as before", stands);
+    world.until("it stands still as before", stands_still);
     let name = point(&world).expect("kept");
     assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
     world.settle();
@@ -383,17 +389,7 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
 fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
     let mut unread = 0;
     for (history, step) in [500, 600, 660].into_iter().flat_map(|history| (2..8).map(move |step| (history, step))) {
-        let (mut world, before) = behind(Options { history_bytes: history * KIB, ..slow() });
-        // After a kill a sync compares, and goes in the stream.
-        world.crash(NEAR, false, MILLISECOND);
-        world.pass(SECOND);
-        begin_sync(&mut world);
-        world.until("it stands still", |world| {
-            world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
-        });
-        world.pass(300 * MILLISECOND);
-        world.cut([false; 2]);
-        world.crash(FAR, true, MILLISECOND);
+        let (mut world, before) = killed_with_the_history_full(history * KIB);
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
         let counted = world.recorded(FAR).confirmed_ordinal;
         let entropy = world.rng.draw();

@@ -13,7 +13,7 @@ use crate::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// It only has to look.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Whoever waits for no longer than nothing still gives it so much.
+/// A deadline that has passed, or nearly, still leaves the daemon so long: one that runs answers in less.
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// Why no answer came.
