@@ -24,6 +24,8 @@ pub enum Unanswered {
     NotRunning { socket: PathBuf, reason: &'static str },
     #[error("the control socket {} cannot be used: {source}{advice}", socket.display())]
     Socket { socket: PathBuf, source: std::io::Error, advice: &'static str },
+    #[error("the daemon at {} did not answer in time: it hangs, or the machine is too busy; look at its log", socket.display())]
+    Slow { socket: PathBuf },
     #[error("the daemon at {} closed the connection without an answer; look at its log", socket.display())]
     Closed { socket: PathBuf },
     #[error("what answers at {} does not speak this version's language: {reason}", socket.display())]
@@ -113,9 +115,7 @@ fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
         Kind::PermissionDenied => {
             Unanswered::Socket { socket, source, advice: "; run the command as the user the daemon runs as" }
         }
-        Kind::WouldBlock | Kind::TimedOut => {
-            Unanswered::Socket { socket, source, advice: "; the daemon did not answer in time, look at its log" }
-        }
+        Kind::WouldBlock | Kind::TimedOut => Unanswered::Slow { socket },
         _ => Unanswered::Socket { socket, source, advice: "" },
     }
 }
