@@ -234,7 +234,8 @@ impl Config {
         }
     }
 
-    fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+    /// A problem at a place in the file, such as `groups.db`.
+    pub(crate) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         Problem { position: self.places.get(path).copied(), message: message.into() }
     }
 }

@@ -6,7 +6,7 @@
 mod answer;
 mod difference;
 mod link_view;
-mod names;
+pub mod names;
 mod open;
 mod reconnect;
 mod recorder;

@@ -90,6 +90,13 @@ fn the_state_of_another_group_is_refused() {
     fails_with(pair, Node::Near, &["another cluster or group"]);
 }
 
+#[track_caller]
+fn is_no_sound_configuration(pair: &Pair, node: Node, parts: &[&str]) {
+    let (code, said) = pair.told(node, &["config", "check"]);
+    assert_eq!(code, 2, "{said}");
+    parts.iter().for_each(|part| assert!(said.contains(part), "no {part:?} in: {said}"));
+}
+
 /// Both nodes read one configuration, so they would agree that the bits of one volume are another's.
 #[test]
 fn volumes_under_other_names_are_refused() {
@@ -99,7 +106,9 @@ fn volumes_under_other_names_are_refused() {
     pair.kill(Node::Near);
     pair.edit_config("volumes.data", "volumes.renamed");
     for node in Node::BOTH {
-        is_refused(&pair, node, &["its volumes are renamed in the configuration, and were data", "old names"]);
+        let parts = ["its volumes are renamed in the configuration, and were data", "old names"];
+        is_refused(&pair, node, &parts);
+        is_no_sound_configuration(&pair, node, &parts);
     }
     pair.edit_config("volumes.renamed", "volumes.data");
     heals_with(pair, Node::Near, &[]);
@@ -116,7 +125,9 @@ fn a_group_under_another_name_is_refused() {
     rename(&pair, GROUP, "other");
     let groups = pair.path("near").join("state/groups");
     for node in Node::BOTH {
-        is_refused(&pair, node, &["it is new here", "group g, which the configuration does not name", "old name back"]);
+        let parts = ["it is new here", "group g, which the configuration does not name", "old name back"];
+        is_refused(&pair, node, &parts);
+        is_no_sound_configuration(&pair, node, &parts);
     }
     assert!(!groups.join("other").exists());
     rename(&pair, "other", GROUP);

@@ -3,6 +3,7 @@
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::CheckArgs;
 use crate::config::{Config, Problems, example, host_name};
+use crate::daemon::names;
 
 pub fn check(args: &CheckArgs) -> Outcome {
     let config = Config::load(&args.file()).map_err(told)?;
@@ -16,6 +17,10 @@ pub fn check(args: &CheckArgs) -> Outcome {
     match &node {
         Some(node) => {
             config.check_local(node).map_err(told)?;
+            let refused = names::refused(&config, node);
+            if !refused.is_empty() {
+                return Err(told(Problems::new(&config.file, refused)));
+            }
             let proof = config.proof(node).map_err(told)?;
             warnings.extend(proof.warnings());
             let what = proof.word();

@@ -8,8 +8,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use host::driver::group_tag;
 
-use crate::config::{Config, Group, NodeName};
+use super::open::GROUPS;
+use super::state_files;
+use crate::config::{Config, Group, NodeName, Problem};
 use crate::durable;
 
 const FILE: &str = "volumes";
@@ -56,31 +59,54 @@ fn listed(group: &Group) -> String {
     group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect()
 }
 
-/// Holds the names in the configuration against those that the group was begun with. `is_new`: nothing was recorded under any
-/// names yet.
+/// Holds the names in the configuration against those that the group was begun with, and keeps them if it has none. `is_new`:
+/// nothing was recorded under any names yet.
 ///
 /// # Errors
 /// A sentence: they are others, or cannot be read or kept.
 pub(super) fn keep(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<()> {
+    if compare(directory, group, is_new)? {
+        return Ok(());
+    }
+    let path = directory.join(FILE);
+    durable::replace(&path, listed(group).as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Whether the names kept are those of the configuration; `false`: they may become so.
+fn compare(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<bool> {
     let path = directory.join(FILE);
     let names = listed(group);
     let kept = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        read => Some(read.with_context(|| format!("{} cannot be read", path.display()))?),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        read => read.with_context(|| format!("{} cannot be read", path.display()))?,
     };
-    match kept {
-        Some(kept) if kept == names => return Ok(()),
-        Some(kept) if !is_new => bail!(
+    if kept != names && !is_new {
+        bail!(
             "its volumes are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give them \
              their old names back. To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' \
              naming the node whose content counts, and sync in full",
             in_words(&names),
             in_words(&kept),
             path.display()
-        ),
-        _ => {}
+        )
     }
-    durable::replace(&path, names.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    Ok(kept == names)
+}
+
+/// What a start of `node` would refuse for the names of its groups and volumes, each at its place. Nothing is changed.
+pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+    let Some(here) = config.node(node) else { return Vec::new() };
+    let groups = here.state.join(GROUPS);
+    let strays = Strays::find(&groups, config, node);
+    let held = config.groups_of(node).map(|(_, group)| {
+        let directory = groups.join(group.name.as_str());
+        let tag = group_tag(config.cluster.as_str(), group.name.as_str());
+        let is_new = state_files::is_new(&directory, tag);
+        let result = strays.hold_against(&directory, group).and_then(|()| compare(&directory, group, is_new));
+        let refused = result.err()?;
+        Some(config.problem(&format!("groups.{}", group.name), format!("group {}: {refused:#}", group.name)))
+    });
+    held.flatten().collect()
 }
 
 fn in_words(listed: &str) -> String {

@@ -22,7 +22,7 @@ use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 /// Under the state directory: what is recorded of each group.
-const GROUPS: &str = "groups";
+pub(super) const GROUPS: &str = "groups";
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.

@@ -1,5 +1,6 @@
 //! A group's own files in the state directory: each has its size, and a rule for when it is found with another one.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,6 +70,14 @@ pub(super) fn open(
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
     Ok(StateFiles { superblock, journal, bitmap, activity, undo })
+}
+
+/// Whether the superblock in `directory` is not there or says nothing yet.
+pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
+    match read_blocks(&directory.join("superblock")) {
+        Ok(blocks) => matches!(superblock::read(&blocks, tag).map(|read| read.found), Ok(None)),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
 }
 
 const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \
