@@ -376,8 +376,9 @@ impl Group {
             }
             Err(error) => self.local_write_failed(cx, slot, &op, error),
         }
-        self.wake_range_waiters(cx, op.volume);
+        // Before others go on: one that finds no room has all looked at who wait for the peer, and this one may be overdue.
         self.finish(cx, slot);
+        self.wake_range_waiters(cx, op.volume);
         self.take_up_promise(cx);
         self.want_flush_for_bits(cx, op.volume);
         if !self.activity.cold.is_empty() {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use engine::{Command, Store, VolumeId};
+use engine::{Command, CommandResult, Settings, Store, VolumeId};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -64,4 +64,28 @@ fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
     world.pass(2 * SECOND);
     assert!(ids.iter().all(|id| world.reply(*id) == Some(false)));
     assert!(world.figures(0).queue.blocked.as_millis() > 900);
+}
+
+/// Local disks end a write that has waited too long for the peer, and let one go on behind it that finds its room gone: the look at
+/// those who wait ends the first.
+#[test]
+fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
+    for policy in [Policy::Strict, Policy::Degrade] {
+        let mut world = World::in_peace(Options { wait_limit_ms: 1_550, ..options(Mode::Sync, policy) });
+        world.pass(5 * SECOND);
+        let hot = world.write(1, 0, 64 * KIB);
+        world.answer(hot);
+        world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
+        world.nodes[0].trouble.stalled_until = world.now + 1_560 * MILLISECOND;
+        let first = world.write(1, 0, 64 * KIB);
+        let behind = world.write(1, 0, 64 * KIB);
+        world.nodes[0].trouble.stalled_until = 0;
+        let smaller = Settings { queue_bytes: 64 * KIB, ..world.operator.settings(GROUP) };
+        assert!(matches!(world.order(0, Command::Set(smaller)), CommandResult::Done(_)));
+        let (done, _) = world.answer(first);
+        assert_eq!(done, policy == Policy::Degrade);
+        world.answer(behind);
+        world.pass(20 * SECOND);
+        world.settle();
+    }
 }
