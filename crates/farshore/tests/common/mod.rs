@@ -477,9 +477,13 @@ impl Pair {
 
     // --- Commands ---
 
-    /// Runs a command of the binary against the node.
+    /// Runs a command of the binary against the node. One that does not end, such as a daemon that should have refused to
+    /// start, is ended with exit code 124.
     pub fn run(&self, node: Node, words: &[&str]) -> Output {
-        self.command(node, words).stdin(Stdio::null()).output().expect("the binary runs")
+        let command = self.command(node, words);
+        let mut bounded = Command::new("timeout");
+        bounded.arg("110").arg(command.get_program()).args(command.get_args());
+        bounded.stdin(Stdio::null()).output().expect("the binary runs")
     }
 
     /// A command of the binary against the node, not yet run.
