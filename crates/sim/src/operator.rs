@@ -52,8 +52,8 @@ pub struct Operator {
     forces: BTreeMap<CommandId, (GroupId, usize)>,
     /// The same, of nodes that died meanwhile.
     cut_short: BTreeSet<(GroupId, usize)>,
-    /// Nodes that were told to sync since they started.
-    pub typed_sync: BTreeSet<(GroupId, usize)>,
+    /// Nodes that were told to sync since they started; the flag: in full.
+    pub typed_sync: BTreeMap<(GroupId, usize), bool>,
 }
 
 impl Operator {
@@ -84,7 +84,7 @@ impl Operator {
             promoted: BTreeMap::new(),
             forces: BTreeMap::new(),
             cut_short: BTreeSet::new(),
-            typed_sync: BTreeSet::new(),
+            typed_sync: BTreeMap::new(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Operator {
             std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
         self.forces = alive;
         self.cut_short.extend(died.into_values());
-        self.typed_sync.retain(|(_, at)| *at != node);
+        self.typed_sync.retain(|(_, at), _| *at != node);
         let unanswered: Vec<CommandId> = self
             .asked
             .iter()
@@ -189,8 +189,8 @@ impl World {
         let id = self.operator.next();
         self.operator.asked.insert(id, node);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
-        if matches!(command, Command::Sync { .. }) {
-            self.operator.typed_sync.insert((group, node));
+        if let Command::Sync { full } = command {
+            *self.operator.typed_sync.entry((group, node)).or_default() |= full;
         }
         match &command {
             Command::Promote { force: true, .. } => {

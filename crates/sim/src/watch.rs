@@ -139,7 +139,7 @@ impl World {
             // Half-way back: what the promotion undid is gone, whether the node lives to say so or not.
             self.watch.forget(group, node);
         }
-        let typed = self.operator.typed_sync.contains(&(group, node));
+        let typed = self.operator.typed_sync.contains_key(&(group, node));
         if typed && words.contains("the operator chose this node's content") {
             self.watch.chosen.insert(group);
         }

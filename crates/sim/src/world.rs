@@ -528,8 +528,13 @@ impl World {
                 return self.fail(failure);
             }
         }
+        let chosen = self.watch.chosen.remove(&group);
         if !was_authority {
             self.judge.leaves_tail(group, parent);
+            // Its export waited for the peer, and opens because a full sync was typed.
+            if chosen && self.operator.typed_sync.get(&(group, node)) == Some(&true) {
+                self.judge.tail_given_up(group);
+            }
         }
         if !was_authority && self.watch.forked.contains(&group) {
             // The other one may go on as well, and what it answers from here on is nobody's order.
@@ -538,7 +543,6 @@ impl World {
         let mode = self.operator.settings(group).mode;
         self.judge.set_mode(group, mode);
         let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
-        let chosen = self.watch.chosen.remove(&group);
         let alone = glance.in_doubt && self.may_serve_alone(node, group);
         if was_authority && lost_power && !alone && !chosen {
             let peer = self.other(group, node);
