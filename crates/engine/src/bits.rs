@@ -381,11 +381,13 @@ impl Group {
     }
 
     fn release_cold(&mut self, cx: &mut Cx) {
-        if self.generation_due {
-            return;
-        }
         let mut at = 0;
         while let Some(&slot) = self.activity.cold.get(at) {
+            // The stream may have ended since it took its range, or just now for the one before it.
+            self.want_generation(cx);
+            if self.generation_due {
+                return;
+            }
             let op = self.slots.write(slot);
             let (id, offset, length) = (op.volume, op.offset, op.length);
             let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
