@@ -559,7 +559,8 @@ impl Group {
 
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, cx: &mut Cx) {
-        if !self.withheld || self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
+        let broken = matches!(self.state, State::Failed(_));
+        if broken || !self.withheld || self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
             return;
         }
         let wait = match self.settings.start_alone {
@@ -596,6 +597,11 @@ impl Group {
 
     /// It is on record that this node serves what the peer may know better.
     pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Failed(_)) {
+            // It broke while that was being recorded: the next start asks.
+            self.never_served();
+            return self.save(cx, None);
+        }
         self.open_exports(cx);
         // One that stood still is asked anew: from now on the operator has the choice.
         self.meet_if_apart(cx);

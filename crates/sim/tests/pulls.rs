@@ -60,6 +60,27 @@ fn a_failed_flush_of_what_was_fetched_leaves_the_doubt() {
     world.settle();
 }
 
+/// The time to wait for the peer is long over when the session ends.
+#[test]
+fn a_group_that_failed_over_what_was_fetched_stays_closed_when_its_session_ends() {
+    let mut world = unflushed();
+    let held = world.images_of(1);
+    loses_power(&mut world);
+    world.nodes[0].trouble.fail_next_flush = true;
+    world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    assert!(world.images_of(0) != held, "the failed flush took back what was fetched");
+    assert!(!serves(&world), "nobody may read what lacks confirmed writes");
+    assert!(!world.recorded(0).served_in_doubt, "it never served");
+    world.restore_path();
+    world.crash(0, false, SECOND);
+    world.until("its export is open", serves);
+    assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    world.settle();
+}
+
 #[test]
 fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
     let mut world = lost_power();
