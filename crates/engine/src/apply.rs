@@ -205,9 +205,9 @@ impl Group {
     /// Begins a cycle unless one is under way or nothing was written since.
     pub fn flush_replica(&mut self, cx: &mut Cx) {
         let replica = &mut self.replica;
-        let starting = matches!(self.phase, Phase::Starting(_));
-        if starting
-            || matches!(self.phase, Phase::RollingBack(_))
+        // A stopped one may have been stopped in the middle of its start.
+        let is_still = matches!(self.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        if is_still
             || replica.cycle.is_some()
             || (replica.written == replica.applied && !replica.can_trim())
             || matches!(self.state, State::Failed(_))

@@ -279,6 +279,8 @@ impl Group {
     pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         match then {
             AfterBits::Started => self.bits_started(cx),
+            // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
+            AfterBits::Stopped if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
             AfterBits::Stopped => {
                 self.sb.current.clean = true;
                 self.sb.current.identity = self.identity();
