@@ -7,7 +7,7 @@ use engine::identity::Role;
 use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
 use engine::wire::{Ack, Header, Kind, SyncBegin};
-use engine::{GroupId, Incarnation, Seq, Store, Wall};
+use engine::{GroupId, Incarnation, Seq, Store, Wall, superblock};
 
 use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
@@ -51,6 +51,10 @@ pub struct Watch {
     pub waited_alone: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
     pub chosen: BTreeSet<GroupId>,
+    /// Primaries that send, by the state they told last.
+    sends: BTreeSet<(GroupId, usize)>,
+    /// Those that do not, and were seen to number a write in a generation of their own.
+    alone: BTreeSet<(GroupId, usize)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,21 @@ impl Watch {
     /// A node's copy is not what it was: wiped by the operator, promoted, or its stores were damaged.
     pub fn forget(&mut self, group: GroupId, node: usize) {
         self.confirmed.remove(&(group, node));
+    }
+
+    /// A node tells the state of a group.
+    pub fn tells(&mut self, group: GroupId, node: usize, state: State) {
+        self.alone.remove(&(group, node));
+        if state.sends() {
+            self.sends.insert((group, node));
+        } else {
+            self.sends.remove(&(group, node));
+        }
+    }
+
+    pub fn node_died(&mut self, node: usize) {
+        self.sends.retain(|(_, at)| *at != node);
+        self.alone.retain(|(_, at)| *at != node);
     }
 
     /// The secondary was told of a sync in the stream last, not of a cut.
@@ -143,6 +162,24 @@ impl World {
         if typed && words.contains("the operator chose this node's content") {
             self.watch.chosen.insert(group);
         }
+    }
+
+    /// A primary numbers a write. One that no stream carries needs a generation that the peer does not know, on record (rule 5).
+    pub fn check_alone(&mut self, node: usize, group: GroupId) {
+        let place = (group, node);
+        if self.watch.sends.contains(&place) || self.watch.alone.contains(&place) {
+            return;
+        }
+        let file = self.nodes[node].disks[&Store::Superblock(group)].durable();
+        let read = superblock::read(file, self.group_config(node, group).tag);
+        // One that was damaged says nothing.
+        let Some(recorded) = read.ok().and_then(|read| read.found) else { return };
+        if recorded.alone || recorded.identity.generation.is_blank() {
+            self.watch.alone.insert(place);
+            return;
+        }
+        let what = format!("node {node} group {}: a write goes alone in a generation that the peer knows", group.0);
+        self.fail(Failure::new(Oracle::Order, what));
     }
 
     /// A secondary came back whose journal was hit: it says that it is no image (P9).

@@ -317,6 +317,7 @@ impl World {
         let boot = sim.boot;
         self.judge.node_died(node);
         self.operator.node_died(node);
+        self.watch.node_died(node);
         self.drop_connections(node, power);
         self.schedule(down_ns, Event::Restart { node, boot });
     }
@@ -465,11 +466,13 @@ impl World {
                 self.watch.forget(group, node);
                 // Old records or not: from here on they are what counts.
                 self.watch.spoiled.remove(&(group, node));
+                self.watch.tells(group, node, State::Logging);
                 if self.operator.was_promoted(group, node) {
                     self.watch.forked.insert(group);
                 }
                 self.primary_up(node, group);
             }
+            engine::Event::Admitted { .. } => self.check_alone(node, group),
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
             engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
                 self.overwrites_the_primary(self.other(group, node), group);
@@ -483,6 +486,7 @@ impl World {
             engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
             engine::Event::State { from, to, .. } => {
+                self.watch.tells(group, node, to);
                 self.tally.edges.insert((from.word(), to.word()));
                 let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
                 let starts = !self.nodes[node].ready.contains(&group);
