@@ -384,7 +384,9 @@ impl Group {
         let mut at = 0;
         while let Some(&slot) = self.activity.cold.get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
-            self.want_generation(cx);
+            if !planted(Fault::GenerationForgotten) {
+                self.want_generation(cx);
+            }
             if self.generation_due {
                 return;
             }

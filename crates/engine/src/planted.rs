@@ -134,6 +134,8 @@ faults! {
         "A primary that lost power opens without what its secondary confirmed and its caches lost.";
     TailNotKept, "tail-not-kept", "P1",
         "A secondary forgets the ranges of what its primary has not flushed.";
+    GenerationForgotten, "generation-forgotten", "rule 5",
+        "A write that waited for the activity log while the stream ended is numbered in the generation of both.";
     FlushPointNotRecorded, "flush-point-not-recorded", "P1, P4",
         "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
     BitsNotJoined, "bits-not-joined", "rule 6, P3",
