@@ -485,21 +485,23 @@ impl World {
             engine::Event::SyncEnded { .. } => self.synced(group, node),
             engine::Event::CutEnded { .. } if self.operator.authority(group) == node => self.synced(group, node),
             engine::Event::CutEnded { .. } => self.check_secondary(node, group),
-            engine::Event::State { from, to, .. } => {
-                self.watch.tells(group, node, to);
-                self.tally.edges.insert((from.word(), to.word()));
-                let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
-                let starts = !self.nodes[node].ready.contains(&group);
-                if damaged && starts && to == State::Failed(engine::state::Broken::Superblock) {
-                    // One copy was hit while the other was being written. After one that could not be written a start helps.
-                    self.watch.spoiled.insert((group, node));
-                }
-                if matches!(to, State::Failed(_)) {
-                    // Only a restart helps; the operator sees to it.
-                    self.operator.needs_restart(node);
-                }
-            }
+            engine::Event::State { from, to, .. } => self.state_told(node, group, from, to),
             _ => {}
+        }
+    }
+
+    fn state_told(&mut self, node: usize, group: GroupId, from: State, to: State) {
+        self.watch.tells(group, node, to);
+        self.tally.edges.insert((from.word(), to.word()));
+        let damaged = self.watch.rotten.contains(&(node, Store::Superblock(group)));
+        let starts = !self.nodes[node].ready.contains(&group);
+        if damaged && starts && to == State::Failed(engine::state::Broken::Superblock) {
+            // One copy was hit while the other was being written. After one that could not be written a start helps.
+            self.watch.spoiled.insert((group, node));
+        }
+        if matches!(to, State::Failed(_)) {
+            // Only a restart helps; the operator sees to it.
+            self.operator.needs_restart(node);
         }
     }
 
