@@ -110,6 +110,11 @@ fn volumes_under_other_names_are_refused() {
         is_refused(&pair, node, &parts);
         is_no_sound_configuration(&pair, node, &parts);
     }
+    // All that is wrong is told at once.
+    let secret = pair.path("secret");
+    fs::rename(&secret, pair.path("elsewhere")).expect("renamed");
+    is_no_sound_configuration(&pair, Node::Near, &["2 problems", "were data", "secret"]);
+    fs::rename(pair.path("elsewhere"), &secret).expect("renamed back");
     pair.edit_config("volumes.renamed", "volumes.data");
     heals_with(pair, Node::Near, &[]);
 }

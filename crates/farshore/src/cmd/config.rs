@@ -16,10 +16,10 @@ pub fn check(args: &CheckArgs) -> Outcome {
     let mut warnings = config.warnings();
     match &node {
         Some(node) => {
-            config.check_local(node).map_err(told)?;
-            let refused = names::refused(&config, node);
-            if !refused.is_empty() {
-                return Err(told(Problems::new(&config.file, refused)));
+            let mut problems = config.check_local(node).err().map(|found| found.list).unwrap_or_default();
+            problems.extend(names::refused(&config, node));
+            if !problems.is_empty() {
+                return Err(told(Problems::new(&config.file, problems)));
             }
             let proof = config.proof(node).map_err(told)?;
             warnings.extend(proof.warnings());
