@@ -15,7 +15,7 @@ const LIMITED: f64 = 0.05;
 const HELD: f64 = 0.5;
 /// From this share of bytes sent again on, the path loses packets.
 const LOSSY: f64 = 0.001;
-/// Fewer bytes say nothing about loss.
+/// Fewer bytes say nothing about loss, nor about queues.
 const TELLING_BYTES: u64 = 1 << 20;
 /// A round trip this much longer than the shortest is time spent in queues.
 const QUEUED: f64 = 1.5;
@@ -144,12 +144,14 @@ impl Limit {
         let tells = |us: u64| us as f64 >= lately.time.as_micros() as f64 / 100.0;
         let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US
             && f64::from(now.rtt_us) > QUEUED * f64::from(now.rtt_min_us);
+        // Heartbeats fill no queue: on a quiet link a long round trip is a busy machine, or somebody else's traffic.
+        let quiet = now.app_limited && lately.sent_bytes < TELLING_BYTES;
         let rows = [
             (Limit::Rate, lately.held() > HELD),
             (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && tells(lately.receiver_limited_us)),
             (Limit::SendBuffer, lately.buffer_limited() > LIMITED && tells(lately.buffer_limited_us)),
             (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= TELLING_BYTES),
-            (Limit::Queueing, now.rtt_min_us > 0 && slow),
+            (Limit::Queueing, now.rtt_min_us > 0 && slow && !quiet),
             (Limit::Nothing, now.app_limited || lately.sent_bytes == 0),
         ];
         rows.into_iter().find(|(_, holds)| *holds).map_or(Limit::Network, |(limit, _)| limit)
@@ -386,6 +388,20 @@ mod tests {
             assert_eq!(reading.sentence("cubic").contains("congestion = \"bbr\""), advises);
             assert_eq!(reading.lately.time, 10 * SECOND);
             assert!((reading.lately.sent_per_s() - 10e6).abs() < 1.0);
+        }
+    }
+
+    #[test]
+    fn only_a_link_with_traffic_waits_in_its_own_queues() {
+        for (app_limited, sent, limit) in
+            [(true, 40_000, Limit::Nothing), (false, 40_000, Limit::Queueing), (true, 2_000_000, Limit::Queueing)]
+        {
+            let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
+            looks(&mut meter, start, 10, |info| {
+                (info.rtt_us, info.rtt_min_us) = (18_700, 20);
+                (info.app_limited, info.bytes_sent) = (app_limited, info.bytes_sent * sent / 100_000_000);
+            });
+            assert_eq!(meter.reading(start + 10 * SECOND).expect("it is up").limit, limit, "{sent} bytes");
         }
     }
 
