@@ -12,7 +12,8 @@ pub fn check(args: &CheckArgs) -> Outcome {
         None => config.local_node(None).ok(),
     };
     let mut text = format!("{}: sound\n", args.file().display());
-    text += &format!("  {} nodes, {} groups\n", config.nodes.len(), config.groups.len());
+    let groups = config.groups.len();
+    text += &format!("  {} nodes, {groups} {}\n", config.nodes.len(), if groups == 1 { "group" } else { "groups" });
     let mut warnings = config.warnings();
     match &node {
         Some(node) => {
