@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use engine::limits as data;
 pub use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
-
-pub const TIB: u64 = 1 << 40;
+pub use host::size::TIB;
 
 /// A range of accepted values and what holds when the key is absent.
 #[derive(Clone, Copy, Debug)]

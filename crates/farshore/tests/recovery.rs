@@ -132,7 +132,7 @@ fn return_of_the_primary(pair: &mut Pair) -> Sums {
 /// How many extents the primary says were being written when it died.
 fn hot_extents(pair: &Pair) -> u64 {
     let log = pair.log(Node::Near);
-    let (before, _) = log.rsplit_once(&format!(" extents of {EXTENT_BYTES} bytes")).expect("it says so");
+    let (before, _) = log.rsplit_once(" extents of 4 MiB").expect("it says so");
     before.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number of extents")
 }
 

@@ -8,5 +8,6 @@ pub mod frontend;
 pub mod link;
 pub mod nbd;
 pub mod net;
+pub mod size;
 pub mod timer;
 pub mod tls;

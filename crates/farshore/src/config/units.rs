@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::limits::{Bound, GIB, KIB, MIB, TIB};
-
-const UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
+use crate::limits::Bound;
+use host::size::UNITS;
+pub use host::size::show_size;
 
 /// Bytes from `64MiB`, `64 MiB`, `512B` or a plain number of bytes.
 ///
@@ -51,19 +51,6 @@ pub fn size_text(bytes: u64) -> String {
         .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
         .unwrap_or(&UNITS[UNITS.len() - 1]);
     if *factor == 1 { format!("{bytes}") } else { format!("{}{name}", bytes / factor) }
-}
-
-/// A size for eyes, rounded to three digits: `12.5 MiB`.
-pub fn show_size(bytes: u64) -> String {
-    let Some((name, factor)) = UNITS.iter().find(|(_, factor)| bytes >= *factor) else {
-        return "0 B".to_owned();
-    };
-    if *factor == 1 {
-        return format!("{bytes} B");
-    }
-    let value = bytes as f64 / *factor as f64;
-    let decimals = if value >= 100.0 || bytes.is_multiple_of(*factor) { 0 } else { 1 };
-    format!("{value:.decimals$} {name}")
 }
 
 const RATES: [(&str, u64); 3] = [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000)];
@@ -179,6 +166,7 @@ pub fn bounded_duration(text: &str, bound: Bound<Duration>) -> Result<Duration, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{GIB, KIB, MIB, TIB};
 
     #[test]
     fn sizes_read_as_written() {
@@ -222,20 +210,6 @@ mod tests {
             assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
         }
         assert_eq!(size_text(1536 * MIB), "1536MiB");
-    }
-
-    #[test]
-    fn sizes_for_eyes() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (512, "512 B"),
-            (MIB, "1 MiB"),
-            (12 * MIB + MIB / 2, "12.5 MiB"),
-            (150 * MIB + 1, "150 MiB"),
-            (TIB, "1 TiB"),
-        ] {
-            assert_eq!(show_size(bytes), text);
-        }
     }
 
     #[test]

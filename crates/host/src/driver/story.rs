@@ -6,6 +6,7 @@ use engine::identity::Decision;
 use engine::state::State;
 
 use super::plane::VolumeHere;
+use crate::size::show_size;
 
 /// The decision that was told last, as long as nothing else has happened.
 #[derive(Default)]
@@ -38,12 +39,14 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             tracing::info!("group {group}: {role}, generation {generation}, incarnation {} ({how})", incarnation.0);
         }
         Event::HotExtents { extents, extent_bytes } => tracing::info!(
-            "group {group}: {extents} extents of {extent_bytes} bytes were being written when this node stopped; \
-             they will be compared with the peer"
+            "group {group}: {extents} extents of {} were being written when this node stopped; they will be compared with \
+             the peer",
+            show_size(*extent_bytes)
         ),
         Event::Pulled { bytes } => {
             tracing::warn!(
-                "group {group}: {bytes} bytes that this node lost with its power were fetched back from the peer"
+                "group {group}: {} that this node lost with its power were fetched back from the peer",
+                show_size(*bytes)
             );
         }
         Event::WritesAlone { generation } => {
@@ -53,16 +56,17 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };
             let how = if *compare { ", by comparing hashes" } else { "" };
-            tracing::info!("group {group}: {what} of {dirty_bytes} bytes began{how}");
+            tracing::info!("group {group}: {what} of {} began{how}", show_size(*dirty_bytes));
         }
         Event::SyncEnded { sent_bytes } => {
-            tracing::info!("group {group}: the sync has sent its last region, {sent_bytes} bytes in all");
+            tracing::info!("group {group}: the sync has sent its last region, {} in all", show_size(*sent_bytes));
         }
         Event::CutEnded { at, .. } => {
             tracing::info!("group {group}: the secondary is consistent at sequence {}", at.seq.0);
         }
         Event::QueueDropped { items, bytes, why } => {
-            tracing::warn!("group {group}: {items} queued writes ({bytes} bytes) became dirty regions: {why}");
+            let size = show_size(*bytes);
+            tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {why}");
         }
         Event::LocalWriteFailed { volume, offset } => {
             let name = name_of(volumes, *volume);
