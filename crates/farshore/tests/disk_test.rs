@@ -70,9 +70,11 @@ fn a_plan_reads_what_was_measured_and_the_file_is_gone() {
 
     let text = disk_test(&[&[place, "--buffered"], &small[..]].concat()).output().expect("the command runs");
     assert!(matches!(text.status.code(), Some(0 | 1)), "{text:?}");
-    for part in ["through the page cache", "p99.9", "for a plan: --disk "] {
-        assert!(String::from_utf8_lossy(&text.stdout).contains(part), "{text:?}");
-    }
+    let says = |part: &str| String::from_utf8_lossy(&text.stdout).contains(part);
+    assert!(says("through the page cache") && says("p99.9"), "{text:?}");
+    // A disk that others keep busy may take its time whatever the size; then nothing is offered to a plan.
+    let is_odd = String::from_utf8_lossy(&text.stderr).contains("the times do not grow with the sizes");
+    assert_eq!(says("for a plan: --disk "), !is_odd, "{text:?}");
     assert_eq!(entries(&scratch), Vec::<PathBuf>::new());
 }
 
