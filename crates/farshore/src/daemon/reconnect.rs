@@ -39,7 +39,8 @@ pub(super) async fn reconnect(control: &Control, groups: &[(GroupId, Settings)],
         How::Anew(reason) => control.reconnect(reason).await?,
     }
     let started = Instant::now();
-    while !degrading.is_empty() && started.elapsed() < PATIENCE && !are_back(&before, &control.snapshot().await?) {
+    let held: Vec<_> = degrading.iter().map(|(id, _)| *id).collect();
+    while !held.is_empty() && started.elapsed() < PATIENCE && !are_back(&held, &before, &control.snapshot().await?) {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     for (id, settings) in &degrading {
@@ -55,11 +56,11 @@ fn would_degrade(now: &Snapshot, id: GroupId, settings: &Settings) -> bool {
         && matches!(state, Some(State::Replicating | State::CatchingUp))
 }
 
-/// Every link that was up came up again, or the hold has ended without it.
-fn are_back(before: &Snapshot, now: &Snapshot) -> bool {
-    let is_held = now.groups.iter().any(|group| group.status.state == State::Holding);
+/// Every link that was up came up again, or the hold has ended without it. What other groups are in says nothing of `held`: one
+/// may be in `logging` for its own reasons.
+fn are_back(held: &[GroupId], before: &Snapshot, now: &Snapshot) -> bool {
+    let any_is = |state| now.groups.iter().any(|group| held.contains(&group.status.id) && group.status.state == state);
     let mut links = before.links.iter().zip(&now.links).filter(|(before, _)| before.connection.is_some());
     let all_up = links.all(|(before, now)| now.connection.is_some() && now.connections > before.connections);
-    let has_degraded = now.groups.iter().any(|group| group.status.state == State::Logging);
-    !is_held && (all_up || has_degraded)
+    !any_is(State::Holding) && (all_up || any_is(State::Logging))
 }
