@@ -336,7 +336,8 @@ impl Disk {
     pub fn read(&self, file: u64, offset: u64, length: u64) -> Result<Vec<u8>, Errno> {
         let asked = |bytes: &Range<u64>| bytes.start < offset + length && offset < bytes.end;
         if self.bad.iter().any(|(bad, bytes)| *bad == file && asked(bytes)) {
-            return Err(Errno::EIO);
+            // What block devices answer to a direct read of a bad sector.
+            return Err(Errno::ENODATA);
         }
         Ok(self.content(file)?.read(offset, length))
     }

@@ -126,7 +126,7 @@ impl Store {
         self.shared.disk().loss()
     }
 
-    /// From now on reading these bytes of a file fails with EIO, until a write goes over all of them.
+    /// From now on reading these bytes of a file fails with ENODATA, until a write goes over all of them.
     ///
     /// # Errors
     /// There is no such file.

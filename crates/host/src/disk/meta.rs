@@ -269,8 +269,8 @@ impl Blocks {
 pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
     let file = fs::File::open(path)?;
     let refused = match fs::read(path) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => error,
-        result => return result,
+        Ok(bytes) => return Ok(bytes),
+        Err(error) => error,
     };
     let mut blocks = Blocks::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));
     let mut block = [0; Blocks::BYTES];

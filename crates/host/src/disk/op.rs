@@ -171,16 +171,22 @@ pub struct DiskError {
     pub path: Arc<Path>,
 }
 
-impl DiskError {
-    pub(super) fn new(op: OpName, path: &Arc<Path>, errno: Errno) -> DiskError {
-        let kind = match errno {
+impl ErrorKind {
+    pub(super) fn of(errno: Errno) -> ErrorKind {
+        match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => ErrorKind::NoSpace,
             Errno::ROFS | Errno::PERM | Errno::ACCESS => ErrorKind::ReadOnly,
             Errno::INVAL => ErrorKind::Invalid,
             Errno::NOMEM | Errno::AGAIN | Errno::NOBUFS => ErrorKind::NoMemory,
             Errno::OPNOTSUPP | Errno::NOSYS => ErrorKind::NotSupported,
             _ => ErrorKind::Io,
-        };
+        }
+    }
+}
+
+impl DiskError {
+    pub(super) fn new(op: OpName, path: &Arc<Path>, errno: Errno) -> DiskError {
+        let kind = ErrorKind::of(errno);
         DiskError { kind, errno: errno.raw_os_error(), op, path: path.clone() }
     }
 

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::file::{DirectRules, File, Identity, Opened};
 use super::holders;
+use super::op::ErrorKind;
 use crate::buffers::{ALIGNMENT, Buffer};
 
 /// The unit of files: what every client can address.
@@ -248,11 +249,11 @@ fn go_direct(fd: &OwnedFd, path: &Path, logical_block: u32) -> Result<Option<Dir
         return Ok(None);
     }
     for rules in direct_candidates(fd, logical_block) {
-        match probe(fd, rules) {
+        match probe(fd, rules).map_err(|errno| (ErrorKind::of(errno), errno)) {
             // A block that is bad was asked for as it should be; what becomes of it is for whoever needs it.
-            Ok(()) | Err(Errno::IO) => return Ok(Some(rules)),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(failed(errno)),
+            Ok(()) | Err((ErrorKind::Io, _)) => return Ok(Some(rules)),
+            Err((ErrorKind::Invalid | ErrorKind::NotSupported, _)) => {}
+            Err((_, errno)) => return Err(failed(errno)),
         }
     }
     rustix::fs::fcntl_setfl(fd, flags).map_err(failed)?;
