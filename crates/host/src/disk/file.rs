@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::limits::SECTOR_BYTES;
@@ -37,13 +37,21 @@ pub(super) struct DirectRules {
     pub offset: u64,
 }
 
-/// The facts of an open file, as `volume` and `meta` find them.
-pub(super) struct Opened {
-    /// Opened with O_DIRECT if `direct` is set.
+/// The descriptors of a file.
+pub(super) struct Ways {
+    /// Opened with O_DIRECT where the file's rules for it are known.
     pub fd: OwnedFd,
-    pub direct: Option<DirectRules>,
     /// Only where O_DIRECT needs more than a sector: a second, buffered way for small requests.
     pub buffered: Option<OwnedFd>,
+}
+
+/// The facts of an open file, as `volume` and `meta` find them.
+pub(super) struct Opened {
+    pub plain: Ways,
+    /// For durable writes, where the page cache is used. What could not be written back from there the kernel tells once to each
+    /// open file: told to a durable write, it would be missing from the flush that speaks for the writes it is about.
+    pub durable: Option<Ways>,
+    pub direct: Option<DirectRules>,
     pub path: Arc<Path>,
     pub size_bytes: u64,
     pub logical_block: u32,
@@ -58,13 +66,16 @@ pub struct File {
     latency_ns: AtomicU64,
     pub(super) reads: Pace,
     pub(super) writes: Pace,
+    /// A flush failed, and so do all others from then on: the disk may have forgotten what it could not write, and would
+    /// flush the rest without a word.
+    flush_failed: AtomicBool,
 }
 
 impl File {
     pub(super) fn new(opened: Opened) -> File {
         assert!(opened.size_bytes.is_multiple_of(u64::from(opened.logical_block)));
         let (reads, writes) = (Pace::new(), Pace::new());
-        File { opened, latency_ns: AtomicU64::new(0), reads, writes }
+        File { opened, latency_ns: AtomicU64::new(0), reads, writes, flush_failed: AtomicBool::new(false) }
     }
 
     pub fn path(&self) -> &Arc<Path> {
@@ -118,28 +129,47 @@ impl File {
 
     /// The descriptor for a transfer, and what it asks of memory (`None`: nothing).
     pub(super) fn route(&self, offset: u64, length: u64) -> (BorrowedFd<'_>, Option<DirectRules>) {
+        self.route_in(&self.opened.plain, offset, length)
+    }
+
+    /// The same for a write.
+    pub(super) fn route_write(&self, offset: u64, length: u64, durable: bool) -> (BorrowedFd<'_>, Option<DirectRules>) {
+        let apart = self.opened.durable.as_ref().filter(|_| durable);
+        self.route_in(apart.unwrap_or(&self.opened.plain), offset, length)
+    }
+
+    fn route_in<'a>(&self, ways: &'a Ways, offset: u64, length: u64) -> (BorrowedFd<'a>, Option<DirectRules>) {
         let Some(rules) = self.opened.direct else {
-            return (self.opened.fd.as_fd(), None);
+            return (ways.fd.as_fd(), None);
         };
         let aligned = offset.is_multiple_of(rules.offset) && length.is_multiple_of(rules.offset);
-        match &self.opened.buffered {
+        match &ways.buffered {
             Some(buffered) if !aligned => (buffered.as_fd(), None),
-            _ => (self.opened.fd.as_fd(), Some(rules)),
+            _ => (ways.fd.as_fd(), Some(rules)),
         }
+    }
+
+    // Relaxed: whoever asks was told of the failure by the completion of a request, or asks too early to know of it.
+    pub(super) fn latch_flushes(&self) {
+        self.flush_failed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_failed_flush(&self) -> bool {
+        self.flush_failed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_block_device() {
-            super::volume::unlock(&self.opened.fd);
+            super::volume::unlock(&self.opened.plain.fd);
         }
     }
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.opened.fd.as_fd()
+        self.opened.plain.fd.as_fd()
     }
 }
 

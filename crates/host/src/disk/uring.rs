@@ -160,7 +160,7 @@ impl Slot {
             }
             Task::Write { offset, parts, total, done, dsync } => {
                 let position = *offset + *done as u64;
-                let (fd, _) = file.route(position, (*total - *done) as u64);
+                let (fd, _) = file.route_write(position, (*total - *done) as u64, *dsync);
                 let fd = Fd(fd.as_raw_fd());
                 let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
                 if let Parts::One(part) = parts {

@@ -10,7 +10,7 @@ use engine::limits::SECTOR_BYTES;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::file::{DirectRules, File, Identity, Opened};
+use super::file::{DirectRules, File, Identity, Opened, Ways};
 use super::holders;
 use super::op::ErrorKind;
 use crate::buffers::{ALIGNMENT, Buffer};
@@ -229,16 +229,18 @@ pub(super) fn finish(
         return Err(OpenError::OddSize { path: path.into(), size_bytes, block_bytes: logical_block });
     }
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
-    let mut buffered = None;
-    if direct.is_some_and(|rules| rules.offset > SECTOR_BYTES) {
-        // Both ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
-        let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let second = rustix::fs::open(again, flags, Mode::empty());
-        buffered = Some(second.map_err(|errno| OpenError::at(path, "opening it a second time", errno))?);
-    }
-    let path = path.into();
-    Ok(File::new(Opened { fd, direct, buffered, path, size_bytes, logical_block, physical_block, identity }))
+    let is_cached = direct.is_none_or(|rules| rules.offset > SECTOR_BYTES);
+    let again = |direct: bool| {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() };
+        let opened = rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty());
+        opened.map_err(|errno| OpenError::at(path, "opening it a second time", errno))
+    };
+    // All ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
+    let small = || (is_cached && direct.is_some()).then(|| again(false)).transpose();
+    let durable = if is_cached { Some(Ways { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
+    let buffered = small()?;
+    let (plain, path) = (Ways { fd, buffered }, path.into());
+    Ok(File::new(Opened { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
 }
 
 /// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.

@@ -56,7 +56,7 @@ impl Work {
             DiskOp::Read { offset, buffer } => Task::Read { offset, buffer, done: 0 },
             DiskOp::Write { offset, parts, dsync } => {
                 let total = parts.length();
-                let parts = match file.route(offset, total as u64) {
+                let parts = match file.route_write(offset, total as u64, dsync) {
                     (_, Some(rules)) => align(parts, rules, bounce),
                     (_, None) => parts,
                 };
@@ -136,7 +136,7 @@ impl Work {
                 rustix::io::pread(fd, &mut buffer[*done..], *offset + *done as u64)
             }
             Task::Write { offset, parts, total, done, dsync } => {
-                let (fd, _) = self.file.route(*offset + *done as u64, (*total - *done) as u64);
+                let (fd, _) = self.file.route_write(*offset + *done as u64, (*total - *done) as u64, *dsync);
                 let flags = if *dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 write_once(fd, parts, *offset, *done, flags)
             }
@@ -156,6 +156,10 @@ impl Work {
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(Errno::INTR) => return Step::Again,
+            Err(errno) if matches!(self.task, Task::Flush) => {
+                self.file.latch_flushes();
+                return Step::Finished(Err(self.error(errno)));
+            }
             Err(Errno::AGAIN) if self.retries < RETRIES_MAX => {
                 self.retries += 1;
                 return Step::Again;
@@ -165,6 +169,8 @@ impl Work {
         self.retries = 0;
         let name = self.task.name();
         match &mut self.task {
+            // Another one took the error while this one was under way, or long before.
+            Task::Flush if self.file.has_failed_flush() => Step::Finished(Err(self.error_kind(ErrorKind::Io))),
             Task::Flush => Step::Finished(Ok(Answer::Done)),
             Task::Read { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Truncated))),
             Task::Write { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Io))),
@@ -294,6 +300,8 @@ fn align(parts: Parts, rules: DirectRules, bounce: &Pool) -> Parts {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
     use super::*;
 
     fn shared(range: std::ops::Range<usize>) -> Part {
@@ -389,6 +397,32 @@ mod tests {
             assert_eq!((error.kind, error.op), (kind, OpName::Write));
             assert_eq!(error.errno, result.err().map_or(0, Errno::raw_os_error));
         }
+    }
+
+    fn flush_of(file: &Arc<File>) -> Work {
+        Work::prepare(1, file, DiskOp::Flush, Inline::Forbidden, &Pool::new(usize::MAX)).unwrap()
+    }
+
+    #[test]
+    fn a_failed_flush_is_not_repeated_and_none_succeeds_after_it() {
+        for errno in [Errno::IO, Errno::AGAIN, Errno::NOSPC] {
+            let (_backing, file) = file();
+            let (mut under_way, mut failing) = (flush_of(&file), flush_of(&file));
+            assert!(matches!(failing.advance(Err(Errno::INTR)), Step::Again), "nothing was said of the disk");
+            let Step::Finished(Err(error)) = failing.advance(Err(errno)) else { panic!("{errno} is no failure") };
+            assert_eq!((error.errno, error.op), (errno.raw_os_error(), OpName::Flush));
+            // Whoever took the error, what it is about concerns every one of them.
+            assert!(matches!(under_way.advance(Ok(0)), Step::Finished(Err(_))));
+            assert!(matches!(flush_of(&file).step_blocking(), Step::Finished(Err(_))));
+        }
+    }
+
+    #[test]
+    fn a_durable_write_through_the_page_cache_takes_no_error_from_a_flush() {
+        let (_backing, file) = file();
+        let fd = |durable| file.route_write(0, 512, durable).0.as_raw_fd();
+        assert_ne!(fd(true), fd(false));
+        assert_eq!(fd(false), file.as_fd().as_raw_fd(), "the one that flushes");
     }
 
     #[test]
