@@ -10,7 +10,7 @@
 //!
 //! A new file is complete before it has its name, so whoever reads meanwhile gets the old one or the new one.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -50,6 +50,15 @@ impl Validity {
 pub struct Holder {
     pub identity: Identity,
     pub hosts: Vec<String>,
+}
+
+/// Who signs.
+struct Authority {
+    /// All that are trusted, in PEM form.
+    certificates: String,
+    /// Until when the newest of them is valid.
+    end: SystemTime,
+    issuer: Issuer<'static, KeyPair>,
 }
 
 /// The directory of a cluster's certificates.
@@ -92,6 +101,13 @@ impl Registry {
     /// A sentence: there is one already, or a file cannot be written.
     pub fn make_authority(&self, cluster: &str, validity: Validity) -> Result<(), String> {
         let (certificate, key) = (self.authority_certificate(), self.authority_key());
+        if key.exists() && !certificate.exists() {
+            let (key, certificate) = (key.display(), certificate.display());
+            return Err(format!(
+                "{key} is there without {certificate}: an authority's making was cut short, or that file is missing. Put it back if \
+                 there was one; else remove {key} and try again"
+            ));
+        }
         for file in [&certificate, &key] {
             if file.exists() {
                 let advice = "'farshore cert rotate --ca' renews an authority";
@@ -129,22 +145,46 @@ impl Registry {
                 return Err(format!("{} exists already and was left as it is; {advice}", paths.certificate.display()));
             }
             (false, true) => return Err(format!("there is no {} to renew", paths.certificate.display())),
+            (false, false) if paths.key.exists() => {
+                let key = paths.key.display();
+                return Err(format!(
+                    "{key} exists already, without a certificate, and was left as it is; if nobody needs it, remove it"
+                ));
+            }
             _ => {}
         }
-        let signing = KeyPair::from_pem(&read(&self.authority_key())?)
-            .map_err(|error| format!("{} is damaged: {error}", self.authority_key().display()))?;
-        let authorities = read(&self.authority_certificate())?;
-        // The newest comes first, and its key is the one that is kept.
-        let issuer = Issuer::from_ca_cert_pem(&authorities, signing)
-            .map_err(|error| format!("{} is damaged: {error}", self.authority_certificate().display()))?;
+        let authority = self.authority()?;
+        // Beyond that it would be trusted by some and not by others: not everybody looks at an authority's dates.
+        let validity = Validity { end: validity.end.min(authority.end), ..validity };
         let key = KeyPair::generate().map_err(cannot_make)?;
-        let certificate = params_of(holder, validity)?.signed_by(&key, &issuer).map_err(cannot_make)?;
+        let certificate = params_of(holder, validity)?.signed_by(&key, &authority.issuer).map_err(cannot_make)?;
         make_directory(paths.certificate.parent().expect("it lies in the directory"))?;
         if holder.identity.party == Party::Client {
-            write(&paths.authority, &authorities, 0o644)?;
+            write(&paths.authority, &authority.certificates, 0o644)?;
         }
         write(&paths.key, &key.serialize_pem(), 0o600)?;
         write(&paths.certificate, &certificate.pem(), 0o644)
+    }
+
+    fn authority(&self) -> Result<Authority, String> {
+        let (certificate, key) = (self.authority_certificate(), self.authority_key());
+        let signing =
+            KeyPair::from_pem(&read(&key)?).map_err(|error| format!("{} is damaged: {error}", key.display()))?;
+        let certificates = read(&certificate)?;
+        // The newest comes first, and its key is the one that is kept.
+        let newest = certificates_of(&certificate)?.swap_remove(0);
+        if newest.public_key != signing.public_key_raw() {
+            return Err(format!(
+                "{} is not the key of the first certificate in {}: the making of a new authority was cut short, or one of the two is an \
+                 older copy. Put the other one of that copy back, or make a new authority with 'farshore cert rotate --ca'",
+                key.display(),
+                certificate.display()
+            ));
+        }
+        let issuer = Issuer::from_ca_cert_pem(&certificates, signing)
+            .map_err(|error| format!("{} is damaged: {error}", certificate.display()))?;
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(newest.not_after).unwrap_or(0));
+        Ok(Authority { certificates, end, issuer })
     }
 
     /// The names an existing certificate has besides its holder's.
@@ -247,7 +287,8 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        fs::rename(&beside, path)?;
+        File::open(path.parent().expect("it lies in the directory"))?.sync_all()
     };
     create().map_err(|error| {
         // Whatever there is of it is of no use.
@@ -311,6 +352,48 @@ mod tests {
         assert_eq!(between.authorities.len(), 2);
         registry.issue(&node("east"), Validity::days(50), true).expect("renewed");
         assert_ne!(load(&registry, "east").expect("sound").own.fingerprint, between.own.fingerprint);
+    }
+
+    #[test]
+    fn no_certificate_outlives_its_authority() {
+        let place = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(place.path());
+        registry.make_authority("harbour", Validity::days(100)).expect("made");
+        registry.issue(&node("east"), Validity::days(397), false).expect("made");
+        let loaded = load(&registry, "east").expect("sound");
+        assert_eq!(loaded.own.not_after, loaded.authorities[0].not_after);
+    }
+
+    #[test]
+    fn nothing_is_signed_with_a_key_of_another_authority() {
+        let place = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(place.path());
+        registry.make_authority("harbour", Validity::days(100)).expect("made");
+        let key = fs::read(registry.authority_key()).expect("read");
+        registry.renew_authority("harbour", Validity::days(200)).expect("made");
+        // As a renewal that was cut short leaves it.
+        fs::write(registry.authority_key(), key).expect("written");
+        let refused = registry.issue(&node("east"), Validity::days(50), false).unwrap_err();
+        assert!(refused.contains("is not the key of the first certificate"), "{refused}");
+        assert!(!registry.paths(&node("east").identity).certificate.exists());
+        registry.renew_authority("harbour", Validity::days(200)).expect("what it advises");
+        registry.issue(&node("east"), Validity::days(50), false).expect("made");
+    }
+
+    #[test]
+    fn a_key_that_stands_alone_is_left_as_it_is() {
+        let place = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(place.path());
+        registry.make_authority("harbour", Validity::days(100)).expect("made");
+        registry.issue(&node("east"), Validity::days(50), false).expect("made");
+        let paths = registry.paths(&node("east").identity);
+        let key = fs::read(&paths.key).expect("read");
+        fs::remove_file(&paths.certificate).expect("removed");
+        assert!(registry.issue(&node("east"), Validity::days(50), false).unwrap_err().contains("left as it is"));
+        assert_eq!(fs::read(&paths.key).expect("read"), key);
+        fs::remove_file(registry.authority_certificate()).expect("removed");
+        let refused = registry.make_authority("harbour", Validity::days(100)).unwrap_err();
+        assert!(refused.contains("without") && refused.contains("remove"), "{refused}");
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Facts {
     pub not_after: i64,
     /// SHA-256 of the whole certificate, as hexadecimal digits.
     pub fingerprint: String,
+    /// Its public key, as the certificate spells it.
+    pub public_key: Vec<u8>,
 }
 
 impl Facts {
@@ -88,6 +90,7 @@ impl Facts {
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
             fingerprint: Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect(),
+            public_key: parsed.public_key().subject_public_key.data.to_vec(),
         };
         let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;
         let mut identities = Vec::new();
