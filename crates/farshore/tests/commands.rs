@@ -236,6 +236,17 @@ fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
     expect(&failed.run(&["wait", "db", "--for", "failed"]), 0, "db is failed");
 }
 
+/// A daemon that stops answers that its data thread has ended, for as long as its doors are still open.
+#[test]
+fn wait_outlives_the_last_answers_of_a_daemon_that_restarts() {
+    let stopping = Reply::error(ErrorCode::Failed, "the data thread has ended: this daemon is stopping");
+    let queuing = status(group(GroupState::Queuing));
+    let puppet = Puppet::start(vec![queuing, stopping.clone(), status(group(GroupState::Replicating))]);
+    expect(&puppet.run(&["wait", "db", "--for", "replicating", "--timeout", "60s"]), 0, "db is replicating");
+    let broken = Puppet::start(vec![stopping]);
+    expect(&broken.run(&["wait", "db", "--for", "replicating"]), 2, "the data thread has ended");
+}
+
 /// It listens and answers nothing, as one whose data thread hangs.
 #[test]
 fn a_daemon_that_hangs_is_not_waited_for_beyond_the_deadline() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Failure, unexpected};
 use crate::api::client::{Client, Unanswered};
-use crate::api::{GroupStatus, Reply, Request, Status};
+use crate::api::{ErrorCode, GroupStatus, Reply, Request, Status};
 use crate::args::Reach;
 use crate::config::Config;
 use crate::limits::POLL_INTERVAL;
@@ -68,6 +68,8 @@ pub fn watch<T>(
     loop {
         let patience = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
         match Client::connect(&socket).and_then(|mut client| client.ask_within(patience, &request)) {
+            // Its data thread has ended, its doors are still open.
+            Ok(Reply::Error { code: ErrorCode::Failed, .. }) if may_restart(heard) => {}
             Ok(reply) => {
                 heard = Some(Instant::now());
                 let status = as_status(reply)?;
@@ -77,8 +79,7 @@ pub fn watch<T>(
                     return Ok(Some(result));
                 }
             }
-            Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. })
-                if heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE) => {}
+            Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(heard) => {}
             // It was heard before: what it said then is what there is to tell.
             Err(_) if heard.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) => {}
             Err(error) => return Err(error.into()),
@@ -90,4 +91,8 @@ pub fn watch<T>(
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(POLL_INTERVAL);
     }
+}
+
+fn may_restart(heard: Option<Instant>) -> bool {
+    heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE)
 }
