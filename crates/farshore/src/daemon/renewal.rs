@@ -55,6 +55,9 @@ impl Renewal {
                 Ok(credentials) => self.take(now, credentials),
                 Err(wrong) => self.complain(now, &wrong),
             }
+        } else if self.failed.take().is_some() {
+            // Those in use were put back.
+            self.problem.replace(None);
         }
         self.links_are_due.get()
     }
