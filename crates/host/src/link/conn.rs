@@ -439,8 +439,8 @@ impl LinkSender {
         }
     }
 
-    /// One vectored write. Failures end the link.
-    fn write(&self, line: &Line) {
+    /// One vectored write. A failure ends the link: `false`.
+    fn write(&self, line: &Line) -> bool {
         let mut outbox = self.outbox.borrow_mut();
         outbox.prepare(Instant::now());
         let (result, offered) = {
@@ -462,8 +462,12 @@ impl LinkSender {
                     packer.line_took(now, bytes as u64, is_full);
                 }
             }
-            Err(error) => self.end_with(End::Broken(format!("sending to the peer failed: {error}"))),
+            Err(error) => {
+                self.end_with(End::Broken(format!("sending to the peer failed: {error}")));
+                return false;
+            }
         }
+        true
     }
 
     /// Reports the end unless that was done before.
@@ -503,7 +507,9 @@ async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
         while sender.queued_bytes() > 0 {
             line.writable().await?;
             let before = sender.queued_bytes();
-            sender.write(&line);
+            if !sender.write(&line) {
+                return Ok(());
+            }
             if sender.queued_bytes() == before {
                 tokio::task::yield_now().await;
             }
