@@ -119,6 +119,23 @@ fn volumes_under_other_names_are_refused() {
     heals_with(pair, Node::Near, &[]);
 }
 
+/// Nodes are numbered in the order of their names: each would take its superblock for the other one's.
+#[test]
+fn nodes_under_other_names_are_refused() {
+    let mut pair = at_rest();
+    let text = fs::read_to_string(pair.config()).expect("a configuration");
+    let renamed =
+        text.replace("near = ", "zeta = ").replace("nodes.near]", "nodes.zeta]").replace("\"near\"", "\"zeta\"");
+    fs::write(pair.config(), renamed).expect("written");
+    let parts = ["its nodes are far, zeta in the configuration, and were far, near", "old names"];
+    is_refused(&pair, Node::Far, &parts);
+    is_no_sound_configuration(&pair, Node::Far, &parts);
+    fs::write(pair.config(), text).expect("written back");
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+}
+
 /// A new one would have the role of the configuration, whoever was promoted since.
 #[test]
 fn a_group_under_another_name_is_refused() {

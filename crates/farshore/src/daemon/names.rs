@@ -1,8 +1,9 @@
-//! The names of a group's volumes, as its state files count them: `<state>/groups/<group>/volumes`, one a line.
+//! The names of a group's volumes and nodes, as its state files count them: `volumes` and `nodes` in `<state>/groups/<group>`, one
+//! a line.
 //!
-//! Bits, journal and history call a volume by its place in the order of names. Under other names they would speak of other
-//! volumes, and both nodes would agree on it. A group under another name would be a new one, with the role that the configuration
-//! gives it, and its first sync would overwrite whoever was promoted since.
+//! Bits, journal and history call a volume by its place in the order of names, and the superblock a node by its own. Under other
+//! names they would speak of others, and both nodes would agree on it. A group under another name would be a new one, with the
+//! role that the configuration gives it, and its first sync would overwrite whoever was promoted since.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,30 @@ use super::state_files;
 use crate::config::{Config, Group, NodeName, Problem};
 use crate::durable;
 
-const FILE: &str = "volumes";
+/// Names that are kept.
+struct Record {
+    /// The name of the file, and whose they are.
+    file: &'static str,
+    listed: fn(&Group) -> String,
+    advice: &'static str,
+}
+
+const VOLUMES: Record = Record {
+    file: "volumes",
+    listed: |group| group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect(),
+    advice: "To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' naming the node whose \
+             content counts, and sync in full",
+};
+
+const NODES: Record = Record {
+    file: "nodes",
+    listed: |group| {
+        let mut names = [&group.primary, &group.secondary].map(|node| format!("{node}\n"));
+        names.sort();
+        names.concat()
+    },
+    advice: "A node that is replaced keeps its name, and its host may have another: 'serve --node NAME' says which one it is",
+};
 
 /// State directories of groups that the configuration does not name, with the names of their volumes.
 pub(super) struct Strays(Vec<(PathBuf, String)>);
@@ -28,7 +52,7 @@ impl Strays {
         let strays = entries.filter(|entry| !entry.file_name().to_str().is_some_and(is_named));
         let named = strays.filter_map(|entry| {
             let path = entry.path();
-            let names = std::fs::read_to_string(path.join(FILE)).ok()?;
+            let names = std::fs::read_to_string(path.join(VOLUMES.file)).ok()?;
             Some((path, names))
         });
         Strays(named.collect())
@@ -39,7 +63,7 @@ impl Strays {
     /// # Errors
     /// A sentence: one of them has volumes of these names.
     pub fn hold_against(&self, directory: &Path, group: &Group) -> anyhow::Result<()> {
-        let names = listed(group);
+        let names = (VOLUMES.listed)(group);
         let Some((stray, _)) = self.0.iter().find(|(_, theirs)| *theirs == names) else { return Ok(()) };
         if directory.exists() {
             return Ok(());
@@ -55,42 +79,45 @@ impl Strays {
     }
 }
 
-fn listed(group: &Group) -> String {
-    group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect()
-}
-
 /// Holds the names in the configuration against those that the group was begun with, and keeps them if it has none. `is_new`:
 /// nothing was recorded under any names yet.
 ///
 /// # Errors
 /// A sentence: they are others, or cannot be read or kept.
 pub(super) fn keep(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<()> {
-    if compare(directory, group, is_new)? {
-        return Ok(());
+    for record in [VOLUMES, NODES] {
+        if record.compare(directory, group, is_new)? {
+            continue;
+        }
+        let path = directory.join(record.file);
+        let names = (record.listed)(group);
+        durable::replace(&path, names.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))?;
     }
-    let path = directory.join(FILE);
-    durable::replace(&path, listed(group).as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    Ok(())
 }
 
-/// Whether the names kept are those of the configuration; `false`: they may become so.
-fn compare(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<bool> {
-    let path = directory.join(FILE);
-    let names = listed(group);
-    let kept = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        read => read.with_context(|| format!("{} cannot be read", path.display()))?,
-    };
-    if kept != names && !is_new {
-        bail!(
-            "its volumes are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give them \
-             their old names back. To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' \
-             naming the node whose content counts, and sync in full",
-            in_words(&names),
-            in_words(&kept),
-            path.display()
-        )
+impl Record {
+    /// Whether the names kept are those of the configuration; `false`: they may become so.
+    fn compare(&self, directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<bool> {
+        let path = directory.join(self.file);
+        let names = (self.listed)(group);
+        let kept = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            read => read.with_context(|| format!("{} cannot be read", path.display()))?,
+        };
+        if kept != names && !is_new {
+            bail!(
+                "its {} are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give \
+                 them their old names back. {}",
+                self.file,
+                in_words(&names),
+                in_words(&kept),
+                path.display(),
+                self.advice
+            )
+        }
+        Ok(kept == names)
     }
-    Ok(kept == names)
 }
 
 /// What a start of `node` would refuse for the names of its groups and volumes, each at its place. Nothing is changed.
@@ -102,7 +129,9 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
         let directory = groups.join(group.name.as_str());
         let tag = group_tag(config.cluster.as_str(), group.name.as_str());
         let is_new = state_files::is_new(&directory, tag);
-        let result = strays.hold_against(&directory, group).and_then(|()| compare(&directory, group, is_new));
+        let compare = |record: Record| record.compare(&directory, group, is_new).map(drop);
+        let result =
+            strays.hold_against(&directory, group).and_then(|()| [VOLUMES, NODES].into_iter().try_for_each(compare));
         let refused = result.err()?;
         Some(config.problem(&format!("groups.{}", group.name), format!("group {}: {refused:#}", group.name)))
     });
