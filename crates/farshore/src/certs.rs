@@ -17,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use host::tls::{Facts, Identity, Party, Paths};
+use host::tls::{Facts, Identity, Party, Paths, facts};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -179,6 +179,12 @@ impl Registry {
                  older copy. Put the other one of that copy back, or make a new authority with 'farshore cert rotate --ca'",
                 key.display(),
                 certificate.display()
+            ));
+        }
+        if newest.not_after <= facts::now() {
+            let (place, end) = (certificate.display(), facts::day(newest.not_after));
+            return Err(format!(
+                "the authority in {place} expired on {end}; make a new one first: 'farshore cert rotate --ca'"
             ));
         }
         let issuer = Issuer::from_ca_cert_pem(&certificates, signing)
@@ -362,6 +368,10 @@ mod tests {
         registry.issue(&node("east"), Validity::days(397), false).expect("made");
         let loaded = load(&registry, "east").expect("sound");
         assert_eq!(loaded.own.not_after, loaded.authorities[0].not_after);
+        let ended = Validity { begin: SystemTime::UNIX_EPOCH, end: SystemTime::now() - Duration::from_secs(1) };
+        registry.renew_authority("harbour", ended).expect("made");
+        let refused = registry.issue(&node("west"), Validity::days(397), false).unwrap_err();
+        assert!(refused.contains("expired on") && refused.contains("rotate --ca"), "{refused}");
     }
 
     #[test]
