@@ -3,7 +3,7 @@
 mod nbd_support;
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use host::frontend::Failure;
@@ -545,6 +545,23 @@ fn more_clients_than_allowed_are_turned_away() {
     assert!(server.connect().hear_end().is_empty());
     assert_eq!(server.counters().connections_refused, 1);
     drop((first, second));
+    server.until_quiet();
+    assert_still_serves(&server);
+}
+
+/// Whoever says nothing takes no client's place, and its own only until others come.
+#[test]
+fn silent_strangers_keep_no_client_out() {
+    let limits = Limits { connections: 2, strangers: 3, ..Limits::default() };
+    let server = TestServer::start(Setup { limits, ..Setup::default() });
+    let mut silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.tcp).expect("it listens")).collect();
+    server.until("the first of them had to go", |world| world.server.counters().connections_open == 3);
+    let mut greeting = Vec::new();
+    silent[0].read_to_end(&mut greeting).expect("closed");
+    let by_file = server.enter(false);
+    let by_tcp = on_runtime(async { Client::connect(&Address::Tcp(server.tcp), "g/v").await });
+    assert!(by_tcp.is_ok(), "a stranger that makes haste comes in");
+    drop((by_file, by_tcp, silent));
     server.until_quiet();
     assert_still_serves(&server);
 }

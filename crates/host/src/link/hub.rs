@@ -10,14 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::{LinkId, NodeId};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -31,6 +30,7 @@ use super::tcp::{self, Backoff, Listener};
 use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::complaints::Complaints;
+use crate::strangers::{Seat, Strangers};
 use crate::tls::{Channel, ChannelError};
 
 /// All links of this node. Dropping it ends them without further events.
@@ -114,13 +114,6 @@ struct Live {
     attempt: Attempt,
 }
 
-/// A connection that has not proven the secret yet.
-struct Stranger {
-    number: u64,
-    address: IpAddr,
-    push_out: Rc<Notify>,
-}
-
 struct Hub {
     config: LinkConfig,
     /// What the next connection asks of its socket.
@@ -133,7 +126,7 @@ struct Hub {
     run: u64,
     counter: Cell<u64>,
     live: RefCell<BTreeMap<NodeId, Live>>,
-    strangers: RefCell<Vec<Stranger>>,
+    strangers: Rc<Strangers>,
     complaints: Complaints,
 }
 
@@ -172,7 +165,7 @@ impl fmt::Display for Failure {
             Failure::PushedOut(limit) => {
                 write!(
                     f,
-                    "more than {limit} connections were waiting to prove who they are, most of them from its address"
+                    "more than {limit} connections were waiting to prove who they are, and it was among those to go"
                 )
             }
             Failure::Address(why) => write!(f, "{why}"),
@@ -205,17 +198,17 @@ impl Hub {
             socket: RefCell::new(config.socket.clone()),
             flow: Cell::new(config.flow),
             complaints: Complaints::new(config.bounds.repeat_after),
+            strangers: Strangers::new(config.bounds.strangers_max),
             config,
             pool,
             events,
             run: u64::from_le_bytes(random()?),
             counter: Cell::new(0),
             live: RefCell::default(),
-            strangers: RefCell::default(),
         })
     }
 
-    /// Numbers of links, attempts and strangers: one counter, never used twice.
+    /// Numbers of links and attempts: one counter, never used twice.
     fn number(&self) -> u64 {
         self.counter.set(self.counter.get() + 1);
         self.counter.get()
@@ -241,11 +234,11 @@ impl Hub {
     }
 
     async fn accept(self: Rc<Hub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
-        let seat = self.take_seat(from.ip());
+        let seat = self.strangers.seat(from.ip());
         let failure = match self.line(stream, |tls| tls.current().accept_link()) {
             Ok(line) => match self.authenticate_dialer(&line, &seat).await {
                 Ok((handshake, shaken)) => {
-                    drop(seat);
+                    seat.came_in();
                     match self.compare_definitions(&line, handshake, shaken).await {
                         Ok(peer) => {
                             self.run_link(line, from, report, peer, false).await;
@@ -257,7 +250,7 @@ impl Hub {
                 Err(failure) => {
                     // So that the last words are read before the connection is reset.
                     tokio::select! {
-                        () = seat.push_out.notified() => {}
+                        () = seat.pushed_out() => {}
                         _ = timeout(self.config.bounds.backoff_min, conn::drain(line.stream())) => {}
                     }
                     failure
@@ -279,7 +272,7 @@ impl Hub {
         Ok(Line::new(stream, channel))
     }
 
-    async fn authenticate_dialer(&self, line: &Line, seat: &Seat<'_>) -> Result<(Handshake, Shaken), Failure> {
+    async fn authenticate_dialer(&self, line: &Line, seat: &Seat) -> Result<(Handshake, Shaken), Failure> {
         let bounds = &self.config.bounds;
         let handshake = async {
             let mut handshake =
@@ -289,7 +282,7 @@ impl Hub {
         };
         let shaken = tokio::select! {
             biased;
-            () = seat.push_out.notified() => return Err(Failure::PushedOut(bounds.strangers_max)),
+            () = seat.pushed_out() => return Err(Failure::PushedOut(self.strangers.most())),
             shaken = timeout(bounds.auth_timeout, handshake) => shaken,
         };
         match shaken.map_err(|_| Failure::TooSlow(bounds.auth_timeout))?? {
@@ -323,24 +316,6 @@ impl Hub {
             }
             _ => Ok(peer),
         }
-    }
-
-    /// Room for one more stranger. When all is taken, the oldest of the address that holds most has to go: whoever floods
-    /// us pushes out its own.
-    fn take_seat(&self, address: IpAddr) -> Seat<'_> {
-        let stranger = Stranger { number: self.number(), address, push_out: Rc::default() };
-        let seat = Seat { hub: self, number: stranger.number, push_out: stranger.push_out.clone() };
-        let mut strangers = self.strangers.borrow_mut();
-        strangers.push(stranger);
-        if strangers.len() > self.config.bounds.strangers_max {
-            let of = |address: IpAddr| strangers.iter().filter(|stranger| stranger.address == address).count();
-            let held: Vec<usize> = strangers.iter().map(|stranger| of(stranger.address)).collect();
-            let most = held.iter().copied().max().unwrap_or_default();
-            if let Some(oldest) = held.iter().position(|count| *count == most) {
-                strangers.remove(oldest).push_out.notify_one();
-            }
-        }
-        seat
     }
 
     // --- Dialing ---
@@ -493,19 +468,6 @@ impl Hub {
         if self.complaints.is_news(format!("{who} {why}")) {
             self.events.refused(who, why);
         }
-    }
-}
-
-/// A stranger's place, given back on drop.
-struct Seat<'a> {
-    hub: &'a Hub,
-    number: u64,
-    push_out: Rc<Notify>,
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.hub.strangers.borrow_mut().retain(|stranger| stranger.number != self.number);
     }
 }
 

@@ -22,6 +22,7 @@ use super::session::{End, Session};
 use super::socket::{Socket, Stream};
 use crate::complaints::{Complaints, REPEAT_AFTER};
 use crate::frontend::Gateway;
+use crate::strangers::{Seat, Strangers};
 use crate::tls::Store;
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
@@ -29,6 +30,9 @@ use crate::tls::Store;
 pub struct Limits {
     /// Clients at once; more are turned away. 1 024: a thousand volumes, or a hundred with multi-connection clients.
     pub connections: usize,
+    /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest go. 64: a hundred clients that come
+    /// back at once are inside before it matters.
+    pub strangers: usize,
     /// From the first byte to the chosen export. 10 s: ten round trips on the worst link we know, with losses.
     pub handshake: Duration,
     /// Requests in flight for each connection. 1 024: above any client's own queue, so that ours is not felt.
@@ -44,6 +48,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 1024,
+            strangers: 64,
             handshake: Duration::from_secs(10),
             requests_in_flight: 1024,
             bytes_in_flight: 64 << 20,
@@ -65,6 +70,9 @@ struct Shared {
     limits: Limits,
     tally: Rc<Tally>,
     clients: RefCell<BTreeMap<u64, Client>>,
+    /// How many of them have chosen an export.
+    sessions: Cell<usize>,
+    strangers: Rc<Strangers>,
     next_client: Cell<u64>,
     /// A client has left.
     left: Notify,
@@ -85,6 +93,8 @@ impl Server {
             limits,
             tally: Rc::default(),
             clients: RefCell::default(),
+            sessions: Cell::new(0),
+            strangers: Strangers::new(limits.strangers),
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
@@ -173,12 +183,10 @@ enum Door {
 }
 
 impl Door {
-    /// The next client, and who it is.
-    async fn accept(&self) -> io::Result<(Socket, String)> {
+    /// The next client, and where it comes from.
+    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
         match self {
-            Door::Unix(listener, _) => {
-                Ok((Socket::new(Stream::Unix(listener.accept().await?.0)), "the socket file".to_owned()))
-            }
+            Door::Unix(listener, _) => Ok((Socket::new(Stream::Unix(listener.accept().await?.0)), None)),
             Door::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 tracing::debug!(%peer, "an NBD client connects");
@@ -189,7 +197,7 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::new(Stream::Tcp(stream)), peer.to_string()))
+                Ok((Socket::new(Stream::Tcp(stream)), Some(peer)))
             }
         }
     }
@@ -200,7 +208,7 @@ async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match door.accept().await {
-            Ok((socket, who)) => Shared::admit(&shared, socket, who, guard.clone()),
+            Ok((socket, from)) => Shared::admit(&shared, socket, from, guard.clone()),
             Err(error) => {
                 tracing::warn!(%error, "an NBD connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -210,19 +218,24 @@ async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
 }
 
 impl Shared {
-    fn admit(shared: &Rc<Shared>, socket: Socket, who: String, guard: Guard) {
+    fn admit(shared: &Rc<Shared>, socket: Socket, from: Option<SocketAddr>, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
-        if shared.clients.borrow().len() >= shared.limits.connections {
-            let limit = shared.limits.connections;
-            tracing::warn!(limit, "an NBD client was turned away: the limit of connections is reached");
+        let who = from.map_or_else(|| "the socket file".to_owned(), |from| from.to_string());
+        let limit = shared.limits.connections;
+        let in_all = shared.clients.borrow().len();
+        if shared.sessions.get() >= limit || in_all >= limit + shared.limits.strangers {
+            let outside = Outside::Refused(format!("the limit of {limit} clients is reached"));
+            shared.tell(&who, outside);
             shared.tally.note(|counters| counters.connections_refused += 1);
             return;
         }
+        // Whoever may open the socket file may do worse than sit there.
+        let seat = from.map(|from| shared.strangers.seat(from.ip()));
         let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
         let connection = Rc::new(Connection::new(socket, who, allowance, shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let place = Place { shared: shared.clone(), number };
-        let task = spawn_local(serve(connection.clone(), place, guard));
+        let task = spawn_local(serve(connection.clone(), place, guard, seat));
         shared.tally.note(|counters| counters.connections_open += 1);
         shared.clients.borrow_mut().insert(number, Client { connection, task });
     }
@@ -259,17 +272,33 @@ impl Drop for Place {
 }
 
 /// The attachment to the gateway, given up however the session ends.
-struct Attached(Session);
+struct Attached<'a>(Session, &'a Shared);
 
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.0.gateway.detach(self.0.client);
+impl<'a> Attached<'a> {
+    fn new(session: Session, shared: &'a Shared) -> Attached<'a> {
+        shared.sessions.set(shared.sessions.get() + 1);
+        Attached(session, shared)
     }
 }
 
-async fn serve(connection: Rc<Connection>, place: Place, guard: Guard) {
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.0.gateway.detach(self.0.client);
+        self.1.sessions.set(self.1.sessions.get() - 1);
+    }
+}
+
+async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Option<Seat>) {
     let shared = &place.shared;
-    let negotiation = handshake::negotiate(&connection, &shared.gateway, &guard);
+    let negotiation = async {
+        let negotiation = handshake::negotiate(&connection, &shared.gateway, &guard);
+        let Some(seat) = seat else { return negotiation.await };
+        tokio::select! {
+            biased;
+            () = seat.pushed_out() => Err(Outside::Left("others came before it had chosen an export")),
+            session = negotiation => session.inspect(|_| seat.came_in()),
+        }
+    };
     let outcome = timeout(shared.limits.handshake, negotiation).await;
     let too_long = match guard.encryption {
         Encryption::Required => Outside::Refused("it took too long to begin TLS and choose an export".to_owned()),
@@ -283,7 +312,7 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard) {
             return;
         }
     };
-    let mut attached = Attached(session);
+    let mut attached = Attached::new(session, shared);
     if attached.0.terms.structured {
         connection.use_structured_replies();
     }
