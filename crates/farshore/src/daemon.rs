@@ -25,6 +25,7 @@ use anyhow::Context;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, Control, End};
 use host::tls::{Paths, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
@@ -40,6 +41,8 @@ use renewal::Renewal;
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
      daemon again";
 
+/// Far more than clients, links and files can be; the kernel takes no more than a million by itself.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,7 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
+    raise_descriptors();
     let opened = open::open(&config, &node)?;
     let (proof, renewal) = given(&config, &node, proof);
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
@@ -107,6 +111,19 @@ pub fn run(
             Ok(Exit::Done.into())
         }
         End::Hurried => Ok(Exit::Warning.into()),
+    }
+}
+
+/// As many open files as this process may have at all: what is usual at first, 1 024, is for programs that cannot count further, and
+/// clients, links and volumes share them.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(DESCRIPTORS_MAX).min(DESCRIPTORS_MAX);
+    let raised = Rlimit { current: Some(most), maximum: limit.maximum };
+    if limit.current.is_some_and(|current| current < most)
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!("the limit of open files stays as it is: {error}");
     }
 }
 
