@@ -30,8 +30,8 @@ use crate::tls::Store;
 pub struct Limits {
     /// Clients at once; more are turned away. 1 024: a thousand volumes, or a hundred with multi-connection clients.
     pub connections: usize,
-    /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest go. 64: a hundred clients that come
-    /// back at once are inside before it matters.
+    /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest of the busiest network goes. 1 024:
+    /// all clients may come back in one moment, from one host.
     pub strangers: usize,
     /// From the first byte to the chosen export. 10 s: ten round trips on the worst link we know, with losses.
     pub handshake: Duration,
@@ -48,7 +48,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 1024,
-            strangers: 64,
+            strangers: 1024,
             handshake: Duration::from_secs(10),
             requests_in_flight: 1024,
             bytes_in_flight: 64 << 20,
