@@ -124,10 +124,9 @@ fn volumes_under_other_names_are_refused() {
 fn nodes_under_other_names_are_refused() {
     let mut pair = at_rest();
     let text = fs::read_to_string(pair.config()).expect("a configuration");
-    let renamed =
-        text.replace("near = ", "zeta = ").replace("nodes.near]", "nodes.zeta]").replace("\"near\"", "\"zeta\"");
+    let renamed = text.replace("near = ", "aaa = ").replace("nodes.near]", "nodes.aaa]").replace("\"near\"", "\"aaa\"");
     fs::write(pair.config(), renamed).expect("written");
-    let parts = ["its nodes are far, zeta in the configuration, and were far, near", "old names"];
+    let parts = ["its nodes are aaa, far in the configuration, and were far, near", "old names"];
     is_refused(&pair, Node::Far, &parts);
     is_no_sound_configuration(&pair, Node::Far, &parts);
     fs::write(pair.config(), text).expect("written back");
