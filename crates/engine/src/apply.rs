@@ -220,7 +220,7 @@ impl Group {
         }
         replica.unflushed_bytes = 0;
         // The index of what the primary has not flushed stays (P1).
-        let head = replica.ring.head_after(replica.written.min(replica.primary_flushed));
+        let head = replica.ring.head_after(replica.written.min(replica.kept.floor()));
         let cycle =
             Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
         replica.cycle = Some(cycle);
@@ -262,6 +262,9 @@ impl Group {
         }
         if !self.sb.current.identity.inconsistent {
             self.sb.current.applied_wall = cycle.wall;
+        }
+        if self.replica.kept.primary_flushed() >= self.sb.current.given_up {
+            self.sb.current.given_up = Seq::NONE;
         }
         self.sb.current.journal = cycle.head;
         let wall = self.sb.current.applied_wall;
@@ -333,7 +336,7 @@ impl Group {
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,
-            wants_flush: replica.ring.is_half_full() && replica.primary_flushed < replica.written,
+            wants_flush: replica.ring.is_half_full() && replica.kept.primary_flushed() < replica.written,
         };
         let recalls = replica.window.recalls();
         self.wants_memory |= replica.window.is_short(cx.allowance);

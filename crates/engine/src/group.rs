@@ -182,6 +182,8 @@ pub(crate) struct Group {
     /// Not served yet: what the peer confirmed of the run before may be missing here.
     pub withheld: bool,
     pub withheld_since: Mono,
+    /// The peer confirmed what may be missing here, and nobody knows what: the export waits for the operator's word.
+    pub lost_unknown: bool,
     /// How far this session's settling has come.
     pub settling: Settling,
     /// What the peer was asked so far, counted.
@@ -266,6 +268,7 @@ impl Group {
             repair_due: false,
             withheld: false,
             withheld_since: Mono(0),
+            lost_unknown: false,
             settling: Settling::NotYet,
             questions: 0,
             pulling: Pulling::default(),
@@ -622,6 +625,7 @@ impl Group {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.last_seq, "the peer is not ahead of us");
         }
+        self.replica.kept.check_invariants(self.replica.durable, self.replica.noted);
         if self.state == State::Replicating {
             assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
         }

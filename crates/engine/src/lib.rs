@@ -28,6 +28,7 @@ mod group;
 pub mod identity;
 mod ids;
 pub mod journal;
+mod kept;
 pub mod limits;
 mod link;
 pub mod marks;

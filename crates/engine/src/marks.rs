@@ -77,6 +77,7 @@ marks! {
     NothingToPull,
     ServedAloneInDoubt,
     TailAskedAbout,
+    TailUnknown,
     MemoryShort,
     WindowGrew,
     WindowTakenBack,

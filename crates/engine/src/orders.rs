@@ -124,7 +124,7 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
-        self.sb.current.held_in_logging = false;
+        (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);
         if full {
             self.ask_nothing(cx);
@@ -144,7 +144,7 @@ impl Group {
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
-        self.sb.current.held_in_logging = false;
+        (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);
         let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
         self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));

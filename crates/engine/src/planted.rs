@@ -134,6 +134,12 @@ faults! {
         "A primary that lost power opens without what its secondary confirmed and its caches lost.";
     TailNotKept, "tail-not-kept", "P1",
         "A secondary forgets the ranges of what its primary has not flushed.";
+    FlushedIsKept, "flushed-is-kept", "P1, P4",
+        "A secondary keeps a write that its primary had flushed before it was sent.";
+    GivenUpForgotten, "given-up-forgotten", "P1",
+        "What a secondary gave up for a promotion that does not come about is on no record: its primary opens without.";
+    ForeignGiven, "foreign-given", "P1, P7",
+        "A secondary whose volume was changed from outside gives what stands there to a primary that lost its power.";
     GenerationForgotten, "generation-forgotten", "rule 5",
         "A write that waited for the activity log while the stream ended is numbered in the generation of both.";
     FlushPointNotRecorded, "flush-point-not-recorded", "P1, P4",

@@ -288,7 +288,8 @@ impl Group {
         let position = Position { seq: last, ..self.sb.current.identity.position };
         let wall = self.replica.written_wall();
         let sync_ended = self.replica.take_sync_end();
-        if next.ordinal < self.sb.current.confirmed_ordinal {
+        let damaged = next.ordinal < self.sb.current.confirmed_ordinal;
+        if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
             self.journal_damaged(cx, next, last);
         } else if sync_ended {
@@ -297,7 +298,8 @@ impl Group {
             self.forget_doubt();
         }
         self.replica.stand_at(position, wall);
-        self.replica.kept_from_journal();
+        self.replica.kept_from_journal(self.sb.current.given_up);
+        self.gives_nothing_it_does_not_hold(damaged);
         self.replica.ring = Ring::with(self.config.journal_bytes, next, live);
         self.sb.current.identity.position = position;
         self.sb.current.journal = if self.replica.kept.is_empty() { next } else { head };
@@ -311,13 +313,22 @@ impl Group {
         self.flush_then_record(cx);
     }
 
+    /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
+    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
+    fn gives_nothing_it_does_not_hold(&mut self, damaged: bool) {
+        if damaged {
+            _ = self.replica.kept.give_up(self.replica.durable);
+            self.sb.current.given_up = Seq(u64::MAX);
+        } else if self.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(self.replica.durable);
+        }
+    }
+
     /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
-    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary. Nothing is to be fetched from it
-    /// either: a newer write to the same place may be among what is lost.
+    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
     fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
         self.sb.current.identity.inconsistent = true;
-        self.replica.kept.clear();
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
              up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",

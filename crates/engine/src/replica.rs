@@ -17,6 +17,7 @@ use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind, Ring};
+use crate::kept::KeptWrites;
 use crate::limits;
 use crate::marks::Mark;
 use crate::memory::reserve;
@@ -24,7 +25,6 @@ use crate::planted::{Fault, planted};
 use crate::queue::cost;
 use crate::record::AfterSuper;
 use crate::saving::Ticket;
-use crate::settle::Kept;
 use crate::slots::Op;
 use crate::state::{Broken, Mode, Pause, State};
 use crate::superblock::JournalHead;
@@ -149,10 +149,7 @@ pub(crate) struct Replica {
     pub retrying: bool,
     /// A sync has ended, and bits that it settled still stand on disk.
     pub bits_forgotten: bool,
-    /// What was written by numbers that the primary may not have flushed, oldest first.
-    pub kept: VecDeque<Kept>,
-    /// The primary's flush point, as far as it told.
-    pub primary_flushed: Seq,
+    pub kept: KeptWrites,
     /// No record up to here comes back from the journal at a start.
     pub noted: Seq,
     /// The primary asks for what it may have lost; answered once all is applied.
@@ -193,8 +190,7 @@ impl Replica {
             paused: None,
             retrying: false,
             bits_forgotten: false,
-            kept: VecDeque::new(),
-            primary_flushed: Seq::NONE,
+            kept: KeptWrites::default(),
             noted: Seq::NONE,
             tail_asked: None,
             want_received: false,
@@ -223,44 +219,25 @@ impl Replica {
     /// Another stream begins: its primary has flushed what it sent before.
     pub fn begin_stream(&mut self, begin: &SyncBegin, wall: Wall) {
         self.stand_at(begin.from, wall);
-        self.kept.clear();
-        (self.primary_flushed, self.noted) = (begin.from.seq, begin.from.seq);
+        (self.kept, self.noted) = (KeptWrites::of_stream(begin.from.seq), begin.from.seq);
         if begin.cut > 0 {
             self.expect_cut(begin);
-            // All that a cut carries is flushed there: nothing of it is kept.
-            self.primary_flushed = Seq(u64::MAX);
+            self.kept = KeptWrites::of_cut();
         }
     }
 
-    /// Keeps the ranges of durable writes for a primary that loses its power.
+    /// These are durable: their ranges are kept for a primary that loses its power.
     pub fn remember(&mut self, records: &[Record]) {
-        if planted(Fault::TailNotKept) {
-            return;
+        for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
+            let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
+            self.kept.landed(record.seq, range);
         }
-        let writes =
-            records.iter().filter(|r| !r.resync && matches!(r.content, Content::Data(_) | Content::Zero { .. }));
-        self.kept.extend(
-            writes.map(|r| Kept {
-                seq: r.seq,
-                range: VolumeRange { volume: r.volume, offset: r.offset, length: r.length },
-            }),
-        );
     }
 
-    /// What a start read back of writes that the primary may not have flushed.
-    pub fn kept_from_journal(&mut self) {
-        let before = self.kept.front().map_or(self.applied, |kept| Seq(kept.seq.0 - 1));
-        (self.primary_flushed, self.noted) = (before, before);
-    }
-
-    pub fn primary_flushed_to(&mut self, through: Seq) {
-        if through <= self.primary_flushed {
-            return;
-        }
-        self.primary_flushed = through;
-        while self.kept.front().is_some_and(|kept| kept.seq <= through) {
-            self.kept.pop_front();
-        }
+    /// A start has read back all that the journal holds.
+    pub fn kept_from_journal(&mut self, given_up: Seq) {
+        self.kept.read_back(self.applied, given_up);
+        self.noted = self.kept.floor();
     }
 
     /// A former replica's journal goes on where it was, should this node become secondary again.
@@ -296,7 +273,7 @@ impl Replica {
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
     pub fn can_trim(&self) -> bool {
-        self.ring.has_before(self.applied.min(self.primary_flushed))
+        self.ring.has_before(self.applied.min(self.kept.floor()))
     }
 
     pub fn is_idle(&self) -> bool {
@@ -456,7 +433,7 @@ impl Group {
         (replica.received, replica.received_wall) = (header.seq, header.wall);
         replica.streaming = true;
         replica.landing.push_back(record);
-        replica.primary_flushed_to(header.flushed.min(header.seq));
+        replica.kept.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(cx);
         let replica = &mut self.replica;
         if header.flags & flags::WANT_RECEIVED != 0 {
@@ -641,7 +618,7 @@ impl Group {
         }
         self.replica.streaming = false;
         // Another stream begins only when its primary has flushed what it sent before.
-        self.replica.primary_flushed_to(self.replica.received);
+        self.replica.kept.flushed_by_primary(self.replica.received);
         self.replica.begins += 1;
         self.replica.beginning = Some(Beginning { begin, number: self.replica.begins, recording: false });
         self.replica.ack_due = true;
@@ -664,6 +641,7 @@ impl Group {
         identity.inconsistent |= !begin.nothing_dirty && !planted(Fault::SyncNotMarked);
         identity.handed_over = false;
         identity.continued = false;
+        (self.sb.current.given_up, self.sb.current.changed_outside) = (Seq::NONE, false);
         self.sb.current.journal = self.replica.ring.head_after(Seq(u64::MAX));
         _ = self.replica.ring.trim(self.sb.current.journal);
         let wall = self.replica.applied_wall;
@@ -699,6 +677,14 @@ impl Group {
         cx.event(self.id(), crate::Event::Note(note));
     }
 
+    /// Nothing that landed is kept for the primary any more, though it may have lost it: that goes on record with the next update,
+    /// which is also the first to use the journal's space.
+    pub fn give_up_kept(&mut self, given_up: Seq) {
+        if self.replica.kept.give_up(self.replica.durable) && !planted(Fault::GivenUpForgotten) {
+            self.sb.current.given_up = self.sb.current.given_up.max(given_up);
+        }
+    }
+
     /// Everything received is applied, flushed and recorded.
     pub fn replica_at_rest(&mut self, cx: &mut Cx) -> bool {
         self.land(cx);
@@ -724,7 +710,7 @@ impl Group {
         self.primary_says = Some((state, mode));
         let replica = &mut self.replica;
         if header.incarnation == replica.incarnation {
-            replica.primary_flushed_to(header.flushed.min(replica.durable));
+            replica.kept.flushed_by_primary(header.flushed.min(replica.durable));
         }
         match state {
             // Nothing comes before a new stream begins.

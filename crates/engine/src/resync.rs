@@ -299,6 +299,11 @@ impl Group {
             Some("mode is logging")
         } else if self.sb.current.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
+        } else if self.sb.current.changed_outside {
+            Some(
+                "a volume was written while farshore was stopped, and nothing of that goes to the peer unasked: 'farshore sync GROUP' \
+                 here sends what differs; to keep the peer's copy, demote this node and promote the peer with --force",
+            )
         } else if !(self.settings.autosync || self.wanted_update || self.full_is_wanted()) {
             Some("waiting for 'sync': autosync is off")
         } else {
@@ -460,7 +465,8 @@ impl Group {
             _ => return,
         }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
-        let held = self.sb.current.held_in_logging || self.settings.mode == Mode::Logging;
+        let sb = &self.sb.current;
+        let held = sb.held_in_logging || sb.changed_outside || self.settings.mode == Mode::Logging;
         if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
             return;
         }

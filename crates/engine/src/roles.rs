@@ -194,8 +194,8 @@ impl Group {
         }
         self.land(cx);
         if self.replica.waits_for_primary() {
-            // Nobody will ask this node what to pull any more.
-            self.replica.primary_flushed_to(self.replica.received);
+            // Should nothing come of this promotion, the primary learns that it cannot know what it lost.
+            self.give_up_kept(self.replica.durable);
         }
         if !self.replica_at_rest(cx) {
             return;
@@ -248,6 +248,7 @@ impl Group {
         identity.role = Role::Primary;
         identity.handed_over = false;
         identity.continued = takes_back;
+        self.sb.current.given_up = Seq::NONE;
         self.sb.current.alone = true;
         self.sb.current.compare = false;
         self.sb.current.held_in_logging = false;

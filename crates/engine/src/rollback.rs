@@ -300,7 +300,7 @@ impl Group {
         self.empty_journal();
         self.replica.ring.trim(self.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back.
-        self.replica.kept.clear();
+        _ = self.replica.kept.give_up(self.replica.durable);
         self.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
 

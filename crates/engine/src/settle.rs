@@ -69,13 +69,6 @@ pub(crate) struct Pulling {
     unflushed: bool,
 }
 
-/// What a secondary keeps of a write that its primary may not have flushed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    pub seq: Seq,
-    pub range: VolumeRange,
-}
-
 impl Group {
     // ---- the primary asks -------------------------------------------------------------------------------------------
 
@@ -146,6 +139,7 @@ impl Group {
     /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
     pub fn forget_doubt(&mut self) {
         self.sb.current.in_doubt = Incarnation(0);
+        self.lost_unknown = false;
         self.sb.current.doubt_generations = [Generation::BLANK; 2];
         self.sb.current.served_in_doubt = false;
         self.begin_flush_points();
@@ -180,7 +174,7 @@ impl Group {
     pub fn stop_settling(&mut self) {
         self.never_served();
         self.settling = Settling::NotYet;
-        (self.withheld, self.full_sync_due) = (false, false);
+        (self.withheld, self.full_sync_due, self.lost_unknown) = (false, false, false);
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
@@ -321,7 +315,9 @@ impl Group {
         if !ranges.iter().all(|range| self.range_is_ours(range)) {
             return None;
         }
-        if ranges.is_empty() || planted(Fault::TailNotPulled) {
+        if header.flags & flags::UNKNOWN != 0 {
+            self.ask_about_unknown(cx);
+        } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
             self.nothing_in_doubt(cx);
         } else if self.sb.current.served_in_doubt || !self.withheld {
@@ -349,6 +345,18 @@ impl Group {
             ranges.len()
         );
         self.fall_to_logging(cx, &why);
+    }
+
+    /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
+    fn ask_about_unknown(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::TailUnknown);
+        (self.settling, self.lost_unknown) = (Settling::Asking, true);
+        let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+                   more: the peer's journal was damaged, its volume was changed from outside, or a promotion there was begun and not \
+                   ended. 'farshore sync GROUP' here keeps this node's content and opens its export; to keep the peer's, demote \
+                   this node and promote the peer with --force";
+        self.fall_to_logging(cx, why);
+        self.reason = why.into();
     }
 
     fn range_is_ours(&self, range: &VolumeRange) -> bool {
@@ -499,18 +507,16 @@ impl Group {
             return;
         }
         let (Some((points, question)), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
-        let lost = |kept: &&Kept| {
-            let flushed = points.volumes.get(usize::from(kept.range.volume.0)).copied().unwrap_or_default();
-            kept.seq > flushed
-        };
-        let same_run = points.incarnation == self.replica.position().incarnation;
-        let kept = self.replica.kept.iter().filter(|_| same_run);
-        let ranges = merged(kept.filter(lost).map(|kept| kept.range).collect());
         let answer = Header { seq: question, ..Header::new(Kind::Tail, cx.peer.session, self.id()) };
+        let same_run = points.incarnation == self.replica.position().incarnation;
+        let ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
         for ranges in ranges.chunks(RANGES_MAX) {
             cx.send(link, answer, SendPayload::Control(encode_ranges(ranges)));
         }
-        cx.send(link, Header { flags: flags::LAST, ..answer }, SendPayload::None);
+        let known_from = points.volumes.iter().min().copied().unwrap_or_default();
+        let unknown = same_run && self.sb.current.given_up > known_from;
+        let flags = flags::LAST | if unknown { flags::UNKNOWN } else { 0 };
+        cx.send(link, Header { flags, ..answer }, SendPayload::None);
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
@@ -567,6 +573,10 @@ impl Group {
             StartAlone::Serve => core::time::Duration::ZERO,
             StartAlone::Wait(wait) => wait,
         };
+        if self.lost_unknown && self.settings.start_alone != StartAlone::Serve {
+            // The operator was asked, and waiting answers nothing.
+            return;
+        }
         let waited = cx.now.mono.since(self.withheld_since);
         if waited < wait {
             self.reason = format!(

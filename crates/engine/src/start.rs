@@ -289,17 +289,28 @@ impl Group {
         if changed {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
             cx.event(self.id(), Event::Note(note.into()));
-        }
-        if changed && found.identity.role == Role::Secondary {
-            self.sb.current.identity.generation = Generation::BLANK;
-            self.sb.current.identity.inconsistent = true;
-            (self.sb.current.rollback_point, self.sb.current.rolling_back) = (RollbackPoint::default(), false);
-        }
-        if changed {
-            self.sb.current.compare = true;
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.changed_behind_our_back(found.identity.role);
         }
         self.read_bitmap(cx, 0);
+    }
+
+    /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
+    /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
+    fn changed_behind_our_back(&mut self, role: Role) {
+        let sb = &mut self.sb.current;
+        match role {
+            Role::Secondary => {
+                sb.identity.generation = Generation::BLANK;
+                sb.identity.inconsistent = true;
+                (sb.rollback_point, sb.rolling_back) = (RollbackPoint::default(), false);
+            }
+            Role::Primary => {
+                sb.changed_outside = true;
+                sb.served_in_doubt |= sb.in_doubt != Incarnation(0);
+            }
+        }
+        sb.compare = true;
+        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
     }
 
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.

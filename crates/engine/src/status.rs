@@ -160,6 +160,11 @@ impl Node {
         })
     }
 
+    /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
+    pub fn oldest_kept(&self, id: GroupId) -> Option<Seq> {
+        self.groups.get(&id).and_then(|group| group.replica.kept.oldest())
+    }
+
     /// The few facts a judge looks at after every step.
     pub fn glance(&self, id: GroupId) -> Option<Glance> {
         let g = self.groups.get(&id)?;

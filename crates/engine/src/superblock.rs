@@ -11,9 +11,9 @@ use crate::time::Wall;
 
 pub use crate::cell::Rejected;
 
-/// Format versions: 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
-/// and knows the flush points, the run in doubt and the rollback point. 3, 2 and 1 were never released.
-pub const VERSION: u16 = 4;
+/// Format versions: 5 knows what a secondary gave up; 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the run in doubt and the rollback point. 4 to 1 were never released.
+pub const VERSION: u16 = 5;
 pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
@@ -71,6 +71,8 @@ pub struct Superblock {
     pub compare: bool,
     /// The operator asked for logging; autosync waits for `sync`.
     pub held_in_logging: bool,
+    /// A volume was written while the node was stopped, as a primary: what stands here goes to the peer when `sync` is typed.
+    pub changed_outside: bool,
     /// The volumes are being rolled back to the rollback point: a start goes on with it.
     pub rolling_back: bool,
     /// The peer does not know this generation yet: writes need no new one.
@@ -91,6 +93,9 @@ pub struct Superblock {
     pub doubt_generations: [Generation; 2],
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,
+    /// A secondary's: writes of its stream up to here may be missing at their primary, and are not kept here any more. `NONE`:
+    /// nothing was given up; all ones: whatever it may have confirmed was.
+    pub given_up: Seq,
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
     pub confirmed: Confirmed,
@@ -106,7 +111,8 @@ mod flag {
     pub const ROLLING_BACK: u16 = 8;
     pub const ALONE: u16 = 16;
     pub const SERVED_IN_DOUBT: u16 = 32;
-    pub const ALL: u16 = 63;
+    pub const CHANGED_OUTSIDE: u16 = 64;
+    pub const ALL: u16 = 127;
 }
 
 impl Superblock {
@@ -118,6 +124,7 @@ impl Superblock {
             flags: bit(self.clean, flag::CLEAN)
                 | bit(self.compare, flag::COMPARE)
                 | bit(self.held_in_logging, flag::HELD_IN_LOGGING)
+                | bit(self.changed_outside, flag::CHANGED_OUTSIDE)
                 | bit(self.rolling_back, flag::ROLLING_BACK)
                 | bit(self.alone, flag::ALONE)
                 | bit(self.served_in_doubt, flag::SERVED_IN_DOUBT),
@@ -139,6 +146,7 @@ impl Superblock {
         w.0.extend_from_slice(&self.boot.to_le_bytes());
         w.u64(self.in_doubt.0);
         self.doubt_generations.iter().for_each(|generation| w.generation(*generation));
+        w.u64(self.given_up.0);
         w.u64(self.rollback_point.id);
         w.position(self.rollback_point.position);
         w.position(self.rollback_point.parent);
@@ -173,6 +181,7 @@ impl Superblock {
         let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
         let in_doubt = Incarnation(r.u64()?);
         let doubt_generations = [r.generation()?, r.generation()?];
+        let given_up = Seq(r.u64()?);
         let rollback_point = RollbackPoint {
             id: r.u64()?,
             position: r.position()?,
@@ -196,6 +205,7 @@ impl Superblock {
             clean: head.flags & flag::CLEAN != 0,
             compare: head.flags & flag::COMPARE != 0,
             held_in_logging: head.flags & flag::HELD_IN_LOGGING != 0,
+            changed_outside: head.flags & flag::CHANGED_OUTSIDE != 0,
             rolling_back: head.flags & flag::ROLLING_BACK != 0,
             alone: head.flags & flag::ALONE != 0,
             served_in_doubt: head.flags & flag::SERVED_IN_DOUBT != 0,
@@ -206,6 +216,7 @@ impl Superblock {
             boot,
             in_doubt,
             doubt_generations,
+            given_up,
             rollback_point,
             confirmed,
             flushed,

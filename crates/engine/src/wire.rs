@@ -152,6 +152,8 @@ pub mod flags {
     pub const EQUAL: u16 = 8;
     /// Tail, Bits: nothing follows.
     pub const LAST: u16 = 16;
+    /// Tail: more was confirmed than is named, and nobody knows what.
+    pub const UNKNOWN: u16 = 32;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.

@@ -103,6 +103,7 @@ fn superblock() -> Superblock {
         clean: true,
         compare: false,
         held_in_logging: true,
+        changed_outside: true,
         rolling_back: false,
         alone: true,
         journal: JournalHead { offset: 0x5555, ordinal: 0x5656 },
@@ -113,6 +114,7 @@ fn superblock() -> Superblock {
         in_doubt: Incarnation(0x5959),
         doubt_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
         served_in_doubt: true,
+        given_up: Seq(0x6a6a),
         rollback_point: RollbackPoint {
             id: 0x5a5a,
             position: at(0x5b00),
@@ -270,7 +272,7 @@ fn head_fields() -> [(&'static str, Holds); 8] {
         ("version", Holds::Number(superblock::VERSION.into())),
         ("node", Holds::Number(0x53)),
         ("peer", Holds::Number(0x54)),
-        ("flags", Holds::Number(1 | 4 | 16 | 32)),
+        ("flags", Holds::Number(1 | 4 | 16 | 32 | 64)),
         ("update", Holds::Number(0x5151)),
         ("tag", Holds::Number(0x5252)),
         ("place", Holds::Number(0)),
@@ -308,6 +310,7 @@ fn the_superblock_is_as_documented() {
         ("doubt generation tag", Holds::Number(0x6801)),
         ("doubt parent generation number", Holds::Number(0x6900)),
         ("doubt parent generation tag", Holds::Number(0x6901)),
+        ("given up", Holds::Number(0x6a6a)),
         ("rollback point", Holds::Number(0x5a5a)),
         ("point generation number", number),
         ("point generation tag", tag),
@@ -645,7 +648,7 @@ fn digest(bytes: &[u8]) -> u64 {
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
 const SHAPES: [(&str, u64, u64); 11] = [
-    ("superblock", 4, 0xda9c_6a68_d909_b225),
+    ("superblock", 5, 0x8885_9614_9d3e_0039),
     ("bitmap", 3, 0x43f7_6d3c_0519_cdfa),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),

@@ -1,6 +1,11 @@
 //! What the seeds need not come to by themselves, and which test shows it instead.
 
 use engine::identity::Row;
+use engine::marks::Mark;
+
+/// Branches that take two troubles of one node within a moment.
+pub const BRANCHES_BY_TEST: [(Mark, &str); 1] =
+    [(Mark::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about")];
 
 /// Edges of the state table that take a fault within a moment too short for seeds.
 pub const EDGES_BY_STORY: [((&str, &str), &str); 6] = [

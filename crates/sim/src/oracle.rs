@@ -11,6 +11,8 @@ pub enum Oracle {
     Durability,
     /// What a secondary confirmed as durable is never taken back (P1).
     Confirmation,
+    /// A secondary keeps nothing that its primary was told it does not keep (P1, P4).
+    Kept,
     /// Every difference is covered by a dirty region on a surviving side (P3).
     Coverage,
     /// At rest both sides are equal (P5).
@@ -37,6 +39,7 @@ impl fmt::Display for Oracle {
             Oracle::Prefix => "prefix",
             Oracle::Durability => "durability",
             Oracle::Confirmation => "confirmation",
+            Oracle::Kept => "kept",
             Oracle::Coverage => "coverage",
             Oracle::Equality => "equality",
             Oracle::OneWriter => "one-writer",

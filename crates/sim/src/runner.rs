@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::identity::Row;
 use engine::marks::{Mark, Marks};
 
-use crate::gates::{EDGES_BY_STORY, ROWS_BY_TEST};
+use crate::gates::{BRANCHES_BY_TEST, EDGES_BY_STORY, ROWS_BY_TEST};
 use crate::oracle::{Failure, Oracle};
 use crate::world::Tally;
 use crate::{run_seed, run_skirmish};
@@ -150,7 +150,8 @@ impl Tally {
 
     /// Rare branches, edges of the state table and rows of the identity table that were never taken.
     pub fn missing(&self) -> Vec<String> {
-        let marks = Mark::ALL.into_iter().filter(|mark| self.marks.count(*mark) == 0);
+        let by_test = |mark: &Mark| BRANCHES_BY_TEST.iter().any(|(taken, _)| taken == mark);
+        let marks = Mark::ALL.into_iter().filter(|mark| !by_test(mark) && self.marks.count(*mark) == 0);
         let by_story = |edge: &(&str, &str)| EDGES_BY_STORY.iter().any(|(taken, _)| taken == edge);
         let edges = engine::state::edges().filter(|edge| !by_story(edge) && !self.edges.contains(edge));
         let marks = marks.map(|mark| format!("branch {mark:?}"));

@@ -5,7 +5,10 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::superblock::{self, Superblock};
-use engine::{Command, CommandResult, GroupId, Input, Request, RequestId, Store, VolumeId, status::GroupStatus};
+use engine::{
+    Command, CommandResult, GroupId, Input, Node, NodeConfig, NodeId, Request, RequestId, Store, VolumeId, limits,
+    status::GroupStatus,
+};
 
 use crate::disk::SECTOR;
 use crate::judge::{Asked, Fill, content};
@@ -95,6 +98,45 @@ impl World {
         self.until("in step", |world| world.judge.pending() == 0 && world.in_step(GROUP));
         let (a, b) = (self.nodes[0].views(GROUP), self.nodes[1].views(GROUP));
         self.judge.check_equal(GROUP, &a, &b).expect("in step means equal");
+    }
+
+    /// Stops a node cleanly; it stays down until it is booted.
+    pub fn stop(&mut self, node: usize) {
+        self.input(node, Input::Stop);
+        self.until("it has stopped", |world| !world.nodes[node].up());
+        // The restart that was due is nobody's.
+        self.nodes[node].boot += 1;
+    }
+
+    /// A daemon starts whose host found the volumes changed. It says so as long as the superblock says of the run that it sealed
+    /// that it ended cleanly; the engine knows that better, and does not listen otherwise.
+    pub fn boot_changed(&mut self, node: usize) {
+        let mut group = self.group_config(node, GROUP);
+        group.volumes.iter_mut().for_each(|volume| volume.changed_outside = true);
+        let config = NodeConfig {
+            node: NodeId(node as u16),
+            groups: vec![group],
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: self.options.memory_bytes,
+            syncs_at_once: self.options.syncs_at_once,
+        };
+        let sim = &mut self.nodes[node];
+        sim.engine = Some(Box::new(Node::new(config)));
+        sim.boot += 1;
+        (sim.stopping, sim.booted_at) = (false, self.now);
+        sim.serving.clear();
+        sim.ready.clear();
+        let boot = u128::from(sim.machine_boot);
+        self.input(node, Input::Start { entropy: 7, boot });
+    }
+
+    /// Virtual time goes by, and what the judge says is left aside: it knows nothing of who writes behind our back.
+    pub fn pass_unjudged(&mut self, time_ns: u64) {
+        let until = self.now + time_ns;
+        while self.now < until {
+            self.run_until(until.min(self.now + 10 * MILLISECOND));
+            self.verdict = Ok(());
+        }
     }
 
     /// Types a command and waits for what comes of it.

@@ -134,6 +134,7 @@ impl World {
             Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
             Kind::Ack => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
+                self.check_kept(node, header.group, ack.noted)?;
                 let Some(glance) = self.glance(node, header.group) else { return Ok(()) };
                 let at = glance.identity.position;
                 let confirmed = Confirmed {
@@ -146,6 +147,21 @@ impl World {
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The primary forgets what it is told is not kept: overwriting that and flushing, it records nothing.
+    fn check_kept(&self, node: usize, group: GroupId, noted: Seq) -> Result<(), Failure> {
+        let oldest = self.nodes[node].engine.as_ref().and_then(|engine| engine.oldest_kept(group));
+        match oldest.filter(|oldest| *oldest <= noted) {
+            None => Ok(()),
+            Some(oldest) => {
+                let what = format!(
+                    "node {node} keeps write {} and tells its primary that it keeps nothing up to {}",
+                    oldest.0, noted.0
+                );
+                Err(Failure::new(Oracle::Kept, what))
+            }
         }
     }
 

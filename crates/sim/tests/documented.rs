@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::planted::Fault;
-use sim::gates::{EDGES_BY_STORY, ROWS_BY_TEST};
+use sim::gates::{BRANCHES_BY_TEST, EDGES_BY_STORY, ROWS_BY_TEST};
 
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -24,7 +24,8 @@ fn every_planted_fault_is_in_the_document() {
 fn what_is_left_to_tests_has_its_test() {
     let sources = ["tests/rare_edges.rs", "tests/identity_rows.rs", "../engine/src/identity.rs"].map(text).concat();
     let edges = EDGES_BY_STORY.iter().map(|(_, name)| *name);
-    for name in ROWS_BY_TEST.iter().map(|(_, name)| *name).chain(edges) {
+    let branches = BRANCHES_BY_TEST.iter().map(|(_, name)| *name);
+    for name in ROWS_BY_TEST.iter().map(|(_, name)| *name).chain(edges).chain(branches) {
         assert!(
             sources.contains(&format!("#[test]\nfn {name}()"))
                 || sources.contains(&format!("    #[test]\n    fn {name}()")),

@@ -60,6 +60,7 @@ fn facts(found: &Superblock) -> Value {
         "position": position_facts(id.position), "parent": position_facts(id.parent),
         "inconsistent": id.inconsistent, "handed_over": id.handed_over, "clean": found.clean,
         "compare": found.compare, "held_in_logging": found.held_in_logging, "rolling_back": found.rolling_back,
+        "changed_outside": found.changed_outside, "given_up": (found.given_up.0 != 0).then_some(found.given_up.0),
         "alone": found.alone, "boot": format!("{:032x}", found.boot),
         "in_doubt": (found.in_doubt.0 != 0).then_some(found.in_doubt.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
@@ -107,6 +108,9 @@ fn describe(report: &mut Report, found: &Superblock) {
     report.line("compare", yes_no(found.compare, "yes: what differs is not known exactly, the next sync compares"));
     let held = "yes: the operator asked for logging, autosync waits for 'sync'";
     report.line("held in logging", yes_no(found.held_in_logging, held));
+    let changed =
+        "yes: a volume was written while farshore was stopped; what stands here goes to the peer when 'sync' is typed";
+    report.line("changed outside", yes_no(found.changed_outside, changed));
     report.line("alone", yes_no(found.alone, "yes: the peer does not know this generation yet"));
     report.line("machine's boot", format!("{:032x}", found.boot));
     if found.in_doubt.0 != 0 {
@@ -117,6 +121,15 @@ fn describe(report: &mut Report, found: &Superblock) {
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
         report.line("flushed up to", format!("sequence {} (volume by volume)", points.join(", ")));
+    }
+    match found.given_up.0 {
+        0 => {}
+        u64::MAX => {
+            report.line("gave up", "whatever the primary may have lost and this copy held: the journal was damaged")
+        }
+        last => {
+            report.line("gave up", format!("what the primary may have lost and this copy held, up to sequence {last}"))
+        }
     }
     let head = found.journal;
     report.line("journal head", format!("byte {}, batch {}", head.offset, head.ordinal));
