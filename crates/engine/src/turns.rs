@@ -103,6 +103,8 @@ impl Group {
         let full = self.full_is_wanted() || full;
         self.wanted_full = self.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
         if self.stream.is_some() || self.cut.is_some() {
+            // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
+            self.fail_held(cx);
             self.fall_to_logging(cx, "the operator asked for a sync");
         }
         if full {

@@ -89,3 +89,17 @@ fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
         world.settle();
     }
 }
+
+/// An operator's full sync ends the stream in which the peer would have had the write, at once or when its turn comes.
+#[test]
+fn strict_answers_nobody_alone_when_a_full_sync_is_ordered() {
+    let mut world = patient();
+    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(500 * MILLISECOND);
+    assert_eq!(world.reply(id), None, "it waits for the peer");
+    world.order(0, Command::Sync { full: true });
+    let (done, _) = world.answer(id);
+    assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
+    world.settle();
+}
