@@ -66,6 +66,11 @@ impl Gate {
         counting.min().filter(|_| !self.waiting.is_empty()).map(|since| since.plus(self.turn))
     }
 
+    /// Where it stands in line; 1: it is next.
+    pub fn place(&self, group: GroupId) -> Option<usize> {
+        self.waiting.iter().position(|waiting| *waiting == group).map(|at| at + 1)
+    }
+
     /// How many are inside, and how many wait.
     pub fn counts(&self) -> (usize, usize) {
         (self.inside.len(), self.waiting.len())
@@ -85,6 +90,7 @@ mod tests {
         gate.wait(GroupId(2));
         let taken: alloc::vec::Vec<_> = core::iter::from_fn(|| gate.next(Mono(0))).collect();
         assert_eq!(taken, [GroupId(1), GroupId(2)]);
+        assert_eq!([2, 3, 5].map(|n| gate.place(GroupId(n))), [None, Some(1), Some(3)]);
         assert!(gate.lets_in(Mono(0), GroupId(1)) && !gate.lets_in(Mono(0), GroupId(9)));
         gate.leave(GroupId(2));
         assert!(!gate.lets_in(Mono(0), GroupId(9)), "others were first");

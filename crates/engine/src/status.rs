@@ -31,6 +31,10 @@ pub struct GroupStatus {
     pub queue: QueueStatus,
     pub peer: PeerStatus,
     pub sync: Option<SyncStatus>,
+    /// A sync that was ordered and has not begun.
+    pub sync_ordered: bool,
+    /// Where this group stands in the line of those that wait for their turn to sync; 1: it is next.
+    pub sync_place: Option<usize>,
     /// Received and not yet on the volumes (secondary).
     pub unapplied_bytes: u64,
     /// What the group holds of the node's memory, or has promised to take.
@@ -195,7 +199,11 @@ impl Node {
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
-        self.groups.values().filter_map(|g| Some(g.status(self.links.get(&g.config.peer)?, self.now))).collect()
+        let status = |group: &Group| {
+            let status = group.status(self.links.get(&group.config.peer)?, self.now);
+            Some(GroupStatus { sync_place: self.syncs.place(group.id()), ..status })
+        };
+        self.groups.values().filter_map(status).collect()
     }
 }
 
@@ -229,6 +237,8 @@ impl Group {
             },
             peer: self.peer_status(link, now),
             sync: self.sync_status(),
+            sync_ordered: self.sync_is_ordered(),
+            sync_place: None,
             unapplied_bytes: self.replica.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
             promotable: self.promotable(),
@@ -240,6 +250,11 @@ impl Group {
             shipped_bytes: self.counters.shipped_bytes,
             pulled_bytes: self.counters.pulled_bytes,
         }
+    }
+
+    fn sync_is_ordered(&self) -> bool {
+        let waits = self.wanted_update || self.full_sync_due || self.full_is_wanted();
+        waits && self.role() == Role::Primary && !self.syncs()
     }
 
     fn sync_status(&self) -> Option<SyncStatus> {

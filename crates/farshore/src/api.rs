@@ -513,6 +513,12 @@ pub struct GroupStatus {
     /// Present while a sync runs.
     #[serde(default)]
     pub sync: Option<SyncStatus>,
+    /// A sync that was ordered and has not begun.
+    #[serde(default)]
+    pub sync_ordered: bool,
+    /// Where the group stands in the line of those that wait for their turn to sync; 1: it is next.
+    #[serde(default)]
+    pub sync_place: Option<u64>,
     /// Live settings by key.
     pub settings: BTreeMap<String, SettingStatus>,
     #[serde(default)]

@@ -96,6 +96,8 @@ fn group(state: GroupState) -> GroupStatus {
         promotable: None,
         marks: Vec::new(),
         sync: None,
+        sync_ordered: false,
+        sync_place: None,
         settings: Default::default(),
         warnings: vec![],
     }

@@ -58,6 +58,8 @@ fn group(name: &str) -> GroupStatus {
         promotable: None,
         marks: Vec::new(),
         sync: None,
+        sync_ordered: false,
+        sync_place: None,
         settings: BTreeMap::from([
             ("mode".into(), setting("async", Origin::Config)),
             ("wait_limit".into(), setting("5s", Origin::Set)),

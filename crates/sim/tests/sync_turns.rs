@@ -28,6 +28,10 @@ fn syncs_take_turns_and_all_end() {
     let waiting = now.iter().filter(|group| group.reason.contains("waiting for its turn")).count();
     let syncing: Vec<_> = now.iter().filter(|group| group.state == State::Syncing).collect();
     assert_eq!((syncing.len(), waiting), (2, 2));
+    assert!(now.iter().filter(|group| group.sync_place.is_some()).all(|group| group.sync_ordered));
+    let mut line: Vec<_> = now.iter().filter_map(|group| group.sync_place).collect();
+    line.sort_unstable();
+    assert_eq!(line, [1, 2]);
     assert!(syncing.iter().all(|group| group.protection == Protection::LocalOnly), "the copy is of no use yet");
     let mut most = 0;
     while !ours.iter().all(|group| world.in_step(*group)) {

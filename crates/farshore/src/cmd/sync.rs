@@ -26,8 +26,10 @@ pub fn run(args: &SyncArgs) -> Outcome {
     let started = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     let mut seen = false;
+    let mut place = None;
     let result = reach::watch(&args.reach, &args.group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
+        say_place(&mut place, group);
         draw(&mut bar, group, started);
         judge(group, seen || started.elapsed() > START_PATIENCE)
     });
@@ -40,16 +42,48 @@ pub fn run(args: &SyncArgs) -> Outcome {
     Ok(code)
 }
 
-/// `begun`: the sync was seen, or had time enough to be; only then does a state without one mean that it ended badly.
-fn judge(group: &GroupStatus, begun: bool) -> Result<Look<()>, Failure> {
-    match &group.state {
-        GroupState::Replicating => Ok(Look::Enough(())),
-        GroupState::Failed => Err(format!("the sync of {} did not end: it {}", group.name, explained(group)).into()),
-        GroupState::Logging if begun => {
-            Err(format!("the sync of {} was stopped: it {}", group.name, explained(group)).into())
-        }
-        _ => Ok(Look::Again),
+/// Where a sync stands that is waited for.
+#[derive(Debug, PartialEq)]
+enum Course {
+    Goes,
+    Done,
+    Stopped,
+    Failed,
+}
+
+/// `due`: it was ordered and has not begun, or stands in line behind other groups. `begun`: it was seen, or had time enough to be;
+/// only then does a state without one mean that it ended badly.
+fn course(state: &GroupState, due: bool, begun: bool) -> Course {
+    match state {
+        GroupState::Failed => Course::Failed,
+        // The state is that of before.
+        _ if due => Course::Goes,
+        GroupState::Replicating => Course::Done,
+        GroupState::Logging if begun => Course::Stopped,
+        _ => Course::Goes,
     }
+}
+
+fn judge(group: &GroupStatus, begun: bool) -> Result<Look<()>, Failure> {
+    match course(&group.state, group.sync_ordered || group.sync_place.is_some(), begun) {
+        Course::Goes => Ok(Look::Again),
+        Course::Done => Ok(Look::Enough(())),
+        Course::Stopped => Err(format!("the sync of {} was stopped: it {}", group.name, explained(group)).into()),
+        Course::Failed => Err(format!("the sync of {} did not end: it {}", group.name, explained(group)).into()),
+    }
+}
+
+/// Other groups of the node sync first: where this one stands in line, whenever that changes.
+fn say_place(said: &mut Option<u64>, group: &GroupStatus) {
+    if *said != group.sync_place
+        && let Some(place) = group.sync_place
+    {
+        eprintln!(
+            "{} waits for its turn: other groups of this node are syncing; it is number {place} in line",
+            group.name
+        );
+    }
+    *said = group.sync_place;
 }
 
 fn draw(bar: &mut Option<ProgressBar>, group: &GroupStatus, started: Instant) {
@@ -66,5 +100,24 @@ fn draw(bar: &mut Option<ProgressBar>, group: &GroupStatus, started: Instant) {
         bar.set_length(sync.total_bytes);
         bar.set_position(sync.done_bytes.min(sync.total_bytes));
         bar.set_message(show::sync_line(sync));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_the_sync_that_was_ordered() {
+        use GroupState::{Failed, Logging, Replicating, Syncing};
+        // A full sync of a group in step stands in line: that it replicates is not what was asked for.
+        assert_eq!(course(&Replicating, true, true), Course::Goes);
+        // An update sync stands in line for longer than a sync takes to begin.
+        assert_eq!(course(&Logging, true, true), Course::Goes);
+        assert_eq!(course(&Syncing, false, true), Course::Goes);
+        assert_eq!(course(&Replicating, false, true), Course::Done);
+        assert_eq!(course(&Logging, false, false), Course::Goes);
+        assert_eq!(course(&Logging, false, true), Course::Stopped);
+        assert_eq!(course(&Failed, true, false), Course::Failed);
     }
 }

@@ -96,6 +96,8 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
                 .zip(sync.carried_bytes_per_s)
                 .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
         }),
+        sync_ordered: now.sync_ordered,
+        sync_place: now.sync_place.map(|place| place as u64),
         settings: overrides.describe(&group.name, &effective),
         warnings: warnings(group, snapshot),
     }
@@ -125,7 +127,11 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
     }
     match now.state {
         State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
-        _ => (!wanted && !now.reason.is_empty()).then(|| now.reason.clone()),
+        _ if !wanted && !now.reason.is_empty() => Some(match now.sync_place {
+            Some(place) => format!("{}; number {place} in line", now.reason),
+            None => now.reason.clone(),
+        }),
+        _ => None,
     }
 }
 
