@@ -9,6 +9,7 @@ use engine::{GroupId, Input, Store, journal, undo};
 
 use crate::disk::SECTOR;
 use crate::faults::Fault;
+use crate::node::SimNode;
 use crate::operator::Plan;
 use crate::world::{Event, World};
 
@@ -255,8 +256,8 @@ impl World {
         self.copy_is_void(group, node);
     }
 
-    /// The records of one node were spoiled and emptied, and the other never held an image, or gave it up: no command brings
-    /// the group back.
+    /// The records of one node were spoiled and emptied, or somebody wrote to its copy, and the other never held an image, or
+    /// gave it up: no command brings the group back.
     pub fn is_lost(&self, group: GroupId) -> bool {
         let pair = self.options.pairs[group.0 as usize];
         let has_no_image = |node: usize| {
@@ -266,7 +267,8 @@ impl World {
             runs && of_group
                 .is_some_and(|status| status.identity.role == Role::Secondary && status.promotable.is_none())
         };
-        let was_emptied = pair.iter().any(|node| self.nodes[*node].wiped.contains(&group));
+        let is_gone = |node: &SimNode| node.wiped.contains(&group) || node.lost_images.contains(&group);
+        let was_emptied = pair.iter().any(|node| is_gone(&self.nodes[*node]));
         was_emptied && self.judge.pending() == 0 && pair.into_iter().all(has_no_image)
     }
 

@@ -424,6 +424,14 @@ impl Judge {
         sectors.for_each(|sector| (sector.versions, sector.before) = (Vec::new(), None));
     }
 
+    /// Somebody else wrote to the volume of the primary that counts: from that sector on it holds these bytes.
+    pub fn changed_outside(&mut self, group: GroupId, volume: VolumeId, first: u64, bytes: &[u8]) {
+        let sectors = &mut self.group(group).sectors[usize::from(volume.0)][first as usize..];
+        for (sector, bytes) in sectors.iter_mut().zip(bytes.chunks(SECTOR)) {
+            (sector.versions, sector.before) = (Vec::new(), bytes.try_into().ok());
+        }
+    }
+
     /// The secondary's stores were damaged, and it said so.
     pub fn promises_void(&mut self, group: GroupId) {
         let runs = self.group(group).runs.values_mut();

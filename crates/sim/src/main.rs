@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::enumerate::{Depth, Report, enumerate};
-use sim::runner::{Sum, Verdict, judged, judged_skirmish, run_many};
+use sim::runner::{Sum, Verdict, judged, judged_scenario, judged_skirmish, judged_sparse, run_many, shrink};
 use sim::script;
+use sim::sparse::Scenario;
 use sim::trip::Trip;
+use sim::world::Tally;
 
 /// Fewer seeds than this need not reach every rare branch.
 const SEEDS_FOR_BRANCHES: u64 = 1000;
@@ -21,10 +23,24 @@ usage: sim SEED                       one seed, a line per transition
        sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
        sim --seconds N [--from SEED]  seeds until then
        sim --skirmishes FROM..TO      the skirmishes of seeds alone, each a tenth of a second
+       sim --sparse FROM..TO          sparse scenarios: few writes, much time; about ten milliseconds each
+       sim --sparse SECONDS --from N  as many as there is time for, from that number on
+       sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
+       sim --shrink N                 drops steps of one that fails as long as the same judge objects
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
        sim --plant NAME FROM..TO      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
+
+/// Runs of one kind: what one of them and many are called, and what replays one.
+struct Runs {
+    one: &'static str,
+    many: &'static str,
+    replay: &'static str,
+}
+
+const SEEDS: Runs = Runs { one: "seed", many: "seeds", replay: "" };
+const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: "--sparse " };
 
 /// What was asked for.
 enum Task {
@@ -32,6 +48,10 @@ enum Task {
     Many(u64, u64),
     Seconds(u64, u64),
     Skirmishes(u64, u64),
+    Sparse(u64, u64),
+    SparseFor(u64, u64),
+    Scenario(u64, Option<Vec<usize>>),
+    Shrink(u64),
     Stories(Depth),
     Story(String, Vec<Trip>),
     Faults,
@@ -45,7 +65,13 @@ fn main() -> ExitCode {
         Some(Task::One(seed)) => one(seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
-        Some(Task::Skirmishes(from, to)) => ExitCode::from(conclude(&run_many(judged_skirmish, from, to, None))),
+        Some(Task::Skirmishes(from, to)) => {
+            ExitCode::from(conclude(&run_many(judged_skirmish, from, to, None), &SEEDS))
+        }
+        Some(Task::Sparse(from, to)) => ExitCode::from(conclude(&run_many(judged_sparse, from, to, None), &SPARSE)),
+        Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
+        Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
+        Some(Task::Shrink(number)) => shrunk(number),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
@@ -73,6 +99,17 @@ fn task(words: &[&str]) -> Option<Task> {
             let (from, to) = range(seeds)?;
             Task::Skirmishes(from, to)
         }
+        ["--sparse", number] if number.parse::<u64>().is_ok() => Task::Scenario(number.parse().ok()?, None),
+        ["--sparse", numbers] => {
+            let (from, to) = range(numbers)?;
+            Task::Sparse(from, to)
+        }
+        ["--sparse", seconds, "--from", number] => Task::SparseFor(seconds.parse().ok()?, number.parse().ok()?),
+        ["--sparse", number, steps] => {
+            let steps: Option<Vec<usize>> = steps.split(',').map(|step| step.parse().ok()).collect();
+            Task::Scenario(number.parse().ok()?, Some(steps?))
+        }
+        ["--shrink", number] => Task::Shrink(number.parse().ok()?),
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), from, to)
@@ -94,18 +131,54 @@ fn range(words: &str) -> Option<(u64, u64)> {
 
 fn one(seed: u64) -> ExitCode {
     let (verdict, tally) = judged(seed, true);
-    println!("{}", tally.describe(1));
+    told(&SEEDS, seed, &verdict, &tally)
+}
+
+/// Tells how one run ended.
+fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &Tally) -> ExitCode {
+    println!("{}", tally.describe((1, runs.many)));
     match &verdict {
-        Verdict::Well => println!("seed {seed}: well"),
-        Verdict::Failed(failure) => println!("seed {seed}: {failure}"),
-        Verdict::Panicked => println!("seed {seed}: an assertion of the engine or the simulator failed, see above"),
+        Verdict::Well => println!("{} {number}: well", runs.one),
+        Verdict::Failed(failure) => println!("{} {number}: {failure}", runs.one),
+        Verdict::Panicked => {
+            println!("{} {number}: an assertion of the engine or the simulator failed, see above", runs.one);
+        }
     }
     ExitCode::from(verdict.code())
 }
 
+/// One sparse scenario, of its steps only these where some are named.
+fn scenario(number: u64, steps: Option<&[usize]>) -> ExitCode {
+    let whole = Scenario::draw(number);
+    let drawn = steps.map_or_else(|| whole.clone(), |steps| whole.only(steps));
+    let (verdict, tally) = judged_scenario(&drawn, true);
+    told(&SPARSE, number, &verdict, &tally)
+}
+
+fn shrunk(number: u64) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let scenario = Scenario::draw(number);
+    let (verdict, tally) = judged_scenario(&scenario, false);
+    if !verdict.is_well() {
+        let kept = shrink(&scenario, &verdict);
+        scenario.only(&kept).steps.iter().for_each(|(pause, step)| {
+            println!("{:>12.6} s later {step:?}", *pause as f64 / 1e9);
+        });
+        let kept: Vec<String> = kept.iter().map(usize::to_string).collect();
+        println!("sim --sparse {number} {}", kept.join(","));
+    }
+    told(&SPARSE, number, &verdict, &tally)
+}
+
+fn sparse_for(seconds: u64, from: u64) -> ExitCode {
+    let sum = run_many(judged_sparse, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    println!("scenarios {from}..{}", from + sum.seeds);
+    ExitCode::from(conclude(&sum, &SPARSE))
+}
+
 fn many(from: u64, to: u64) -> ExitCode {
     let sum = run_many(judged, from, to, None);
-    let mut code = conclude(&sum);
+    let mut code = conclude(&sum, &SEEDS);
     let missing = if to - from >= SEEDS_WORTH_A_LOOK { sum.tally.missing() } else { Vec::new() };
     missing.iter().for_each(|what| eprintln!("never taken: {what}"));
     if code == 0 && !missing.is_empty() && to - from >= SEEDS_FOR_BRANCHES {
@@ -117,23 +190,23 @@ fn many(from: u64, to: u64) -> ExitCode {
 fn for_seconds(seconds: u64, from: u64) -> ExitCode {
     let sum = run_many(judged, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("seeds {from}..{}", from + sum.seeds);
-    ExitCode::from(conclude(&sum))
+    ExitCode::from(conclude(&sum, &SEEDS))
 }
 
 /// Prints the sum; the worst exit code.
-fn conclude(sum: &Sum) -> u8 {
+fn conclude(sum: &Sum, runs: &Runs) -> u8 {
     let mut worst = 0;
     for (seed, verdict) in &sum.failed {
         match verdict {
-            Verdict::Failed(failure) => println!("seed {seed}: {failure}"),
-            _ => println!("seed {seed}: an assertion failed"),
+            Verdict::Failed(failure) => println!("{} {seed}: {failure}", runs.one),
+            _ => println!("{} {seed}: an assertion failed", runs.one),
         }
         worst = if worst == 0 { verdict.code() } else { worst.min(verdict.code()) };
     }
     if let Some((seed, _)) = sum.failed.first() {
-        println!("to see every transition: cargo run --profile sim -p sim -- {seed}");
+        println!("to see every transition: cargo run --profile sim -p sim -- {}{seed}", runs.replay);
     }
-    println!("{}", sum.tally.describe(sum.seeds));
+    println!("{}", sum.tally.describe((sum.seeds, runs.many)));
     println!("{} passed, {} failed", sum.seeds - sum.failed.len() as u64, sum.failed.len());
     worst
 }

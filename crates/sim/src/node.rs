@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::{GroupId, Node, NodeId, Store, VolumeId};
 
 use crate::disk::Disk;
+use crate::outside::Stop;
 use crate::payload::{Meter, Meters};
 use crate::rng::Rng;
 use crate::swarm::Options;
@@ -54,6 +55,12 @@ pub struct SimNode {
     pub payload: BTreeMap<GroupId, Meters>,
     /// Groups whose state directory was emptied: the operator has them start as secondaries.
     pub wiped: BTreeSet<GroupId>,
+    /// The clean stop that is under way, where more is to come of it than a restart.
+    pub stop: Option<Stop>,
+    /// Volumes that somebody wrote while it was stopped; the host says so until a start is on record.
+    pub changed: BTreeSet<(GroupId, VolumeId)>,
+    /// Groups whose copy here was nobody's image any more after that.
+    pub lost_images: BTreeSet<GroupId>,
 }
 
 impl SimNode {
@@ -94,6 +101,9 @@ impl SimNode {
             stopping: false,
             payload: BTreeMap::new(),
             wiped: BTreeSet::new(),
+            stop: None,
+            changed: BTreeSet::new(),
+            lost_images: BTreeSet::new(),
         }
     }
 

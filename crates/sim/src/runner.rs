@@ -9,6 +9,7 @@ use engine::marks::{Mark, Marks};
 
 use crate::gates::{BRANCHES_BY_TEST, EDGES_BY_STORY, ROWS_BY_TEST};
 use crate::oracle::{Failure, Oracle};
+use crate::sparse::{Scenario, run_sparse};
 use crate::world::Tally;
 use crate::{run_seed, run_skirmish};
 
@@ -48,6 +49,38 @@ pub fn judged_skirmish(seed: u64, verbose: bool) -> (Verdict, Tally) {
     judged_run(run_skirmish, seed, verbose)
 }
 
+/// Plays the sparse scenario of that number: about ten milliseconds.
+pub fn judged_sparse(number: u64, verbose: bool) -> (Verdict, Tally) {
+    judged_run(run_sparse, number, verbose)
+}
+
+/// Plays a scenario that was drawn or cut short.
+pub fn judged_scenario(scenario: &Scenario, verbose: bool) -> (Verdict, Tally) {
+    judged_by(|| scenario.run(verbose))
+}
+
+/// Drops steps of a scenario that fails as long as the same judge objects; which steps are left.
+pub fn shrink(scenario: &Scenario, fails: &Verdict) -> Vec<usize> {
+    let oracle = |verdict: &Verdict| match verdict {
+        Verdict::Failed(failure) => Some(failure.oracle),
+        Verdict::Well | Verdict::Panicked => None,
+    };
+    let same = |verdict: &Verdict| !verdict.is_well() && oracle(verdict) == oracle(fails);
+    let mut kept: Vec<usize> = (0..scenario.steps.len()).collect();
+    loop {
+        let before = kept.len();
+        for step in kept.clone().into_iter().rev() {
+            let fewer: Vec<usize> = kept.iter().copied().filter(|at| *at != step).collect();
+            if same(&judged_scenario(&scenario.only(&fewer), false).0) {
+                kept = fewer;
+            }
+        }
+        if kept.len() == before {
+            return kept;
+        }
+    }
+}
+
 /// Runs one seed, its skirmish first, and judges it.
 pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
     let (verdict, mut tally) = judged_skirmish(seed, verbose);
@@ -60,7 +93,11 @@ pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
 }
 
 fn judged_run(run: Run, seed: u64, verbose: bool) -> (Verdict, Tally) {
-    match catch_unwind(AssertUnwindSafe(|| run(seed, verbose))) {
+    judged_by(|| run(seed, verbose))
+}
+
+fn judged_by(run: impl FnOnce() -> (Result<(), Failure>, Tally)) -> (Verdict, Tally) {
+    match catch_unwind(AssertUnwindSafe(run)) {
         Ok((Ok(()), tally)) => (Verdict::Well, tally),
         Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
         Err(_) => (Verdict::Panicked, Tally::default()),
@@ -134,10 +171,12 @@ impl Tally {
         self.rows.extend(&other.rows);
     }
 
-    pub fn describe(&self, seeds: u64) -> String {
+    /// In a line; `seeds`: how many there were, and of what.
+    pub fn describe(&self, seeds: (u64, &str)) -> String {
+        let (seeds, what) = seeds;
         let crashes: u64 = self.crashes.iter().sum();
         format!(
-            "{seeds} seeds: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
+            "{seeds} {what}: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
              checked, {:.1} virtual hours",
             self.writes,
             self.overlaps * 100 / self.writes.max(1),

@@ -16,6 +16,7 @@ use crate::net::{Net, Parcel, Path};
 use crate::node::SimNode;
 use crate::operator::Operator;
 use crate::oracle::{Failure, Oracle};
+use crate::outside::Stop;
 use crate::payload::Payload;
 use crate::rng::Rng;
 use crate::storage::{Job, ReadKind, bytes_of};
@@ -249,10 +250,13 @@ impl World {
             tag: 0x5151 + u64::from(group.0),
             peer: NodeId(self.other(group, node) as u16),
             starts_as: if starts_primary { Role::Primary } else { Role::Secondary },
-            volumes: vec![
-                VolumeConfig { size_bytes: o.volume_bytes, block_bytes: 4096, changed_outside: false };
-                usize::from(o.volumes)
-            ],
+            volumes: (0..o.volumes)
+                .map(|volume| VolumeConfig {
+                    size_bytes: o.volume_bytes,
+                    block_bytes: 4096,
+                    changed_outside: self.nodes[node].changed.contains(&(group, VolumeId(volume))),
+                })
+                .collect(),
             settings: self.operator.settings(group),
             journal_bytes: o.journal_bytes,
             window_bytes: o.window_bytes,
@@ -304,6 +308,7 @@ impl World {
         }
         sim.boot += 1;
         sim.wake_at = None;
+        sim.stop = None;
         sim.serving.clear();
         sim.ready.clear();
         sim.machine_boot += u64::from(power);
@@ -429,7 +434,9 @@ impl World {
     fn stopped(&mut self, node: usize) {
         self.log(format_args!("node {node} stopped cleanly"));
         self.nodes[node].stopping = true;
-        self.crash(node, false, 300_000_000);
+        let stop = self.nodes[node].stop.take().unwrap_or(Stop { down_ns: 300_000_000, outside: Vec::new() });
+        self.crash(node, false, stop.down_ns);
+        self.written_from_outside(node, &stop.outside);
     }
 
     fn engine_event(&mut self, node: usize, group: GroupId, event: engine::Event) {
@@ -443,6 +450,7 @@ impl World {
         }
         if matches!(event, engine::Event::Ready { .. }) {
             self.nodes[node].ready.insert(group);
+            self.change_is_recorded(node, group);
         }
         match event {
             engine::Event::Ready { role, .. } if self.operator.came_back(group, node, role) => {

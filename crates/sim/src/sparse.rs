@@ -1,0 +1,659 @@
+//! Sparse scenarios: a few blocks, a few writes, and much time between them. Where a seed's clients never stop, here everything
+//! comes to rest between two steps, or is cut short in the midst of one. Each is drawn from its number, takes some hundred
+//! virtual seconds and about ten real milliseconds, and ends healed and judged like a seed.
+
+use std::time::Duration;
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, GroupId, Input, Request, RequestId, StartAlone, VolumeId};
+
+use crate::disk::SECTOR;
+use crate::heal;
+use crate::judge::{Asked, Fill, content};
+use crate::oracle::Failure;
+use crate::outside::{Outside, Stop};
+use crate::payload::Payload;
+use crate::rng::Rng;
+use crate::story::{GROUP, MILLISECOND, SECOND, options};
+use crate::swarm::Options;
+use crate::trip::{Instant, Trip};
+use crate::world::{Tally, World};
+
+/// What makes a scenario's draws others than those of the seed of its number.
+const SPARSE: u64 = 0x5fa7_5e00_0000_0000;
+
+/// The unit of every write.
+const BLOCK: u64 = 4 * KIB;
+
+/// Requests that may wait for their answers at once.
+const DEPTH: usize = 24;
+
+/// How long the first sync may take.
+const PEACE_NS: u64 = 20 * SECOND;
+
+/// A member of the group by its part, as it is when the step comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// Who served last.
+    Primary,
+    Secondary,
+}
+
+/// A range of whole blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks {
+    pub volume: u16,
+    pub first: u64,
+    pub count: u64,
+}
+
+/// What a disk does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    RecordFails,
+    FlushFails,
+    WritesFail,
+    AppliesFail,
+    VolumesFull,
+    RecordsFull,
+    Slow,
+    Stalls,
+}
+
+/// One thing that happens in a scenario.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Write {
+        at: Blocks,
+        fua: bool,
+    },
+    Zero {
+        at: Blocks,
+        no_hole: bool,
+    },
+    /// Several writes at once.
+    Burst(Vec<Blocks>),
+    Flush {
+        volume: u16,
+    },
+    Cable([bool; 2]),
+    /// Both ends drop the connection, or one does.
+    Flap,
+    HalfOpen,
+    Crash {
+        whom: Whom,
+        power: bool,
+        down_ns: u64,
+    },
+    PowerOfBoth {
+        down_ns: [u64; 2],
+    },
+    /// A crash at an instant to come.
+    Trip {
+        whom: Whom,
+        kind: Instant,
+        at: u64,
+        after: bool,
+        power: bool,
+        down_ns: u64,
+    },
+    /// A clean stop; what somebody writes meanwhile.
+    Stop {
+        whom: Whom,
+        down_ns: u64,
+        outside: Vec<Blocks>,
+    },
+    Order {
+        whom: Whom,
+        command: Command,
+    },
+    Mode(Mode),
+    Policy(Policy),
+    StartAlone(StartAlone),
+    Autosync(bool),
+    Queue {
+        bytes: u64,
+        items: u64,
+    },
+    WaitLimit(Duration),
+    DropPoint(Whom),
+    Defect {
+        whom: Whom,
+        defect: Defect,
+        for_ns: u64,
+    },
+}
+
+/// A world, and what happens in it: each step so long after the one before it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub options: Options,
+    pub steps: Vec<(u64, Step)>,
+    /// After the last step it goes on for so long.
+    pub epilogue_ns: u64,
+}
+
+impl Scenario {
+    pub fn draw(number: u64) -> Scenario {
+        let mut rng = Rng::new(number ^ SPARSE);
+        let options = draw_options(number, &mut rng);
+        let mut draw = Draw::new(&options, &mut rng);
+        let count = draw.rng.between(6, 26);
+        let mut steps = Vec::new();
+        while (steps.len() as u64) < count {
+            let kind = draw.kind();
+            let pause = draw.pause();
+            let step = draw.step(kind);
+            steps.push((pause, step));
+            draw.follow_up(kind, &mut steps);
+        }
+        let epilogue_ns = draw.pause();
+        Scenario { options, steps, epilogue_ns }
+    }
+
+    /// The scenario with these steps only; what came between them is waited for all the same.
+    pub fn only(&self, kept: &[usize]) -> Scenario {
+        let mut steps = Vec::new();
+        let mut pause = 0;
+        for (at, (before, step)) in self.steps.iter().enumerate() {
+            pause += before;
+            if kept.contains(&at) {
+                steps.push((std::mem::take(&mut pause), step.clone()));
+            }
+        }
+        Scenario { options: self.options.clone(), steps, epilogue_ns: pause + self.epilogue_ns }
+    }
+
+    /// Plays it, heals the world and judges it.
+    pub fn run(&self, verbose: bool) -> (Result<(), Failure>, Tally) {
+        let mut world = World::new(self.options.clone(), verbose);
+        world.log(format_args!("{:?}", self.options));
+        world.operator.rests = true;
+        world.run_until(SECOND / 2);
+        let primary = world.operator.authority(GROUP);
+        world.command(primary, GROUP, Command::Sync { full: true });
+        while world.verdict.is_ok() && !world.in_step(GROUP) && world.now < PEACE_NS {
+            world.run_until(world.now + SECOND / 20);
+        }
+        for (number, (pause, step)) in self.steps.iter().enumerate() {
+            world.run_until(world.now + pause);
+            if world.verdict.is_err() {
+                break;
+            }
+            world.log(format_args!("step {number}: {step:?}"));
+            world.play(step);
+        }
+        world.run_until(world.now + self.epilogue_ns);
+        world.operator.rests = false;
+        heal(&mut world);
+        world.conclude()
+    }
+}
+
+/// Plays one scenario and judges it.
+pub fn run_sparse(number: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
+    Scenario::draw(number).run(verbose)
+}
+
+// ---- what is drawn -------------------------------------------------------------------------------------------------------
+
+fn draw_options(number: u64, rng: &mut Rng) -> Options {
+    let mode = *rng.pick(&[Mode::Async, Mode::Async, Mode::Nearsync, Mode::Sync]);
+    let delay_ns = *rng.pick(&[100_000, MILLISECOND, 20 * MILLISECOND, 20 * MILLISECOND]);
+    let base = options(mode, Options::policy(rng));
+    Options {
+        seed: number,
+        volumes: rng.between(1, 2) as u16,
+        volume_bytes: rng.between(4, 12) * BLOCK,
+        delay_ns,
+        jitter_ns: *rng.pick(&[0, delay_ns]),
+        bytes_per_s: *rng.pick(&[400_000, 4_000_000, 125_000_000]),
+        disk_ns: *rng.pick(&[(20_000, 200_000), (20_000, 200_000), (1_000_000, 10_000_000)]),
+        queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
+        journal_bytes: *rng.pick(&[128 * KIB, 128 * KIB, 512 * KIB]),
+        window_bytes: 64 * KIB,
+        activity: engine::ActivityConfig { extent_bytes: 32 * KIB, extents: rng.between(1, 4) as u32 },
+        history_bytes: *rng.pick(&[128 * KIB, 512 * KIB]),
+        wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
+        start_alone_ms: *rng.pick(&[1000, 20_000, 300_000, 300_000]),
+        ..base
+    }
+}
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Flush,
+    /// A write and its flush.
+    Commit,
+    Zero,
+    Burst,
+    Cut,
+    Heal,
+    Drop,
+    Kill,
+    Power,
+    PowerOfBoth,
+    Trip,
+    Stop,
+    Outside,
+    Promote,
+    Force,
+    Demote,
+    Sync,
+    Logging,
+    Mode,
+    Settings,
+    Limits,
+    Point,
+    Defect,
+}
+
+/// Each with its weight, and how many in a hundred scenarios have it at all.
+const KINDS: &[(Kind, u64, u64)] = &[
+    (Kind::Write, 24, 100),
+    (Kind::Flush, 12, 80),
+    (Kind::Commit, 20, 60),
+    (Kind::Zero, 4, 40),
+    (Kind::Burst, 8, 40),
+    (Kind::Cut, 10, 60),
+    (Kind::Heal, 10, 60),
+    (Kind::Drop, 4, 30),
+    (Kind::Kill, 6, 40),
+    (Kind::Power, 10, 75),
+    (Kind::PowerOfBoth, 3, 25),
+    (Kind::Trip, 6, 40),
+    (Kind::Stop, 5, 35),
+    (Kind::Outside, 6, 25),
+    (Kind::Promote, 3, 25),
+    (Kind::Force, 6, 35),
+    (Kind::Demote, 4, 30),
+    (Kind::Sync, 4, 40),
+    (Kind::Logging, 3, 25),
+    (Kind::Mode, 3, 25),
+    (Kind::Settings, 4, 30),
+    (Kind::Limits, 3, 25),
+    (Kind::Point, 2, 15),
+    (Kind::Defect, 6, 35),
+];
+
+/// Draws the steps of one scenario: a few kinds of them, at its own pace, on a few blocks.
+struct Draw<'a> {
+    rng: &'a mut Rng,
+    kinds: Vec<(Kind, u64)>,
+    volumes: u16,
+    /// Of a volume.
+    blocks: u64,
+    hot: Blocks,
+    hot_percent: u64,
+    /// These kinds are among them.
+    has_power: bool,
+    has_force: bool,
+    /// The cable is cut.
+    is_cut: bool,
+    /// How long the node is down that the last step took down.
+    down_ns: u64,
+    /// Pauses to pick from.
+    pace: &'static [(u64, u64)],
+}
+
+const US: u64 = 1000;
+const MS: u64 = MILLISECOND;
+const QUICK: &[(u64, u64)] = &[(0, 0), (0, 2 * MS), (0, 50 * MS), (0, SECOND), (SECOND, 8 * SECOND)];
+const EVEN: &[(u64, u64)] =
+    &[(0, 500 * US), (0, 20 * MS), (0, SECOND), (SECOND, 8 * SECOND), (SECOND, 8 * SECOND), (8 * SECOND, 40 * SECOND)];
+const SLOW: &[(u64, u64)] = &[
+    (0, 20 * MS),
+    (0, SECOND),
+    (SECOND, 8 * SECOND),
+    (SECOND, 8 * SECOND),
+    (5 * SECOND, 30 * SECOND),
+    (30 * SECOND, 150 * SECOND),
+];
+
+impl Draw<'_> {
+    fn new<'a>(options: &Options, rng: &'a mut Rng) -> Draw<'a> {
+        // Some scenarios have a few kinds, some have many.
+        let share = *rng.pick(&[30, 50, 100]);
+        let has =
+            KINDS.iter().filter(|(.., percent)| rng.percent(percent * share.max(*percent) / 100)).collect::<Vec<_>>();
+        let kinds: Vec<_> =
+            has.into_iter().map(|(kind, weight, _)| (*kind, weight * *rng.pick(&[1, 1, 2, 4]))).collect();
+        let among = |kind: Kind| kinds.iter().any(|(has, _)| *has == kind);
+        let (has_power, has_force) = (among(Kind::Power), among(Kind::Force));
+        let (volumes, blocks) = (options.volumes, options.volume_bytes / BLOCK);
+        let hot = Blocks { volume: rng.below(u64::from(volumes)) as u16, first: rng.below(blocks), count: 1 };
+        let hot_percent = *rng.pick(&[20, 50, 80, 100]);
+        let pace = *rng.pick(&[QUICK, EVEN, EVEN, SLOW]);
+        Draw { rng, kinds, volumes, blocks, hot, hot_percent, has_power, has_force, is_cut: false, down_ns: 0, pace }
+    }
+
+    fn kind(&mut self) -> Kind {
+        let sum: u64 = self.kinds.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.rng.below(sum);
+        for (kind, weight) in &self.kinds {
+            if at < *weight {
+                return match kind {
+                    Kind::Cut | Kind::Heal if self.is_cut => Kind::Heal,
+                    Kind::Cut | Kind::Heal => Kind::Cut,
+                    other => *other,
+                };
+            }
+            at -= weight;
+        }
+        Kind::Write
+    }
+
+    /// As long as something takes that is under way.
+    fn moment(&mut self) -> u64 {
+        let longest = *self.rng.pick(&[MS, 60 * MS, SECOND]);
+        self.rng.below(longest)
+    }
+
+    /// Often a node that was taken down is waited for.
+    fn pause(&mut self) -> u64 {
+        let (low, high) = *self.rng.pick(self.pace);
+        let down_ns = std::mem::take(&mut self.down_ns);
+        let waits = self.rng.percent(60);
+        self.rng.between(low, high) + if waits { down_ns } else { 0 }
+    }
+
+    fn down(&mut self) -> u64 {
+        self.down_ns = self.draw_down();
+        self.down_ns
+    }
+
+    fn draw_down(&mut self) -> u64 {
+        let (low, high) = *self.rng.pick(&[
+            (100 * MS, SECOND),
+            (100 * MS, SECOND),
+            (SECOND, 8 * SECOND),
+            (SECOND, 8 * SECOND),
+            (8 * SECOND, 90 * SECOND),
+        ]);
+        self.rng.between(low, high)
+    }
+
+    fn blocks(&mut self) -> Blocks {
+        if self.rng.percent(self.hot_percent) {
+            return self.hot;
+        }
+        self.wide_blocks()
+    }
+
+    fn wide_blocks(&mut self) -> Blocks {
+        let volume = self.rng.below(u64::from(self.volumes)) as u16;
+        let first = self.rng.below(self.blocks);
+        let count = self.rng.between(1, 4).min(self.blocks - first);
+        Blocks { volume, first, count }
+    }
+
+    fn whom(&mut self, primary_percent: u64) -> Whom {
+        if self.rng.percent(primary_percent) { Whom::Primary } else { Whom::Secondary }
+    }
+
+    /// What often comes right behind a step of this kind: an outage after a flush, something amiss under an order.
+    fn follow_up(&mut self, kind: Kind, steps: &mut Vec<(u64, Step)>) {
+        match kind {
+            Kind::Commit => {
+                let Some((_, Step::Write { at, .. })) = steps.last() else { return };
+                let flush = Step::Flush { volume: at.volume };
+                steps.push((self.moment(), flush));
+                self.follow_up(Kind::Flush, steps);
+            }
+            Kind::Flush | Kind::Burst if self.has_power && self.rng.percent(25) => {
+                let pause = self.moment();
+                let step = self.step(Kind::Power);
+                steps.push((pause, step));
+                self.follow_up(Kind::Power, steps);
+            }
+            Kind::Power if self.has_force && self.rng.percent(40) => {
+                // Somebody does not wait for it.
+                let pause = self.rng.between(0, 2 * SECOND);
+                let step = self.order(Whom::Secondary, true);
+                steps.push((pause, step));
+                self.amiss(steps);
+            }
+            Kind::Promote | Kind::Force | Kind::Demote | Kind::Sync if self.rng.percent(40) => self.amiss(steps),
+            _ => {}
+        }
+    }
+
+    /// The order before it has something in its way.
+    fn amiss(&mut self, steps: &mut Vec<(u64, Step)>) {
+        let Some((_, Step::Order { whom, .. })) = steps.last() else { return };
+        let (whom, down_ns) = (*whom, self.down());
+        let at = steps.len() - 1;
+        let step = match self.rng.below(6) {
+            0 => return,
+            1 => Step::Defect { whom, defect: Defect::RecordFails, for_ns: 0 },
+            2 => Step::Defect { whom, defect: Defect::RecordsFull, for_ns: self.rng.between(MS, 3 * SECOND) },
+            _ => Step::Trip {
+                whom,
+                kind: Instant::Sync,
+                at: self.rng.between(1, 8),
+                after: self.rng.percent(50),
+                power: self.rng.percent(70),
+                down_ns,
+            },
+        };
+        // It is there when the order comes.
+        let pause = std::mem::take(&mut steps[at].0);
+        steps.insert(at, (pause, step));
+    }
+
+    fn step(&mut self, kind: Kind) -> Step {
+        match kind {
+            Kind::Write | Kind::Commit => Step::Write { at: self.blocks(), fua: self.rng.percent(12) },
+            Kind::Zero => Step::Zero { at: self.blocks(), no_hole: self.rng.percent(50) },
+            Kind::Burst => {
+                let count = self.rng.between(2, 24);
+                let wide = self.rng.percent(40);
+                let one = |at: Blocks| Blocks { count: 1, ..at };
+                Step::Burst(
+                    (0..count).map(|_| if wide { self.wide_blocks() } else { one(self.wide_blocks()) }).collect(),
+                )
+            }
+            Kind::Flush => {
+                let any = self.rng.below(u64::from(self.volumes)) as u16;
+                Step::Flush { volume: *self.rng.pick(&[any, self.hot.volume]) }
+            }
+            Kind::Cut => {
+                Step::Cable(*self.rng.pick(&[[false; 2], [false; 2], [false; 2], [false, true], [true, false]]))
+            }
+            Kind::Heal => Step::Cable([true; 2]),
+            Kind::Drop => self.rng.pick(&[Step::Flap, Step::HalfOpen]).clone(),
+            Kind::Kill => Step::Crash { whom: self.whom(50), power: false, down_ns: self.down() },
+            Kind::Power => Step::Crash { whom: self.whom(65), power: true, down_ns: self.down() },
+            Kind::PowerOfBoth => Step::PowerOfBoth { down_ns: [self.down(), self.down()] },
+            Kind::Trip => Step::Trip {
+                whom: self.whom(50),
+                kind: *self.rng.pick(&[Instant::Sync, Instant::Message]),
+                at: self.rng.between(1, 12),
+                after: self.rng.percent(50),
+                power: self.rng.percent(60),
+                down_ns: self.down(),
+            },
+            Kind::Stop => Step::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() },
+            Kind::Outside => {
+                let outside = (0..self.rng.between(1, 2)).map(|_| self.blocks()).collect();
+                Step::Stop { whom: self.whom(35), down_ns: self.down(), outside }
+            }
+            Kind::Promote => self.order(Whom::Secondary, false),
+            Kind::Force => {
+                let whom = self.whom(25);
+                self.order(whom, true)
+            }
+            _ => self.quiet_step(kind),
+        }
+    }
+
+    /// The steps that touch no data by themselves.
+    fn quiet_step(&mut self, kind: Kind) -> Step {
+        let waits = |ms: u64| Duration::from_millis(ms);
+        match kind {
+            Kind::Demote => Step::Order { whom: self.whom(85), command: Command::Demote },
+            Kind::Sync => Step::Order { whom: self.whom(85), command: Command::Sync { full: self.rng.percent(40) } },
+            Kind::Logging => Step::Order { whom: Whom::Primary, command: Command::Logging },
+            Kind::Mode => Step::Mode(*self.rng.pick(&Mode::ALL)),
+            Kind::Settings => match self.rng.below(3) {
+                0 => Step::Policy(Options::policy(self.rng)),
+                1 => Step::Autosync(self.rng.percent(50)),
+                _ => Step::StartAlone(*self.rng.pick(&[
+                    StartAlone::Serve,
+                    StartAlone::Wait(waits(1000)),
+                    StartAlone::Wait(waits(300_000)),
+                ])),
+            },
+            Kind::Limits => match self.rng.below(2) {
+                0 => Step::WaitLimit(waits(*self.rng.pick(&[100, 1000, 10_000]))),
+                _ => Step::Queue {
+                    bytes: *self.rng.pick(&[32 * KIB, 64 * KIB, 256 * KIB]),
+                    items: *self.rng.pick(&[4, 100_000]),
+                },
+            },
+            Kind::Point => Step::DropPoint(self.whom(20)),
+            _ => Step::Defect {
+                whom: self.whom(50),
+                defect: *self.rng.pick(&[
+                    Defect::RecordFails,
+                    Defect::FlushFails,
+                    Defect::WritesFail,
+                    Defect::AppliesFail,
+                    Defect::VolumesFull,
+                    Defect::RecordsFull,
+                    Defect::Slow,
+                    Defect::Stalls,
+                ]),
+                for_ns: self.rng.between(MS, 5 * SECOND),
+            },
+        }
+    }
+
+    fn order(&mut self, whom: Whom, force: bool) -> Step {
+        Step::Order { whom, command: Command::Promote { force, entropy: self.rng.draw() } }
+    }
+}
+
+// ---- how it is played ----------------------------------------------------------------------------------------------------
+
+impl World {
+    fn who(&self, whom: Whom) -> usize {
+        let primary = self.operator.authority(GROUP);
+        if whom == Whom::Primary { primary } else { self.other(GROUP, primary) }
+    }
+
+    fn play(&mut self, step: &Step) {
+        match step {
+            Step::Write { at, fua } => {
+                let fill = Fill::Stamp(self.judge.stamp(GROUP));
+                self.client_writes(*at, fill, *fua, false);
+            }
+            Step::Zero { at, no_hole } => self.client_writes(*at, Fill::Zero, false, *no_hole),
+            Step::Burst(writes) => {
+                for at in writes {
+                    let fill = Fill::Stamp(self.judge.stamp(GROUP));
+                    self.client_writes(*at, fill, false, false);
+                }
+            }
+            Step::Flush { volume } if self.takes_requests() => _ = self.flush(*volume),
+            Step::Flush { .. } => {}
+            Step::Cable(passes) => self.cut(*passes),
+            Step::Flap => self.flap([0, 1]),
+            Step::HalfOpen => self.half_open([0, 1]),
+            Step::Crash { whom, power, down_ns } => self.crash(self.who(*whom), *power, *down_ns),
+            Step::PowerOfBoth { down_ns } => (0..2).for_each(|node| self.crash(node, true, down_ns[node])),
+            Step::Trip { whom, kind, at, after, power, down_ns } => {
+                let node = self.who(*whom);
+                self.trips.counted[node] = [0; 2];
+                let trip = Trip { node, kind: *kind, at: *at, after: *after, power: *power, down_ns: *down_ns };
+                self.trips.due = vec![trip];
+            }
+            Step::Stop { whom, down_ns, outside } => self.stops(self.who(*whom), *down_ns, outside),
+            Step::Order { whom, command } => {
+                let node = self.who(*whom);
+                if self.nodes[node].up() {
+                    self.command(node, GROUP, command.clone());
+                }
+            }
+            Step::Defect { whom, defect, for_ns } => self.spoils(self.who(*whom), *defect, *for_ns),
+            Step::DropPoint(whom) => {
+                let node = self.who(*whom);
+                if let Some(name) = self.rollback_point(node, GROUP) {
+                    self.command(node, GROUP, Command::DropRollbackPoint { name });
+                }
+            }
+            _ => self.changes_settings(step),
+        }
+    }
+
+    fn changes_settings(&mut self, step: &Step) {
+        self.set(GROUP, |settings| match step {
+            Step::Mode(mode) => settings.mode = *mode,
+            Step::Policy(policy) => settings.policy = *policy,
+            Step::StartAlone(start_alone) => settings.start_alone = *start_alone,
+            Step::Autosync(autosync) => settings.autosync = *autosync,
+            Step::Queue { bytes, items } => (settings.queue_bytes, settings.queue_items) = (*bytes, *items),
+            Step::WaitLimit(limit) => settings.wait_limit = *limit,
+            _ => {}
+        });
+    }
+
+    fn takes_requests(&self) -> bool {
+        let node = self.operator.authority(GROUP);
+        let serves = self.nodes[node].up() && self.nodes[node].serving.contains(&GROUP);
+        serves && self.judge.pending_on(node, GROUP) < DEPTH
+    }
+
+    fn client_writes(&mut self, at: Blocks, fill: Fill, fua: bool, no_hole: bool) {
+        if !self.takes_requests() {
+            return;
+        }
+        let node = self.operator.authority(GROUP);
+        let (volume, offset, length) = (VolumeId(at.volume), at.first * BLOCK, at.count * BLOCK);
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua }, self.now);
+        let request = match fill {
+            Fill::Zero => Request::Zero { offset, length, no_hole, fua },
+            Fill::Stamp(_) => {
+                let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+                let buf = Payload::handed_over(content(fill, volume, sectors), self.nodes[node].queued(GROUP));
+                Request::Write { offset, length, buf, fua }
+            }
+        };
+        self.input(node, Input::Request { group: GROUP, volume, id, request });
+    }
+
+    fn stops(&mut self, node: usize, down_ns: u64, outside: &[Blocks]) {
+        if !self.nodes[node].up() {
+            return;
+        }
+        let per_block = BLOCK / SECTOR as u64;
+        let range = |at: &Blocks| Outside {
+            group: GroupId(0),
+            volume: VolumeId(at.volume),
+            first: at.first * per_block,
+            sectors: at.count * per_block,
+        };
+        self.nodes[node].stop = Some(Stop { down_ns, outside: outside.iter().map(range).collect() });
+        self.input(node, Input::Stop);
+    }
+
+    fn spoils(&mut self, node: usize, defect: Defect, for_ns: u64) {
+        let until = self.now + for_ns;
+        let trouble = &mut self.nodes[node].trouble;
+        match defect {
+            Defect::RecordFails => trouble.fail_next_record = true,
+            Defect::FlushFails => trouble.fail_next_flush = true,
+            Defect::WritesFail => trouble.write_errors_until = until,
+            Defect::AppliesFail => trouble.apply_errors_until = until,
+            Defect::VolumesFull => (trouble.full_until, trouble.serving_full_until) = (until, until),
+            Defect::RecordsFull => trouble.state_full_until = until,
+            Defect::Slow => trouble.slow_until = until,
+            Defect::Stalls => trouble.stalled_until = until,
+        }
+    }
+}
