@@ -352,9 +352,8 @@ impl Group {
         cx.marks.hit(Mark::TailUnknown);
         (self.settling, self.lost_unknown) = (Settling::Asking, true);
         let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
-                   more: the peer's journal was damaged, its volume was changed from outside, or a promotion there was begun and not \
-                   ended. 'farshore sync GROUP' here keeps this node's content and opens its export; to keep the peer's, demote \
-                   this node and promote the peer with --force";
+                   more. The export stays closed until you choose: 'farshore sync GROUP' here keeps this node's content; if the \
+                   peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
         self.fall_to_logging(cx, why);
         self.reason = why.into();
     }
