@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: seeds, enumerated crashes and fuzzers on all cores, until the time is over. Its last line is for
+//! `cargo xtask soak`: seeds, sparse scenarios, enumerated crashes and fuzzers on all cores, until the time is over. Its last line is for
 //! docs/reliability.md.
 
 use crate::project::Project;
@@ -11,7 +11,7 @@ pub struct SoakArgs {
     /// How long; without it until it is stopped (a sum is printed after every slice)
     #[arg(long)]
     minutes: Option<u64>,
-    /// The first seed
+    /// The first seed, and the first sparse scenario
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
     /// Leave out the fuzzers
@@ -19,7 +19,7 @@ pub struct SoakArgs {
     no_fuzz: bool,
 }
 
-/// Seeds run for so long at a time.
+/// Seeds, or sparse scenarios, run for so long at a time.
 const SLICE: Duration = Duration::from_secs(10 * 60);
 /// Each fuzz target grows for so long, once per soak and hour.
 const FUZZ_SECONDS: u64 = 20;
@@ -28,6 +28,7 @@ const FUZZ_SECONDS: u64 = 20;
 #[derive(Debug, Default)]
 struct Sum {
     seeds: u64,
+    scenarios: u64,
     faults: u64,
     crashes: u64,
     stories: u64,
@@ -50,13 +51,15 @@ pub fn main(arguments: &SoakArgs) -> Result<ExitCode> {
         match slice % 6 {
             1 => stories(&sim, &mut sum)?,
             2 if !arguments.no_fuzz => fuzz(&project, &mut sum)?,
+            4 => scenarios(&sim, arguments.from, deadline, &mut sum)?,
             _ => seeds(&sim, arguments.from, deadline, &mut sum)?,
         }
         slice += 1;
         let minutes = begin.elapsed().as_secs() / 60;
-        let (from, to) = (arguments.from, arguments.from + sum.seeds);
+        let from = arguments.from;
+        let (seeds, scenarios) = (from + sum.seeds, from + sum.scenarios);
         println!(
-            "soak: {minutes} minutes, seeds {from}..{to}, {} crashes at chosen instants of stories, {:.1} virtual hours, {} \
+            "soak: {minutes} minutes, seeds {from}..{seeds}, sparse scenarios {from}..{scenarios}, {} crashes at chosen instants of stories, {:.1} virtual hours, {} \
              faults and {} crashes in seeds, {} failures",
             sum.stories, sum.virtual_hours, sum.faults, sum.crashes, sum.failures
         );
@@ -66,8 +69,7 @@ pub fn main(arguments: &SoakArgs) -> Result<ExitCode> {
 
 /// A slice of seeds, from where the last one ended.
 fn seeds(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Result<()> {
-    let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
-    let seconds = left.min(SLICE).as_secs().max(1).to_string();
+    let seconds = slice_until(deadline);
     let text = run(Command::new(sim).args(["--seconds", &seconds, "--from", &(from + sum.seeds).to_string()]))?;
     let line = text.lines().find(|line| line.contains(" seeds: ")).context("the simulator printed no sum")?;
     sum.seeds += number_before(line, " seeds: ").unwrap_or(0);
@@ -75,6 +77,22 @@ fn seeds(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Resu
     sum.crashes += number_before(line, " crashes").unwrap_or(0);
     sum.take(&text);
     Ok(())
+}
+
+/// A slice of sparse scenarios, from where the last one ended.
+fn scenarios(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Result<()> {
+    let seconds = slice_until(deadline);
+    let text = run(Command::new(sim).args(["--sparse", &seconds, "--from", &(from + sum.scenarios).to_string()]))?;
+    let line = text.lines().find(|line| line.contains(" scenarios: ")).context("the simulator printed no sum")?;
+    sum.scenarios += number_before(line, " scenarios: ").unwrap_or(0);
+    sum.take(&text);
+    Ok(())
+}
+
+/// In seconds, as the simulator wants it.
+fn slice_until(deadline: Option<Instant>) -> String {
+    let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+    left.min(SLICE).as_secs().max(1).to_string()
 }
 
 /// Every story with a crash at each of its instants.

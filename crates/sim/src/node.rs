@@ -22,11 +22,15 @@ pub struct Trouble {
     pub serving_full_until: u64,
     pub state_full_until: u64,
     pub slow_until: u64,
+    /// A flush of a volume takes so much longer.
+    pub flush_ns: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,
     /// The next write of a superblock, bitmap or journal fails.
     pub fail_next_record: bool,
+    /// The same of the one of this number among those to come; 0: none.
+    pub fail_record_in: u64,
     /// Faults that made this trouble and have not shown yet.
     pub unfelt: u64,
 }

@@ -27,7 +27,7 @@ const SPARSE: u64 = 0x5fa7_5e00_0000_0000;
 const BLOCK: u64 = 4 * KIB;
 
 /// Requests that may wait for their answers at once.
-const DEPTH: usize = 24;
+const DEPTH: usize = 48;
 
 /// How long the first sync may take.
 const PEACE_NS: u64 = 20 * SECOND;
@@ -51,7 +51,8 @@ pub struct Blocks {
 /// What a disk does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    RecordFails,
+    /// Of those to come the one of this number.
+    RecordFails(u64),
     FlushFails,
     WritesFail,
     AppliesFail,
@@ -129,6 +130,8 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub options: Options,
+    /// So much longer than a write takes a flush of a volume, by node.
+    pub flush_ns: [u64; 2],
     pub steps: Vec<(u64, Step)>,
     /// After the last step it goes on for so long.
     pub epilogue_ns: u64,
@@ -138,6 +141,7 @@ impl Scenario {
     pub fn draw(number: u64) -> Scenario {
         let mut rng = Rng::new(number ^ SPARSE);
         let options = draw_options(number, &mut rng);
+        let flush_ns = [0; 2].map(|_: u64| *rng.pick(&[0, 30 * MILLISECOND, 500 * MILLISECOND]));
         let mut draw = Draw::new(&options, &mut rng);
         let count = draw.rng.between(6, 26);
         let mut steps = Vec::new();
@@ -149,7 +153,7 @@ impl Scenario {
             draw.follow_up(kind, &mut steps);
         }
         let epilogue_ns = draw.pause();
-        Scenario { options, steps, epilogue_ns }
+        Scenario { options, flush_ns, steps, epilogue_ns }
     }
 
     /// The scenario with these steps only; what came between them is waited for all the same.
@@ -162,7 +166,7 @@ impl Scenario {
                 steps.push((std::mem::take(&mut pause), step.clone()));
             }
         }
-        Scenario { options: self.options.clone(), steps, epilogue_ns: pause + self.epilogue_ns }
+        Scenario { steps, epilogue_ns: pause + self.epilogue_ns, ..self.clone() }
     }
 
     /// Plays it, heals the world and judges it.
@@ -176,6 +180,7 @@ impl Scenario {
         while world.verdict.is_ok() && !world.in_step(GROUP) && world.now < PEACE_NS {
             world.run_until(world.now + SECOND / 20);
         }
+        world.nodes.iter_mut().zip(self.flush_ns).for_each(|(node, flush_ns)| node.trouble.flush_ns = flush_ns);
         for (number, (pause, step)) in self.steps.iter().enumerate() {
             world.run_until(world.now + pause);
             if world.verdict.is_err() {
@@ -201,6 +206,7 @@ pub fn run_sparse(number: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
 fn draw_options(number: u64, rng: &mut Rng) -> Options {
     let mode = *rng.pick(&[Mode::Async, Mode::Async, Mode::Nearsync, Mode::Sync]);
     let delay_ns = *rng.pick(&[100_000, MILLISECOND, 20 * MILLISECOND, 20 * MILLISECOND]);
+    let window_bytes = *rng.pick(&[40 * KIB, 64 * KIB]);
     let base = options(mode, Options::policy(rng));
     Options {
         seed: number,
@@ -211,8 +217,8 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         bytes_per_s: *rng.pick(&[400_000, 4_000_000, 125_000_000]),
         disk_ns: *rng.pick(&[(20_000, 200_000), (20_000, 200_000), (1_000_000, 10_000_000)]),
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
-        journal_bytes: *rng.pick(&[128 * KIB, 128 * KIB, 512 * KIB]),
-        window_bytes: 64 * KIB,
+        journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
+        window_bytes,
         activity: engine::ActivityConfig { extent_bytes: 32 * KIB, extents: rng.between(1, 4) as u32 },
         history_bytes: *rng.pick(&[128 * KIB, 512 * KIB]),
         wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
@@ -257,7 +263,7 @@ const KINDS: &[(Kind, u64, u64)] = &[
     (Kind::Flush, 12, 80),
     (Kind::Commit, 20, 60),
     (Kind::Zero, 4, 40),
-    (Kind::Burst, 8, 40),
+    (Kind::Burst, 10, 50),
     (Kind::Cut, 10, 60),
     (Kind::Heal, 10, 60),
     (Kind::Drop, 4, 30),
@@ -268,7 +274,7 @@ const KINDS: &[(Kind, u64, u64)] = &[
     (Kind::Stop, 5, 35),
     (Kind::Outside, 6, 25),
     (Kind::Promote, 3, 25),
-    (Kind::Force, 6, 35),
+    (Kind::Force, 6, 50),
     (Kind::Demote, 4, 30),
     (Kind::Sync, 4, 40),
     (Kind::Logging, 3, 25),
@@ -403,15 +409,19 @@ impl Draw<'_> {
                 steps.push((self.moment(), flush));
                 self.follow_up(Kind::Flush, steps);
             }
-            Kind::Flush | Kind::Burst if self.has_power && self.rng.percent(25) => {
-                let pause = self.moment();
+            Kind::Flush | Kind::Burst
+                if self.has_power && self.rng.percent(if kind == Kind::Burst { 60 } else { 25 }) =>
+            {
+                let longest = if kind == Kind::Burst { *self.rng.pick(&[60 * MS, 400 * MS]) } else { SECOND };
+                let pause = self.rng.below(longest);
                 let step = self.step(Kind::Power);
                 steps.push((pause, step));
                 self.follow_up(Kind::Power, steps);
             }
-            Kind::Power if self.has_force && self.rng.percent(40) => {
+            Kind::Power if self.has_force && self.rng.percent(60) => {
+                let Some((_, Step::Crash { whom: Whom::Primary, .. })) = steps.last() else { return };
                 // Somebody does not wait for it.
-                let pause = self.rng.between(0, 2 * SECOND);
+                let pause = self.rng.below(self.down_ns.min(4 * SECOND));
                 let step = self.order(Whom::Secondary, true);
                 steps.push((pause, step));
                 self.amiss(steps);
@@ -428,7 +438,7 @@ impl Draw<'_> {
         let at = steps.len() - 1;
         let step = match self.rng.below(6) {
             0 => return,
-            1 => Step::Defect { whom, defect: Defect::RecordFails, for_ns: 0 },
+            1 => Step::Defect { whom, defect: Defect::RecordFails(self.rng.between(1, 8)), for_ns: 0 },
             2 => Step::Defect { whom, defect: Defect::RecordsFull, for_ns: self.rng.between(MS, 3 * SECOND) },
             _ => Step::Trip {
                 whom,
@@ -449,7 +459,7 @@ impl Draw<'_> {
             Kind::Write | Kind::Commit => Step::Write { at: self.blocks(), fua: self.rng.percent(12) },
             Kind::Zero => Step::Zero { at: self.blocks(), no_hole: self.rng.percent(50) },
             Kind::Burst => {
-                let count = self.rng.between(2, 24);
+                let count = self.rng.between(4, 48);
                 let wide = self.rng.percent(40);
                 let one = |at: Blocks| Blocks { count: 1, ..at };
                 Step::Burst(
@@ -493,6 +503,7 @@ impl Draw<'_> {
     /// The steps that touch no data by themselves.
     fn quiet_step(&mut self, kind: Kind) -> Step {
         let waits = |ms: u64| Duration::from_millis(ms);
+        let nth = self.rng.between(1, 4);
         match kind {
             Kind::Demote => Step::Order { whom: self.whom(85), command: Command::Demote },
             Kind::Sync => Step::Order { whom: self.whom(85), command: Command::Sync { full: self.rng.percent(40) } },
@@ -518,7 +529,7 @@ impl Draw<'_> {
             _ => Step::Defect {
                 whom: self.whom(50),
                 defect: *self.rng.pick(&[
-                    Defect::RecordFails,
+                    Defect::RecordFails(nth),
                     Defect::FlushFails,
                     Defect::WritesFail,
                     Defect::AppliesFail,
@@ -646,7 +657,7 @@ impl World {
         let until = self.now + for_ns;
         let trouble = &mut self.nodes[node].trouble;
         match defect {
-            Defect::RecordFails => trouble.fail_next_record = true,
+            Defect::RecordFails(nth) => trouble.fail_record_in = nth,
             Defect::FlushFails => trouble.fail_next_flush = true,
             Defect::WritesFail => trouble.write_errors_until = until,
             Defect::AppliesFail => trouble.apply_errors_until = until,

@@ -45,7 +45,9 @@ impl World {
     pub fn disk_job(&mut self, node: usize, token: Token, job: Job) {
         let (low, high) = self.options.disk_ns;
         let slow = self.nodes[node].trouble.slow_until > self.now;
-        let after = self.rng.between(low, high) * if slow { 100 } else { 1 };
+        let flush = matches!(job, Job::Flush { store: Store::Volume(..), .. });
+        let flush_ns = if flush { self.nodes[node].trouble.flush_ns } else { 0 };
+        let after = self.rng.between(low, high) * if slow { 100 } else { 1 } + flush_ns;
         if slow {
             self.felt(node);
         }
@@ -127,7 +129,9 @@ impl World {
             if sim.trouble.state_full_until > now {
                 return Some(IoError::NoSpace);
             }
-            return std::mem::take(&mut sim.trouble.fail_next_record).then_some(IoError::Io);
+            let fails = sim.trouble.fail_record_in == 1;
+            sim.trouble.fail_record_in = sim.trouble.fail_record_in.saturating_sub(1);
+            return (std::mem::take(&mut sim.trouble.fail_next_record) || fails).then_some(IoError::Io);
         };
         let serves = sim.serving.contains(&group);
         if serves && sim.trouble.serving_full_until > now {

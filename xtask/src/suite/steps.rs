@@ -22,6 +22,7 @@ pub const STEPS: &[Step] = &[
     Step { name: "test", what: "unit, story and whole-process tests", is_slow: false, run: tests },
     Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
     Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
+    Step { name: "sparse", what: "sparse scenarios", is_slow: false, run: play_scenarios },
     Step { name: "crashes", what: "stories with a crash at their instants", is_slow: true, run: enumerate_crashes },
     Step { name: "fuzz", what: "replay of the fuzzers' corpora", is_slow: true, run: replay_corpora },
 ];
@@ -30,6 +31,10 @@ pub const STEPS: &[Step] = &[
 /// branch and every edge of the state table taken.
 const SIM_ARGUMENTS: &[&str] = &["--seeds", "1000"];
 const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
+
+/// A minute or two on two cores: each of the losses that only they have met comes up several times.
+const SPARSE_ARGUMENTS: &[&str] = &["--sparse", "0..40000"];
+const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 
 /// Pinned: a new version may know new complaints, and CI should not turn red by itself.
 const DENY_VERSION: &str = "0.20.2";
@@ -88,6 +93,10 @@ fn examples(bench: &Bench) -> Result<Outcome> {
 
 fn simulate(bench: &Bench) -> Result<Outcome> {
     run_simulator(bench, if bench.is_quick { SIM_ARGUMENTS_QUICK } else { SIM_ARGUMENTS })
+}
+
+fn play_scenarios(bench: &Bench) -> Result<Outcome> {
+    run_simulator(bench, if bench.is_quick { SPARSE_ARGUMENTS_QUICK } else { SPARSE_ARGUMENTS })
 }
 
 fn enumerate_crashes(bench: &Bench) -> Result<Outcome> {
