@@ -25,6 +25,11 @@ impl Group {
             // Nothing new begins.
             return self.collect_applied(cx);
         }
+        while self.apply_some(cx) {}
+    }
+
+    /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
+    fn apply_some(&mut self, cx: &mut Cx) -> bool {
         self.save_ahead(cx);
         while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.stands_still() {
             let Some((record, ticket)) = self.replica.saving.front() else { break };
@@ -44,7 +49,9 @@ impl Group {
                 self.apply_record(cx, &record);
             }
         }
+        let under_way = self.replica.applying.len();
         self.collect_applied(cx);
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.replica.applying.len() < under_way
     }
 
     /// What the next records overwrite goes into the undo store, many records at a time.
@@ -317,6 +324,10 @@ impl Group {
 
     /// One acknowledgement per turn, if anything moved.
     pub fn send_due_ack(&mut self, cx: &mut Cx) {
+        if cx.peer.is_clogged {
+            // The newest will say all of it.
+            return;
+        }
         let replica = &mut self.replica;
         let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
         if !core::mem::take(&mut replica.ack_due) || !says {
@@ -336,7 +347,7 @@ impl Group {
             applied_wall: replica.applied_wall,
             paused: replica.paused,
             noted: replica.noted,
-            wants_flush: replica.ring.is_half_full() && replica.kept.primary_flushed() < replica.written,
+            wants_flush: replica.wants_flush() && replica.kept.primary_flushed() < replica.written,
         };
         let recalls = replica.window.recalls();
         self.wants_memory |= replica.window.is_short(cx.allowance);
