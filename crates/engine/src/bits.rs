@@ -49,6 +49,12 @@ pub(crate) enum AfterBits {
     Pull { question: u64 },
 }
 
+impl AfterBits {
+    fn is_of_a_question(&self) -> bool {
+        matches!(self, AfterBits::Joined { .. } | AfterBits::Pull { .. })
+    }
+}
+
 /// One cell's life on disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct CellState {
@@ -152,6 +158,10 @@ impl Group {
         let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
         let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
         self.bitmap.wanted.extend(cells);
+        if then.is_of_a_question() {
+            // Nothing follows from an earlier one any more.
+            self.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
+        }
         self.bitmap.waiting.push(Waiting { left, then });
         self.pump_cells(cx);
         self.bits_saved(cx);

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 
 use crate::ids::{Generation, Incarnation, Position, Seq};
+use crate::limits::{NUMBER_MAX, WALL_MAX};
+use crate::time::Wall;
 
 /// Appends fields.
 #[derive(Default)]
@@ -74,6 +76,18 @@ impl Reader<'_> {
     }
     pub fn position(&mut self) -> Option<Position> {
         Some(Position { generation: self.generation()?, incarnation: Incarnation(self.u64()?), seq: Seq(self.u64()?) })
+    }
+    /// A peer's count: `None` where no honest one comes.
+    pub fn number(&mut self) -> Option<u64> {
+        self.u64().filter(|number| *number <= NUMBER_MAX)
+    }
+    /// A peer's clock.
+    pub fn wall(&mut self) -> Option<Wall> {
+        self.u64().filter(|wall| *wall <= WALL_MAX).map(Wall)
+    }
+    /// A place that a peer names.
+    pub fn peers_position(&mut self) -> Option<Position> {
+        self.position().filter(|place| place.is_in_reach())
     }
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::activity::Activity;
+use crate::answers::Answers;
 use crate::bits::BitmapWriter;
 use crate::cuts::{CatchUp, Cut};
 use crate::identity::{Confirmed, Identity, Role, Unbroken};
@@ -85,6 +86,8 @@ pub(crate) struct Cx<'a> {
     pub may_sync: bool,
     /// Bytes of control frames handed to the link meanwhile.
     pub handed_bytes: u64,
+    /// The peer contradicted itself: nothing more of this session is listened to.
+    pub refused: bool,
 }
 
 /// What the group is busy with besides serving.
@@ -189,6 +192,8 @@ pub(crate) struct Group {
     /// What the peer was asked so far, counted.
     pub questions: u64,
     pub pulling: Pulling,
+    /// What the peer asked for and has not got.
+    pub answers: Answers,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
     /// For tags of generations that begin without a promotion.
@@ -272,6 +277,7 @@ impl Group {
             settling: Settling::NotYet,
             questions: 0,
             pulling: Pulling::default(),
+            answers: Answers::default(),
             full_sync_due: false,
             entropy: 0,
             generation_due: false,
@@ -327,7 +333,7 @@ impl Group {
         let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
         // Without a stream what waits for its range will not be queued: it is its client's memory.
         let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
-        self.queue.bytes() + reserved + lease + cut
+        self.queue.bytes() + reserved + lease + cut + self.answers.held_bytes()
     }
 
     pub fn dirty_bytes(&self) -> u64 {
@@ -483,6 +489,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
+        self.answers.forget();
         self.stall.link_up(cx.now.mono);
         if self.is_starting() || self.has_stopped() {
             return;
@@ -504,6 +511,7 @@ impl Group {
         self.early_hello = None;
         self.primary_says = None;
         self.settling = Settling::NotYet;
+        self.answers.forget();
         self.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),
@@ -566,6 +574,7 @@ impl Group {
     /// The peer broke the protocol: this session ends.
     pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
         if let Some(link) = cx.peer.link {
+            cx.refused = true;
             let reason = format!("group {}: the peer sent {what}", self.id().0);
             cx.out.push_back(Output::CloseLink { link, reason });
         }

@@ -64,6 +64,12 @@ impl Identity {
         generation == self.generation || self.continued && generation == self.parent.generation
     }
 
+    /// Nothing of it is further than anything counts: a peer that names it is no liar for that reason.
+    pub(crate) fn is_in_reach(&self) -> bool {
+        let own = Position { generation: self.generation, incarnation: self.incarnation, seq: Seq::NONE };
+        [own, self.parent, self.position].iter().all(|place| place.is_in_reach())
+    }
+
     pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Identity> {
         let role = match r.u8()? {
             0 => Role::Secondary,

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::limits::NUMBER_MAX;
+
 /// A node of the cluster: its place in the configuration's list of nodes, sorted by name (the same on every node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId(pub u16);
@@ -45,6 +47,12 @@ impl Generation {
     pub fn is_blank(self) -> bool {
         self.number == 0
     }
+
+    /// The number of a generation that comes after both. A peer may have named the highest there is: then the tags alone tell
+    /// them apart.
+    pub(crate) fn number_after(self, other: u64) -> u64 {
+        self.number.max(other).min(NUMBER_MAX - 1) + 1
+    }
 }
 
 impl fmt::Display for Generation {
@@ -65,6 +73,11 @@ impl Position {
     /// Its place within a generation, later ones being greater.
     pub(crate) fn place(self) -> (Incarnation, Seq) {
         (self.incarnation, self.seq)
+    }
+
+    /// Counted up to, not made up: a peer names no other.
+    pub(crate) fn is_in_reach(self) -> bool {
+        [self.generation.number, self.incarnation.0, self.seq.0].iter().all(|number| *number <= NUMBER_MAX)
     }
 }
 

@@ -100,6 +100,11 @@ impl KeptWrites {
         self.writes.is_empty()
     }
 
+    /// How many writes are kept.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
     /// What a primary with these flush points may have lost, oldest first.
     pub fn beyond<'a>(&'a self, points: &'a FlushPoints) -> impl Iterator<Item = VolumeRange> + 'a {
         let flushed =

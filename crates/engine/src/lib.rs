@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod activity;
+mod answers;
 mod apply;
 pub mod bitmap;
 mod bits;

@@ -45,6 +45,13 @@ pub const VOLUMES_MAX: usize = 256;
 /// Largest volume: 16 PiB keeps region numbers below 2^39 and the bitmap below 64 GiB.
 pub const VOLUME_BYTES_MAX: u64 = 1 << 54;
 
+/// What a peer may count up to: numbers of writes, runs, generations, bytes. At 10^9 a second none comes there in 146 years, and
+/// four of them can be added without a thought.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
+/// What a peer's clock may say, in nanoseconds since 1970: the year 2262.
+pub const WALL_MAX: u64 = 1 << 63;
+
 /// Queue payload before writers wait. AVS shipped 8 MiB, which a burst of 50 x 8 KiB/s over 50 ms filled in 33 s.
 pub const QUEUE_BYTES_DEFAULT: u64 = 64 * MIB;
 pub const QUEUE_BYTES_MIN: u64 = MIB;
@@ -179,6 +186,22 @@ pub const UNSENT_TIME: Duration = Duration::from_millis(250);
 pub const UNSENT_BYTES_MIN: u64 = 64 * KIB;
 pub const UNSENT_BYTES_MAX: u64 = 8 * MIB;
 pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
+
+/// Beyond that nothing is said that can be said later: what is repeated, or summed up by what follows.
+pub const CLOGGED_BYTES: u64 = 64 * KIB;
+
+/// Control frames beyond the largest credit that are handed over and not taken: greetings, states and begins of all groups go at once
+/// when a session begins, the largest with 2.2 KiB each. A peer that is owed more asks and does not read: its session ends.
+pub const CONTROL_UNSENT_BYTES_MAX: u64 = MIB;
+pub const CONTROL_UNSENT_BYTES_PER_GROUP: u64 = 8 * KIB;
+
+/// Ranges that a primary has asked back and not written, and that a secondary owes its primary: 1 MiB each at most.
+pub const PULLS_IN_FLIGHT: usize = 16;
+
+/// Writes that a secondary remembers for a primary that may lose its power, and ranges that such a primary takes from it: some
+/// 10 MiB of memory. Beyond it the journal takes nothing more until the primary has flushed, as when it is full; a primary
+/// flushes after 64 MiB, which are half as many of the smallest writes.
+pub const KEPT_MAX: usize = 1 << 18;
 
 /// Resync reads in flight.
 pub const RESYNC_READS_MAX: usize = 16;

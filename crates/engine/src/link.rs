@@ -14,6 +14,8 @@ pub(crate) struct PeerView {
     pub link: Option<LinkId>,
     pub session: SessionId,
     pub part_bytes: u64,
+    /// What can wait is not said now: the peer does not take what it was told before.
+    pub is_clogged: bool,
     /// Bytes per second, once measured.
     pub rate: Option<u64>,
     last_heard: Mono,
@@ -105,6 +107,11 @@ pub(crate) struct Link {
     pub reason: alloc::string::String,
     /// Groups that may have something to send, in the order of their turns.
     ready: VecDeque<GroupId>,
+    /// A frame of this session was refused: none behind it counts.
+    pub refused: bool,
+    /// The peer's newest heartbeat, until it is sent back.
+    pub echo_due: Option<alloc::vec::Vec<u8>>,
+    up_at: Mono,
 }
 
 impl Link {
@@ -121,12 +128,16 @@ impl Link {
             since: Mono(0),
             reason: alloc::string::String::new(),
             ready: VecDeque::new(),
+            refused: false,
+            echo_due: None,
+            up_at: Mono(0),
         }
     }
 
     pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId) {
         self.session = Some((link, session));
         self.unsent_bytes = 0;
+        (self.refused, self.echo_due, self.up_at) = (false, None, now);
         (self.last_heard, self.last_progress) = (now, now);
         self.rate.since = now;
         self.rate.bytes = 0;
@@ -155,7 +166,8 @@ impl Link {
     }
 
     pub fn echo(&mut self, now: Mono, sent_at: Mono) {
-        let sample = now.since(sent_at);
+        // Of a heartbeat of this session, whatever the peer makes of it.
+        let sample = now.since(sent_at.max(self.up_at));
         self.round_trip = if self.round_trip.is_zero() { sample } else { (self.round_trip * 7 + sample) / 8 };
     }
 
@@ -194,14 +206,30 @@ impl Link {
 
     /// More may be handed over without a heartbeat waiting too long behind it (rule 25).
     pub fn has_credit(&self) -> bool {
-        let limit = match self.rate.per_second {
+        self.unsent_bytes < self.credit_bytes()
+    }
+
+    /// So much waits beyond its credit that what is repeated or summed up later is not said now: heartbeats, their echoes,
+    /// clocks, confirmations.
+    pub fn is_clogged(&self) -> bool {
+        self.unsent_bytes >= self.credit_bytes() + limits::CLOGGED_BYTES
+    }
+
+    /// More waits than any honest peer leaves unread, with so many groups: how much.
+    pub fn owes_too_much(&self, groups: u64) -> Option<u64> {
+        let most = limits::UNSENT_BYTES_MAX + limits::PART_BYTES_MAX + limits::CONTROL_UNSENT_BYTES_MAX;
+        let most = most + groups * limits::CONTROL_UNSENT_BYTES_PER_GROUP;
+        Some(self.unsent_bytes).filter(|bytes| *bytes > most)
+    }
+
+    fn credit_bytes(&self) -> u64 {
+        match self.rate.per_second {
             None => limits::UNSENT_BYTES_UNMEASURED,
             Some(rate) => {
                 let share = (u128::from(rate) * limits::UNSENT_TIME.as_nanos() / 1_000_000_000) as u64;
                 share.clamp(limits::UNSENT_BYTES_MIN, limits::UNSENT_BYTES_MAX)
             }
-        };
-        self.unsent_bytes < limit
+        }
     }
 
     /// Largest part of a write that is admitted now.
@@ -214,6 +242,7 @@ impl Link {
             link: self.session.map(|(link, _)| link),
             session: self.session.map_or(SessionId(0), |(_, session)| session),
             part_bytes: self.part_bytes(),
+            is_clogged: self.is_clogged(),
             rate: self.rate.per_second,
             last_heard: self.last_heard,
             round_trip: self.round_trip,

@@ -152,13 +152,16 @@ impl Node {
             allowance: self.memory.allowance(group.reserve_bytes, group.counted_bytes),
             may_sync: self.syncs.lets_in(self.now.mono, id),
             handed_bytes: 0,
+            refused: false,
         };
         act(group, &mut cx);
         group.proceed(&mut cx);
         group.check_invariants();
-        let (handed_bytes, peer) = (cx.handed_bytes, group.config.peer);
-        if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0) {
+        let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.config.peer);
+        if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0 || refused) {
             l.handed(self.now.mono, handed_bytes);
+            l.refused |= refused;
+            self.end_if_unread(peer);
         }
         self.settle(id);
         if self.touched.last() != Some(&id) {
@@ -217,17 +220,23 @@ impl Node {
             // A frame of a session that is over.
             return self.marks.hit(Mark::StaleFrameFenced);
         };
+        if l.refused {
+            // Nothing behind a frame that was refused counts; the host closes in a moment.
+            return self.marks.hit(Mark::StaleFrameFenced);
+        }
         l.heard(now);
         let (peer, session) = (l.peer, l.session.map(|(_, s)| s));
         if session != Some(header.session) {
             self.marks.hit(Mark::StaleFrameFenced);
             let reason = format!("the peer sent a frame of session {}, which is not this one", header.session.0);
-            return self.outputs.push_back(Output::CloseLink { link, reason });
+            return self.refuse(peer, reason);
         }
         match (header.kind, &payload) {
             (Kind::Heartbeat, FramePayload::Control(bytes)) => {
-                let echo = Header::new(Kind::HeartbeatEcho, header.session, GroupId(0));
-                self.send(peer, echo, SendPayload::Control(bytes.clone()));
+                if let Some(l) = self.link_of(link) {
+                    l.echo_due = Some(bytes.clone());
+                }
+                self.echo(peer);
             }
             (Kind::HeartbeatEcho, FramePayload::Control(bytes)) => {
                 if let (Some(l), Some(at)) = (self.link_of(link), Reader(bytes).u64()) {
@@ -247,16 +256,50 @@ impl Node {
             _ => {
                 let reason =
                     format!("the peer sent a frame for group number {}, which it does not share", header.group.0);
-                self.outputs.push_back(Output::CloseLink { link, reason });
+                self.refuse(peer, reason);
             }
         }
+    }
+
+    /// The session ends, and nothing more of it is listened to.
+    fn refuse(&mut self, peer: NodeId, reason: String) {
+        let Some(l) = self.links.get_mut(&peer).filter(|l| !l.refused) else { return };
+        l.refused = true;
+        if let Some((link, _)) = l.session {
+            self.outputs.push_back(Output::CloseLink { link, reason });
+        }
+    }
+
+    /// What a peer makes us owe it and does not read is bounded.
+    fn end_if_unread(&mut self, peer: NodeId) {
+        let groups = self.groups.values().filter(|g| g.config.peer == peer).count() as u64;
+        let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
+        let reason = format!("the peer asks and does not read: {unsent_bytes} bytes of what it is sent wait for it");
+        self.refuse(peer, reason);
     }
 
     fn sent(&mut self, link: LinkId, bytes: u64) {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else { return };
+        let was_clogged = l.is_clogged();
         l.sent(now, bytes);
+        let (peer, is_free) = (l.peer, was_clogged && !l.is_clogged());
         self.links_moved = true;
+        if is_free {
+            // What waited for that is said now.
+            self.echo(peer);
+            let ids = self.groups_with(peer);
+            self.touched.extend(ids);
+        }
+    }
+
+    /// The newest heartbeat goes back, once there is room for it.
+    fn echo(&mut self, peer: NodeId) {
+        let Some(l) = self.links.get_mut(&peer).filter(|l| !l.is_clogged()) else { return };
+        if let (Some(bytes), Some((_, session))) = (l.echo_due.take(), l.session) {
+            let echo = Header::new(Kind::HeartbeatEcho, session, GroupId(0));
+            self.send(peer, echo, SendPayload::Control(bytes));
+        }
     }
 
     fn send(&mut self, peer: NodeId, header: Header, payload: SendPayload) {
@@ -287,8 +330,10 @@ impl Node {
         let Some(l) = self.links.get_mut(&peer) else { return };
         let Some((_, session)) = l.session else { return };
         l.look_for_congestion(now);
-        let header = Header::new(Kind::Heartbeat, session, GroupId(0));
-        self.send(peer, header, SendPayload::Control(now.0.to_le_bytes().to_vec()));
+        if !l.is_clogged() {
+            let header = Header::new(Kind::Heartbeat, session, GroupId(0));
+            self.send(peer, header, SendPayload::Control(now.0.to_le_bytes().to_vec()));
+        }
         self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now.plus(limits::HEARTBEAT_EVERY));
     }
 
@@ -365,7 +410,7 @@ impl Node {
         let mut frame = None;
         self.in_group(id, |g, cx| {
             g.pump_resync(cx);
-            frame = g.next_frame(cx);
+            frame = g.next_answer(cx).or_else(|| g.next_frame(cx));
         });
         let (Some((header, payload)), Some(l)) = (frame, self.links.get_mut(&peer)) else { return };
         let Some((link, _)) = l.session else { return };

@@ -252,7 +252,8 @@ impl Group {
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
     pub fn stamp(&mut self, cx: &Cx) -> Wall {
         let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.last_wall.0 + 1 };
-        self.last_wall = Wall(cx.now.wall.0.max(floor));
+        // A liar may have been followed whose clock stood at its end.
+        self.last_wall = Wall(cx.now.wall.0.max(floor).min(limits::WALL_MAX));
         self.last_wall
     }
 
@@ -634,7 +635,9 @@ impl Group {
         if self.role() != Role::Primary {
             return;
         }
-        self.tell_primary_state(cx);
+        if !cx.peer.is_clogged {
+            self.tell_primary_state(cx);
+        }
         if cx.peer.link.is_some() {
             self.set_timer(cx, GroupTimer::Tick, limits::TICK_EVERY);
         }

@@ -268,7 +268,12 @@ impl Replica {
 
     /// The journal is short of space that the primary's flush would free, or has freed.
     pub fn is_pressed(&self) -> bool {
-        !self.landing.is_empty() || self.ring.is_half_full()
+        !self.landing.is_empty() || self.wants_flush()
+    }
+
+    /// Half of what it can keep for a primary that has not flushed is in use.
+    pub fn wants_flush(&self) -> bool {
+        self.ring.is_half_full() || self.kept.len() >= limits::KEPT_MAX / 2
     }
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
@@ -415,11 +420,16 @@ impl Group {
             return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
         let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        // What says nothing of a range may still name one.
+        let (volume, offset, length) = match content {
+            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
+            _ => (header.volume, header.offset, header.length),
+        };
         let record = Record {
             seq: header.seq,
-            volume: header.volume,
-            offset: header.offset,
-            length: header.length,
+            volume,
+            offset,
+            length,
             wall: header.wall,
             crc: header.payload_crc,
             content,
@@ -490,7 +500,8 @@ impl Group {
         let bytes = bytes.next_multiple_of(limits::META_BLOCK_BYTES);
         let last = replica.landing[count - 1].seq;
         let tail_before = replica.ring.head_after(Seq(u64::MAX)).offset;
-        let Some((offset, ordinal)) = replica.ring.place(bytes, last) else {
+        let remembers = replica.kept.len() + count <= limits::KEPT_MAX;
+        let Some((offset, ordinal)) = remembers.then(|| replica.ring.place(bytes, last)).flatten() else {
             cx.marks.hit(Mark::JournalFullWaited);
             self.replica.ack_due = true;
             self.flush_replica(cx);
@@ -629,7 +640,9 @@ impl Group {
     /// before anything of it is accepted.
     pub fn proceed_sync_begin(&mut self, cx: &mut Cx) {
         let Some(Beginning { begin, number, recording: false }) = self.replica.beginning else { return };
-        if !self.replica_at_rest(cx) {
+        // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
+        let records = self.sb.after.iter().any(|(_, then)| matches!(then, AfterSuper::SyncReady { .. }));
+        if records || !self.replica_at_rest(cx) {
             return;
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });

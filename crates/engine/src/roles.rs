@@ -241,7 +241,7 @@ impl Group {
             self.sb.current.confirmed = Confirmed { place: position, image: position };
         }
         let identity = &mut self.sb.current.identity;
-        let generation = Generation { number: identity.generation.number.max(peers) + 1, tag: entropy };
+        let generation = Generation { number: identity.generation.number_after(peers), tag: entropy };
         identity.parent = position;
         identity.generation = generation;
         identity.incarnation.0 += 1;

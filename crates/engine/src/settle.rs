@@ -23,15 +23,10 @@ use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
 use crate::slots::Op;
 use crate::state::{Broken, State};
-use crate::wire::{FlushPoints, Header, Kind, RANGES_MAX, VolumeRange, decode_ranges, encode_ranges, flags};
-use crate::{Bytes, Event, FramePayload, IoDone, IoError, Output, SendPayload, Slice, StartAlone, Store};
-
-/// Words of dirty bits in one frame.
-const BITS_WORDS: usize = 4096;
-/// Ranges a peer may name: more than any journal holds.
-const RANGES_TOTAL_MAX: usize = 1 << 24;
-/// Pieces asked for and not yet written.
-const PULLS_IN_FLIGHT: usize = 16;
+use crate::time::Mono;
+use crate::volume::Volume;
+use crate::wire::{FlushPoints, Header, Kind, VolumeRange, decode_ranges, flags};
+use crate::{Bytes, Event, FramePayload, Output, SendPayload, Slice, StartAlone, Store};
 
 /// How far the settling of this session has come, on the primary.
 #[derive(Debug)]
@@ -61,12 +56,27 @@ pub(crate) struct Pull {
     bytes: u64,
 }
 
+impl Pull {
+    /// The next piece to ask for. A range may be as long as its volume: it is cut up as it is asked for.
+    fn next(&mut self, longest: u64) -> Option<VolumeRange> {
+        let range = self.left.front_mut()?;
+        let piece = VolumeRange { length: longest.min(range.length), ..*range };
+        (range.offset, range.length) = (range.offset + piece.length, range.length - piece.length);
+        if range.length == 0 {
+            self.left.pop_front();
+        }
+        Some(piece)
+    }
+}
+
 /// What is under way on the volumes for pulls, also for one whose session is over.
 #[derive(Debug, Default)]
 pub(crate) struct Pulling {
     writing: usize,
     flushes: usize,
     unflushed: bool,
+    /// When something of what was asked for came last.
+    moved_at: Mono,
 }
 
 impl Group {
@@ -243,7 +253,7 @@ impl Group {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => self.send_bits(cx, header.seq),
+            (Kind::BitsAsk, FramePayload::None) => self.bits_asked(header.seq),
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.questions) => {}
             (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
@@ -304,17 +314,23 @@ impl Group {
 
     fn tail_arrived(&mut self, cx: &mut Cx, header: &Header, more: Vec<VolumeRange>) -> Option<()> {
         let Settling::AskedTail { ranges } = &mut self.settling else { return Some(()) };
+        // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
+        let mut before = ranges.last().copied();
+        for range in &more {
+            let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
+            if !fits(&self.volumes, range) || !before.is_none_or(apart) {
+                return None;
+            }
+            before = Some(*range);
+        }
         ranges.extend(more);
-        if ranges.len() > RANGES_TOTAL_MAX {
+        if ranges.len() > limits::KEPT_MAX {
             return None;
         }
         if header.flags & flags::LAST == 0 {
             return Some(());
         }
         let ranges = core::mem::take(ranges);
-        if !ranges.iter().all(|range| self.range_is_ours(range)) {
-            return None;
-        }
         if header.flags & flags::UNKNOWN != 0 {
             self.ask_about_unknown(cx);
         } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
@@ -359,10 +375,7 @@ impl Group {
     }
 
     fn range_is_ours(&self, range: &VolumeRange) -> bool {
-        let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
-        let volume = self.volumes.get(usize::from(range.volume.0));
-        let end = range.offset.checked_add(range.length);
-        aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
+        fits(&self.volumes, range)
     }
 
     /// What will be pulled is marked durably: fetch it.
@@ -372,27 +385,19 @@ impl Group {
             let ranges = core::mem::take(ranges);
             return self.ask_operator(cx, &ranges);
         }
-        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
-        let mut left = VecDeque::new();
-        for range in core::mem::take(ranges) {
-            let mut done = 0;
-            while done < range.length {
-                let length = longest.min(range.length - done);
-                left.push_back(VolumeRange { volume: range.volume, offset: range.offset + done, length });
-                done += length;
-            }
-        }
+        let left = core::mem::take(ranges).into();
         self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
-        self.stall.moved(cx.now.mono);
+        self.pulling.moved_at = cx.now.mono;
         self.pump_pull(cx);
     }
 
     fn pump_pull(&mut self, cx: &mut Cx) {
         let question = self.question(cx, Kind::Pull);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
         let Settling::Pulling(pull) = &mut self.settling else { return };
         let Some(link) = cx.peer.link else { return };
-        while pull.asked.len() + self.pulling.writing < PULLS_IN_FLIGHT
-            && let Some(range) = pull.left.pop_front()
+        while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
+            && let Some(range) = pull.next(longest)
         {
             pull.asked.push(range);
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
@@ -413,7 +418,7 @@ impl Group {
         // The peer's disks answer in any order.
         let at = pull.asked.iter().position(|asked| *asked == range)?;
         let asked = pull.asked.swap_remove(at);
-        self.stall.moved(cx.now.mono);
+        self.pulling.moved_at = cx.now.mono;
         self.pulling.writing += 1;
         let token = self.start_op(Op::PullWrite { bytes: asked.length });
         cx.out.push_back(Output::Write {
@@ -479,23 +484,6 @@ impl Group {
 
     // ---- the secondary answers --------------------------------------------------------------------------------------
 
-    fn send_bits(&mut self, cx: &mut Cx, question: Seq) {
-        let Some(link) = cx.peer.link.filter(|_| self.role() == Role::Secondary) else { return };
-        let answer = Header { seq: question, ..Header::new(Kind::Bits, cx.peer.session, self.config.id) };
-        for (index, volume) in self.volumes.iter().enumerate() {
-            for (at, words) in volume.dirty.words().chunks(BITS_WORDS).enumerate() {
-                if words.iter().all(|word| *word == 0) {
-                    continue;
-                }
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let offset = (at * BITS_WORDS * 64) as u64;
-                let header = Header { volume: VolumeId(index as u16), offset, ..answer };
-                cx.send(link, header, SendPayload::Control(bytes));
-            }
-        }
-        cx.send(link, Header { flags: flags::LAST, ..answer }, SendPayload::None);
-    }
-
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, cx: &mut Cx) {
         if self.replica.tail_asked.is_none() || self.role() != Role::Secondary {
@@ -505,17 +493,12 @@ impl Group {
         if !self.replica_at_rest(cx) {
             return;
         }
-        let (Some((points, question)), Some(link)) = (self.replica.tail_asked.take(), cx.peer.link) else { return };
-        let answer = Header { seq: question, ..Header::new(Kind::Tail, cx.peer.session, self.id()) };
+        let Some((points, question)) = self.replica.tail_asked.take() else { return };
         let same_run = points.incarnation == self.replica.position().incarnation;
         let ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
-        for ranges in ranges.chunks(RANGES_MAX) {
-            cx.send(link, answer, SendPayload::Control(encode_ranges(ranges)));
-        }
         let known_from = points.volumes.iter().min().copied().unwrap_or_default();
         let unknown = same_run && self.sb.current.given_up > known_from;
-        let flags = flags::LAST | if unknown { flags::UNKNOWN } else { 0 };
-        cx.send(link, Header { flags, ..answer }, SendPayload::None);
+        self.answers.tail(question, ranges, unknown);
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
@@ -523,31 +506,10 @@ impl Group {
         if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
             return None;
         }
-        if self.role() == Role::Secondary {
-            let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
-            let token = self.start_op(Op::PullRead { range, session: cx.peer.session, question: header.seq });
-            cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
+        if self.role() == Role::Secondary && !self.range_asked(header.seq, range) {
+            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
         }
         Some(())
-    }
-
-    pub fn pull_read(
-        &mut self,
-        cx: &mut Cx,
-        range: VolumeRange,
-        (session, question): (SessionId, Seq),
-        result: Result<IoDone, IoError>,
-    ) {
-        // In another session the primary asks anew.
-        let asked = session == cx.peer.session && self.role() == Role::Secondary;
-        if !asked {
-            return;
-        }
-        let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
-        let Some(link) = cx.peer.link else { return };
-        let header = Header { seq: question, ..Header::new(Kind::Pulled, cx.peer.session, self.id()) };
-        let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
-        cx.send(link, header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 }));
     }
 
     // ---- a lone primary ---------------------------------------------------------------------------------------------
@@ -587,7 +549,7 @@ impl Group {
             return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
         }
         let fetches = matches!(self.settling, Settling::Pulling(_)) && self.pulling.writing == 0;
-        if fetches && self.stall.stands_still(cx.now.mono) {
+        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
             let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
             cx.event(self.id(), Event::Note(note.into()));
             self.stop_asking();
@@ -639,7 +601,7 @@ impl Group {
         cx.marks.hit(Mark::GenerationContinued);
         let old = sb.identity;
         sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
-        let number = old.generation.number + 1;
+        let number = old.generation.number_after(0);
         sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
         sb.identity.continued = true;
         sb.alone = true;
@@ -657,6 +619,14 @@ impl Group {
     }
 }
 
+/// The range is one of whole sectors inside its volume.
+fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
+    let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
+    let volume = volumes.get(usize::from(range.volume.0));
+    let end = range.offset.checked_add(range.length);
+    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
+}
+
 /// Sorted, overlapping and touching ranges joined.
 fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
     ranges.sort_unstable();
@@ -672,7 +642,6 @@ fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
     joined
 }
 
-const _: () = assert!(BITS_WORDS * 8 <= limits::CONTROL_BYTES_MAX as usize);
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
 
 #[cfg(test)]

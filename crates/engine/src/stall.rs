@@ -47,11 +47,6 @@ impl Stall {
         self.moved_at = now;
     }
 
-    /// It owes something, and has not moved for as long as a sync may stand still.
-    pub fn stands_still(&self, now: Mono) -> bool {
-        now.since(self.moved_at) >= limits::SYNC_STALLED_AFTER
-    }
-
     /// It said that it is ready for a sync, be it one that was given up.
     pub fn answered(&mut self, now: Mono) {
         self.moved_at = now;

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::codec::{Reader, Writer};
 use crate::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
-use crate::limits::{CONTROL_BYTES_MAX, PART_BYTES_MAX};
+use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::state::Pause;
 use crate::time::Wall;
 
@@ -18,6 +18,9 @@ pub const HEADER_BYTES: usize = 96;
 
 /// "FSHR" read as little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"FSHR");
+
+/// Payload of a heartbeat, and of its echo.
+pub const HEARTBEAT_BYTES: u64 = 8;
 
 /// Protocol versions, newest first, each with the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,6 +138,7 @@ impl Kind {
             Kind::Void | Kind::Zero | Kind::SyncEnd | Kind::SyncReady | Kind::ProbeResult => 0,
             Kind::Pull | Kind::BitsAsk => 0,
             Kind::Probe => 32,
+            Kind::Heartbeat | Kind::HeartbeatEcho => HEARTBEAT_BYTES,
             _ => CONTROL_BYTES_MAX,
         }
     }
@@ -187,9 +191,22 @@ pub enum FrameError {
     HeaderDamaged,
     VersionUnknown(u8),
     KindUnknown(u8),
-    PayloadTooLong { kind: Kind, bytes: u32 },
-    PayloadDamaged { kind: Kind, group: GroupId, seq: Seq },
+    PayloadTooLong {
+        kind: Kind,
+        bytes: u32,
+    },
+    PayloadDamaged {
+        kind: Kind,
+        group: GroupId,
+        seq: Seq,
+    },
     LengthsDisagree,
+    /// A number that nobody comes to by counting, or a time after 2262.
+    OutOfReach {
+        kind: Kind,
+        field: &'static str,
+        number: u64,
+    },
 }
 
 impl fmt::Display for FrameError {
@@ -214,6 +231,9 @@ impl fmt::Display for FrameError {
                 group.0, seq.0
             ),
             FrameError::LengthsDisagree => write!(f, "a data frame's range and payload differ in length"),
+            FrameError::OutOfReach { kind, field, number } => {
+                write!(f, "the peer sent a {kind:?} frame with the {field} {number}, further than anything counts")
+            }
         }
     }
 }
@@ -296,7 +316,23 @@ impl Header {
         if kind.carries_data() && header.length != u64::from(header.payload_bytes) {
             return Err(FrameError::LengthsDisagree);
         }
-        Ok(header)
+        match header.out_of_reach() {
+            None => Ok(header),
+            Some((field, number)) => Err(FrameError::OutOfReach { kind, field, number }),
+        }
+    }
+
+    /// A field that is further than anything counts: what is behind this check adds without a thought.
+    fn out_of_reach(&self) -> Option<(&'static str, u64)> {
+        let counts = [
+            ("sequence", self.seq.0),
+            ("incarnation", self.incarnation.0),
+            ("offset", self.offset),
+            ("length", self.length),
+            ("flush point", self.flushed.0),
+        ];
+        let far = counts.into_iter().find(|(_, number)| *number > NUMBER_MAX);
+        far.or(Some(("time", self.wall.0)).filter(|(_, wall)| *wall > WALL_MAX))
     }
 
     fn fields(kind: Kind, r: &mut Reader<'_>) -> Option<Header> {
@@ -367,15 +403,15 @@ impl Ack {
 
     pub fn decode(bytes: &[u8]) -> Option<Ack> {
         let mut r = Reader(bytes);
-        let (received, durable, applied) = (Seq(r.u64()?), Seq(r.u64()?), Seq(r.u64()?));
-        let (granted_bytes, applied_wall, bits) = (r.u64()?, Wall(r.u64()?), r.u8()?);
+        let (received, durable, applied) = (Seq(r.number()?), Seq(r.number()?), Seq(r.number()?));
+        let (granted_bytes, applied_wall, bits) = (r.number()?, r.wall()?, r.u8()?);
         let paused = match bits & 5 {
             0 => None,
             1 => Some(Pause::PeerFull),
             5 => Some(Pause::HistoryFull),
             _ => return None,
         };
-        let (wants_flush, noted) = (bits & 2 != 0, Seq(r.u64()?));
+        let (wants_flush, noted) = (bits & 2 != 0, Seq(r.number()?));
         let ack = Ack { received, durable, applied, granted_bytes, applied_wall, paused, noted, wants_flush };
         (bits <= 7 && r.is_empty()).then_some(ack)
     }
@@ -417,8 +453,8 @@ impl GroupHello {
 
     pub fn decode(bytes: &[u8]) -> Option<GroupHello> {
         let mut r = Reader(bytes);
-        let identity = crate::identity::Identity::decode(&mut r)?;
-        let (granted_bytes, dirty_bytes, failed) = (r.u64()?, r.u64()?, r.u8()? != 0);
+        let identity = crate::identity::Identity::decode(&mut r).filter(crate::identity::Identity::is_in_reach)?;
+        let (granted_bytes, dirty_bytes, failed) = (r.number()?, r.number()?, r.u8()? != 0);
         let (features, required) = (r.u64()?, r.u64()?);
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
@@ -426,7 +462,7 @@ impl GroupHello {
         }
         let mut volume_bytes = Vec::with_capacity(count);
         for _ in 0..count {
-            volume_bytes.push(r.u64()?);
+            volume_bytes.push(r.u64().filter(|size| *size <= VOLUME_BYTES_MAX)?);
         }
         r.is_empty().then_some(GroupHello {
             identity,
@@ -460,11 +496,11 @@ impl FlushPoints {
 
     pub fn decode(bytes: &[u8]) -> Option<FlushPoints> {
         let mut r = Reader(bytes);
-        let (incarnation, count) = (Incarnation(r.u64()?), usize::from(r.u16()?));
+        let (incarnation, count) = (Incarnation(r.number()?), usize::from(r.u16()?));
         if count > crate::limits::VOLUMES_MAX {
             return None;
         }
-        let volumes = (0..count).map(|_| r.u64().map(Seq)).collect::<Option<Vec<Seq>>>()?;
+        let volumes = (0..count).map(|_| r.number().map(Seq)).collect::<Option<Vec<Seq>>>()?;
         r.is_empty().then_some(FlushPoints { incarnation, volumes })
     }
 }
@@ -499,7 +535,7 @@ pub fn decode_ranges(bytes: &[u8]) -> Option<Vec<VolumeRange>> {
     }
     let mut r = Reader(bytes);
     (0..bytes.len() / RANGE_BYTES)
-        .map(|_| Some(VolumeRange { volume: VolumeId(r.u16()?), offset: r.u64()?, length: r.u64()? }))
+        .map(|_| Some(VolumeRange { volume: VolumeId(r.u16()?), offset: r.number()?, length: r.number()? }))
         .collect()
 }
 
@@ -539,9 +575,9 @@ impl SyncBegin {
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = Reader(bytes);
-        let (from, parent, to) = (r.position()?, r.position()?, Incarnation(r.u64()?));
-        let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.u64()?);
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: r.u64()?, attempt: r.u64()? };
+        let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
+        let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.number()?);
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: r.number()?, attempt: r.number()? };
         r.is_empty().then_some(begin)
     }
 }

@@ -177,9 +177,11 @@ impl Bench {
         self.node.glance(GROUP).expect("there is a group").state
     }
 
-    /// All that the engine holds.
+    /// All that the engine holds, but for whether it still listens.
     fn everything(&self) -> String {
-        format!("{:?}\n{}\n{:?}", self.node.status(), self.node.explain(GROUP), self.node.dirty_regions(GROUP))
+        let (status, inside) =
+            (self.node.status(), self.node.explain(GROUP).replace("refused: true", "refused: false"));
+        format!("{status:?}\n{inside}\n{:?}", self.node.dirty_regions(GROUP))
     }
 
     /// The frame ends the session with this sentence, and changes nothing.
@@ -253,6 +255,10 @@ fn pulled(offset: u64) -> Frame {
 
 fn outside() -> VolumeRange {
     VolumeRange { volume: VolumeId(0), offset: SMALL, length: 4096 }
+}
+
+fn inside() -> VolumeRange {
+    VolumeRange { offset: 0, ..outside() }
 }
 
 fn from(generation: Generation, incarnation: Incarnation) -> SyncBegin {
@@ -426,6 +432,17 @@ fn sends(header: Header) -> Frame {
     Frame(header, FramePayload::Data(buf(&[1; 4096])))
 }
 
+/// A secondary that owes as many ranges as may be asked for at once: its disk does not answer.
+fn owing() -> Bench {
+    let mut bench = streaming();
+    bench.stuck = |output| matches!(output, Output::Read { .. });
+    for n in 0..limits::PULLS_IN_FLIGHT as u64 {
+        bench.gets(Frame(range(Kind::Pull, n * 4096, 4096), FramePayload::None));
+    }
+    assert!(bench.closed.is_empty());
+    bench
+}
+
 /// A node that does not know yet who it is; its peer has said so.
 fn starting() -> Bench {
     let mut bench = Bench::new(Role::Secondary, SMALL);
@@ -489,6 +506,7 @@ const ROWS: &[Row] = &[
     (comparing, |_| seq(Kind::ProbeResult, 1), "an answer to a comparison that was not sent to it"),
     (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[outside()])), CANNOT_HAVE),
     (|| back(2, 0), |_| last(Kind::Tail, vec![0; 17]), CANNOT_HAVE),
+    (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[inside(), inside()])), CANNOT_HAVE),
     (pulling, |_| pulled(4096), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(Kind::Bits, 64, vec![1; 8]), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 16]), CANNOT_HAVE),
@@ -522,6 +540,7 @@ const ROWS: &[Row] = &[
     (streaming, |_| Frame(range(Kind::Pull, SMALL, 4096), FramePayload::None), CANNOT_HAVE),
     (streaming, |_| Frame(range(Kind::Pull, 0, 0), FramePayload::None), CANNOT_HAVE),
     (streaming, |_| control(Kind::BitsAsk, vec![0]), CANNOT_HAVE),
+    (owing, |_| Frame(range(Kind::Pull, 0, 4096), FramePayload::None), "more ranges at once than may be asked for"),
     // Who it is.
     (|| Bench::connected(Role::Secondary, SMALL), |_| bare(Kind::Data), "a Data frame before it said who it is"),
     (starting, |_| bare(Kind::Data), "a Data frame before it heard who this node is"),

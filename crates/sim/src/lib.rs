@@ -9,6 +9,7 @@ pub mod enumerate;
 pub mod faults;
 pub mod gates;
 pub mod judge;
+pub mod liar;
 pub mod net;
 pub mod node;
 pub mod operator;

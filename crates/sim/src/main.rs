@@ -27,6 +27,7 @@ usage: sim SEED                       one seed, a line per transition
        sim --sparse SECONDS --from N  as many as there is time for, from that number on
        sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
        sim --shrink N                 drops steps of one that fails as long as the same judge objects
+       sim --liars FROM..TO | SEED    a peer that is authenticated and wrong; one seed: a line per frame
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
@@ -52,6 +53,8 @@ enum Task {
     SparseFor(u64, u64),
     Scenario(u64, Option<Vec<usize>>),
     Shrink(u64),
+    Liars(u64, u64),
+    Liar(u64),
     Stories(Depth),
     Story(String, Vec<Trip>),
     Faults,
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
         Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
         Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
         Some(Task::Shrink(number)) => shrunk(number),
+        Some(Task::Liars(from, to)) => liars(from, to),
+        Some(Task::Liar(seed)) => liar(seed),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
@@ -110,6 +115,11 @@ fn task(words: &[&str]) -> Option<Task> {
             Task::Scenario(number.parse().ok()?, Some(steps?))
         }
         ["--shrink", number] => Task::Shrink(number.parse().ok()?),
+        ["--liars", seed] if seed.parse::<u64>().is_ok() => Task::Liar(seed.parse().ok()?),
+        ["--liars", seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Liars(from, to)
+        }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), from, to)
@@ -209,6 +219,27 @@ fn conclude(sum: &Sum, runs: &Runs) -> u8 {
     println!("{}", sum.tally.describe((sum.seeds, runs.many)));
     println!("{} passed, {} failed", sum.seeds - sum.failed.len() as u64, sum.failed.len());
     worst
+}
+
+fn liars(from: u64, to: u64) -> ExitCode {
+    let found = sim::liar::run_many(from, to);
+    found.failed.iter().for_each(|(seed, what)| println!("sim --liars {seed}: {what}"));
+    println!("{}", found.sum);
+    println!("{} passed, {} failed", to - from - found.failed.len() as u64, found.failed.len());
+    ExitCode::from(u8::from(!found.failed.is_empty()))
+}
+
+fn liar(seed: u64) -> ExitCode {
+    match sim::liar::run(seed, true) {
+        Ok(reached) => {
+            println!("seed {seed}: well, {reached:?}");
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            println!("seed {seed}: {what}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn stories(depth: Depth) -> ExitCode {
