@@ -187,8 +187,9 @@ pub const UNSENT_BYTES_MIN: u64 = 64 * KIB;
 pub const UNSENT_BYTES_MAX: u64 = 8 * MIB;
 pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
 
-/// Beyond that nothing is said that can be said later: what is repeated, or summed up by what follows.
-pub const CLOGGED_BYTES: u64 = 64 * KIB;
+/// Beyond that nothing is said that can be said later: what is repeated, or summed up by what follows. A busy link has its last frame
+/// beyond its credit.
+pub const CLOGGED_BYTES: u64 = PART_BYTES_MAX + 64 * KIB;
 
 /// Control frames beyond the largest credit that are handed over and not taken: greetings, states and begins of all groups go at once
 /// when a session begins, the largest with 2.2 KiB each. A peer that is owed more asks and does not read: its session ends.
