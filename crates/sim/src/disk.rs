@@ -24,6 +24,8 @@ pub struct Disk {
     volatile: BTreeMap<u64, Vec<Version>>,
     completions: u64,
     writes: u64,
+    /// Sectors of which was decided ahead of a power loss what it keeps.
+    decided: Vec<u64>,
     /// The last few durable writes: when, first sector, and the one behind the last.
     recent: VecDeque<(u64, u64, u64)>,
 }
@@ -36,9 +38,16 @@ const ROTTING: usize = 4;
 impl Disk {
     pub fn new(content: Vec<u8>) -> Disk {
         assert!(content.len().is_multiple_of(SECTOR));
+        Disk { view: content.clone(), durable: content, ..Disk::blank(0) }
+    }
+
+    /// Zeroes, which cost nothing before they are written.
+    pub fn blank(bytes: usize) -> Disk {
+        assert!(bytes.is_multiple_of(SECTOR));
         Disk {
-            view: content.clone(),
-            durable: content,
+            view: vec![0; bytes],
+            durable: vec![0; bytes],
+            decided: Vec::new(),
             volatile: BTreeMap::new(),
             completions: 0,
             writes: 0,
@@ -118,6 +127,7 @@ impl Disk {
                 let at = sector as usize * SECTOR;
                 self.durable[at..at + SECTOR].copy_from_slice(&newest.data[..]);
             }
+            self.decided.push(sector);
         }
     }
 
@@ -171,6 +181,9 @@ impl Disk {
     /// Power loss: every sector keeps its durable content or any one version written since. Or the device was going
     /// through each write in order, and all of it that is kept is its beginning, or its end.
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        // Elsewhere a reader sees what is durable.
+        let mut unsettled = std::mem::take(&mut self.decided);
+        unsettled.extend(self.volatile.keys());
         match rng.below(3) {
             0 => self.cut_writes(|sector, cut| sector < cut, rng),
             1 => self.cut_writes(|sector, cut| sector >= cut, rng),
@@ -183,7 +196,10 @@ impl Disk {
                 self.durable[at..at + SECTOR].copy_from_slice(&version.data[..]);
             }
         }
-        self.view.clone_from(&self.durable);
+        for sector in unsettled {
+            let at = sector as usize * SECTOR;
+            self.view[at..at + SECTOR].copy_from_slice(&self.durable[at..at + SECTOR]);
+        }
     }
 
     /// Decides for each unsettled write where it was cut; of each sector the newest version that is kept is durable.

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crowd;
 pub mod damage;
 pub mod disk;
 pub mod enumerate;
@@ -26,6 +27,7 @@ pub mod story;
 pub mod swarm;
 pub mod trip;
 pub mod watch;
+pub mod wide;
 pub mod workload;
 pub mod world;
 
@@ -49,17 +51,22 @@ const SEED_LIMIT: u64 = 3000 * SECOND;
 
 /// Runs one seed: safety under fire, then healing and convergence.
 pub fn run_seed(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
-    let mut world = World::new(Options::draw(seed), verbose);
+    run(Options::draw(seed), verbose)
+}
+
+pub(crate) fn run(options: Options, verbose: bool) -> (Result<(), Failure>, Tally) {
+    let mut world = World::new(options, verbose);
     world.log(format_args!("{:?}", world.options));
     // The first sync, in peace.
     world.run_until(20 * SECOND);
     world.start_clients();
     let mut until = world.now;
     let enough = |w: &World| {
-        w.judge.writes >= w.options.writes
-            && w.judge.overlaps * 10 >= w.judge.writes
-            && w.tally.faults >= FAULTS_MIN
-            && w.tally.crashes.iter().all(|c| *c > 0)
+        w.over
+            || w.judge.writes >= w.options.writes
+                && w.judge.overlaps * 10 >= w.judge.writes
+                && w.tally.faults >= FAULTS_MIN
+                && w.tally.crashes.iter().all(|c| *c > 0)
     };
     while world.verdict.is_ok() && !enough(&world) && until < SEED_LIMIT {
         until += SECOND / 10;
@@ -101,7 +108,7 @@ pub fn run_skirmish(seed: u64, verbose: bool) -> (Result<(), Failure>, Tally) {
 
 /// No more faults, no more writes: everything must come back, answer, and become equal.
 pub fn heal(world: &mut World) {
-    if world.verdict.is_err() {
+    if world.verdict.is_err() || world.over {
         return;
     }
     world.log(format_args!("healing"));
@@ -113,7 +120,7 @@ pub fn heal(world: &mut World) {
     }
     let groups: Vec<GroupId> = (0..world.options.groups()).map(GroupId).collect();
     let limit = world.now + HEAL_LIMIT;
-    while world.verdict.is_ok() && world.now < limit {
+    while world.verdict.is_ok() && !world.over && world.now < limit {
         let until = world.now + SECOND / 2;
         world.run_until(until);
         if world.judge.pending() == 0 && groups.iter().all(|g| world.in_step(*g) || world.is_lost(*g)) {
@@ -121,7 +128,7 @@ pub fn heal(world: &mut World) {
         }
     }
     for group in groups {
-        if world.verdict.is_ok() && !world.is_lost(group) {
+        if world.verdict.is_ok() && !world.over && !world.is_lost(group) {
             judge_rest(world, group);
         }
     }

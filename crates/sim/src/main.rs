@@ -7,7 +7,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::enumerate::{Depth, Report, enumerate};
-use sim::runner::{Sum, Verdict, judged, judged_scenario, judged_skirmish, judged_sparse, run_many, shrink};
+use sim::runner::{
+    Judged, Sum, Verdict, judged, judged_crowd, judged_scenario, judged_skirmish, judged_sparse, judged_wide, run_many,
+    shrink,
+};
 use sim::script;
 use sim::sparse::Scenario;
 use sim::trip::Trip;
@@ -28,10 +31,13 @@ usage: sim SEED                       one seed, a line per transition
        sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
        sim --shrink N                 drops steps of one that fails as long as the same judge objects
        sim --liars FROM..TO | SEED    a peer that is authenticated and wrong; one seed: a line per frame
+       sim --wide FROM..TO            seeds whose volumes have 8 GiB to 16 TiB; of one alone: a line per transition
+       sim --crowd FROM..TO           65 to 128 groups that all catch up at once; of one alone: a line per transition
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
-       sim --plant NAME FROM..TO      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
+       sim --plant NAME [--wide | --crowd] FROM..TO
+                                      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
 
 /// Runs of one kind: what one of them and many are called, and what replays one.
 struct Runs {
@@ -55,17 +61,18 @@ enum Task {
     Shrink(u64),
     Liars(u64, u64),
     Liar(u64),
+    Profile(Judged, u64, u64),
     Stories(Depth),
     Story(String, Vec<Trip>),
     Faults,
-    Plant(String, u64, u64),
+    Plant(String, Judged, u64, u64),
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match task(&words) {
-        Some(Task::One(seed)) => one(seed),
+        Some(Task::One(seed)) => one(judged, seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
         Some(Task::Skirmishes(from, to)) => {
@@ -77,10 +84,12 @@ fn main() -> ExitCode {
         Some(Task::Shrink(number)) => shrunk(number),
         Some(Task::Liars(from, to)) => liars(from, to),
         Some(Task::Liar(seed)) => liar(seed),
+        Some(Task::Profile(judged, from, to)) if to == from + 1 => one(judged, from),
+        Some(Task::Profile(judged, from, to)) => ExitCode::from(conclude(&run_many(judged, from, to, None), &SEEDS)),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
-        Some(Task::Plant(name, from, to)) => plant(&name, from, to),
+        Some(Task::Plant(name, judged, from, to)) => plant(&name, judged, from, to),
         None => {
             eprintln!("{USAGE}");
             ExitCode::from(3)
@@ -120,9 +129,17 @@ fn task(words: &[&str]) -> Option<Task> {
             let (from, to) = range(seeds)?;
             Task::Liars(from, to)
         }
+        [profile @ ("--wide" | "--crowd"), seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Profile(worlds(profile), from, to)
+        }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Plant((*name).to_owned(), from, to)
+            Task::Plant((*name).to_owned(), judged, from, to)
+        }
+        ["--plant", name, profile @ ("--wide" | "--crowd"), seeds] => {
+            let (from, to) = range(seeds)?;
+            Task::Plant((*name).to_owned(), worlds(profile), from, to)
         }
         [seed] if seed.parse::<u64>().is_ok() => Task::One(seed.parse().ok()?),
         [seeds] => {
@@ -133,13 +150,17 @@ fn task(words: &[&str]) -> Option<Task> {
     })
 }
 
+fn worlds(profile: &str) -> Judged {
+    if profile == "--wide" { judged_wide } else { judged_crowd }
+}
+
 fn range(words: &str) -> Option<(u64, u64)> {
     let (from, to) = words.split_once("..")?;
     let (from, to) = (from.parse().ok()?, to.parse().ok()?);
     (from < to).then_some((from, to))
 }
 
-fn one(seed: u64) -> ExitCode {
+fn one(judged: Judged, seed: u64) -> ExitCode {
     let (verdict, tally) = judged(seed, true);
     told(&SEEDS, seed, &verdict, &tally)
 }
@@ -288,7 +309,7 @@ fn list_faults() -> ExitCode {
 /// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
 /// engine is no verdict: only a judge may object.
 #[cfg(feature = "planted")]
-fn plant(name: &str, from: u64, to: u64) -> ExitCode {
+fn plant(name: &str, judged: Judged, from: u64, to: u64) -> ExitCode {
     if !engine::planted::plant(name) {
         eprintln!("there is no fault `{name}` to plant; `sim --faults` lists them");
         return ExitCode::from(3);
@@ -305,7 +326,7 @@ fn plant(name: &str, from: u64, to: u64) -> ExitCode {
 }
 
 #[cfg(not(feature = "planted"))]
-fn plant(name: &str, _: u64, _: u64) -> ExitCode {
+fn plant(name: &str, _: Judged, _: u64, _: u64) -> ExitCode {
     eprintln!("this build cannot plant {name}: build it with `--features planted --profile faults`");
     ExitCode::from(3)
 }

@@ -73,21 +73,21 @@ impl SimNode {
         for g in (0..options.groups()).filter(|g| options.pairs[*g as usize].contains(&id)) {
             let group = GroupId(g);
             for v in 0..options.volumes {
-                let mut content = vec![0u8; options.volume_bytes as usize];
+                let mut content = vec![0u8; options.image_bytes() as usize];
                 // Old content that the first sync must replace.
-                if rng.percent(50) {
+                if rng.percent(50) && options.spread.is_none() {
                     let end = content.len() / 2;
                     content[..end].fill(0xee);
                 }
                 disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
             }
-            disks.insert(Store::Journal(group), Disk::new(vec![0; options.journal_bytes as usize]));
-            disks.insert(Store::Superblock(group), Disk::new(vec![0; engine::superblock::FILE_BYTES as usize]));
+            disks.insert(Store::Journal(group), Disk::blank(options.journal_bytes as usize));
+            disks.insert(Store::Superblock(group), Disk::blank(engine::superblock::FILE_BYTES as usize));
             let activity = engine::activity_file_bytes(options.activity) as usize;
-            disks.insert(Store::Activity(group), Disk::new(vec![0; activity]));
-            disks.insert(Store::Undo(group), Disk::new(vec![0; options.history_bytes as usize]));
+            disks.insert(Store::Activity(group), Disk::blank(activity));
+            disks.insert(Store::Undo(group), Disk::blank(options.history_bytes as usize));
             let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| options.volume_bytes));
-            disks.insert(Store::Bitmap(group), Disk::new(vec![0; bitmap as usize]));
+            disks.insert(Store::Bitmap(group), Disk::blank(bitmap as usize));
         }
         SimNode {
             id,

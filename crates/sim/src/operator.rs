@@ -236,7 +236,7 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
-        if s.identity.inconsistent && !self.healing && self.rng.percent(3) {
+        if s.identity.inconsistent && !self.healing && self.options.forks && self.rng.percent(3) {
             return self.loses_primary_mid_sync(group);
         }
         if p.state == State::CatchingUp && !self.healing && self.options.faults.contains(&Fault::FlushFails) {
@@ -272,7 +272,8 @@ impl World {
                 self.command(primary, group, Command::Demote);
                 return;
             }
-            let full = !covered || told;
+            // A wide volume is synced in full only if nothing else helps.
+            let full = told || !covered && self.options.spread.is_none();
             if self.operator.settings(group).mode == Mode::Logging && self.healing {
                 self.set_mode(group, Mode::Async);
             }
@@ -315,7 +316,7 @@ impl World {
     pub fn mid_sync(&mut self, group: GroupId) {
         let secondary = self.other(group, self.operator.authority(group));
         let half = self.glance(secondary, group).is_some_and(|glance| glance.identity.inconsistent);
-        if half && !self.healing && self.operator.plans[&group] == Plan::None {
+        if half && !self.healing && self.options.forks && self.operator.plans[&group] == Plan::None {
             // What would be written now is dirty anyway.
             self.burst = 0;
             self.loses_primary_mid_sync(group);

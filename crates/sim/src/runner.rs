@@ -7,9 +7,11 @@ use std::time::Instant;
 use engine::identity::Row;
 use engine::marks::{Mark, Marks};
 
+use crate::crowd::run_crowd;
 use crate::gates::{BRANCHES_BY_TEST, EDGES_BY_STORY, ROWS_BY_TEST};
 use crate::oracle::{Failure, Oracle};
 use crate::sparse::{Scenario, run_sparse};
+use crate::wide::run_wide;
 use crate::world::Tally;
 use crate::{run_seed, run_skirmish};
 
@@ -81,11 +83,31 @@ pub fn shrink(scenario: &Scenario, fails: &Verdict) -> Vec<usize> {
     }
 }
 
-/// Runs one seed, its skirmish first, and judges it.
+/// Runs a seed in a world with wide volumes.
+pub fn judged_wide(seed: u64, verbose: bool) -> (Verdict, Tally) {
+    judged_run(run_wide, seed, verbose)
+}
+
+/// Runs the crowd of a seed.
+pub fn judged_crowd(seed: u64, verbose: bool) -> (Verdict, Tally) {
+    judged_run(run_crowd, seed, verbose)
+}
+
+/// One of so many seeds has a crowd as well.
+const CROWD_EVERY: u64 = 32;
+
+/// Runs one seed, its skirmish first, and judges it; one in 32 has its crowd as well.
 pub fn judged(seed: u64, verbose: bool) -> (Verdict, Tally) {
     let (verdict, mut tally) = judged_skirmish(seed, verbose);
     if !verdict.is_well() {
         return (verdict, tally);
+    }
+    if seed % CROWD_EVERY == CROWD_EVERY / 2 {
+        let (verdict, crowd) = judged_crowd(seed, verbose);
+        tally.add(&crowd);
+        if !verdict.is_well() {
+            return (verdict, tally);
+        }
     }
     let (verdict, long) = judged_run(run_seed, seed, verbose);
     tally.add(&long);

@@ -1,11 +1,15 @@
 //! What the disks of a node do with what its engine asks for, and what goes wrong there.
 
+use std::sync::Arc;
+
 use engine::wire::Header;
 use engine::*;
 
+use crate::oracle::{Failure, Oracle};
 use crate::payload::{Meter, Payload};
 use crate::rng::Rng;
 use crate::trip::Instant;
+use crate::wide::Spread;
 use crate::world::{Event, World, slice_of};
 
 /// Until then a trouble strikes each time, and not by chance.
@@ -13,10 +17,31 @@ pub const ALWAYS: u64 = u64::MAX;
 
 /// What a disk is doing.
 pub enum Job {
-    Write { store: Store, write: u64, offset: u64, length: u64, durable: bool },
-    Flush { store: Store, mark: u64 },
-    Read { store: Store, offset: u64, before: Vec<u8>, kind: ReadKind },
-    ReadMeta { store: Store, offset: u64, length: u32 },
+    Write {
+        store: Store,
+        write: u64,
+        offset: u64,
+        length: u64,
+        durable: bool,
+    },
+    Flush {
+        store: Store,
+        mark: u64,
+    },
+    /// `image`: where it begins on the disk.
+    Read {
+        store: Store,
+        offset: u64,
+        length: u32,
+        image: u64,
+        before: Vec<u8>,
+        kind: ReadKind,
+    },
+    ReadMeta {
+        store: Store,
+        offset: u64,
+        length: u32,
+    },
 }
 
 /// What is wanted of what was read.
@@ -31,15 +56,41 @@ pub enum ReadKind {
 
 impl World {
     pub fn disk_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: &[u8], durable: bool) {
+        if let Some(spread) = self.spread_of(store) {
+            let Some(folded) = spread.folded(offset, data) else {
+                let what = format!("node {node} writes {store:?} from byte {offset} on, where nobody wrote");
+                return self.fail(Failure::new(Oracle::Prefix, what));
+            };
+            let offset = spread.image(offset, data.len() as u64).start;
+            return self.begin_write(node, token, store, offset, &folded, durable);
+        }
+        self.begin_write(node, token, store, offset, data, durable);
+    }
+
+    pub fn disk_zero(&mut self, node: usize, token: Token, store: Store, offset: u64, length: u64, durable: bool) {
+        let image = self.spread_of(store).map(|spread| spread.image(offset, length));
+        let range = image.unwrap_or(offset..offset + length);
+        let zeroes = vec![0; (range.end - range.start) as usize];
+        self.begin_write(node, token, store, range.start, &zeroes, durable);
+    }
+
+    fn begin_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: &[u8], durable: bool) {
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
         let write = disk.begin_write(offset, data);
         self.disk_job(node, token, Job::Write { store, write, offset, length: data.len() as u64, durable });
     }
 
+    /// A volume's, if it is wide.
+    fn spread_of(&self, store: Store) -> Option<Arc<Spread>> {
+        self.options.spread.clone().filter(|_| matches!(store, Store::Volume(..)))
+    }
+
     /// A write that ends while the read is under way may be in what it returns, or not.
     pub fn disk_read(&mut self, node: usize, token: Token, store: Store, offset: u64, length: u32, kind: ReadKind) {
-        let before = self.nodes[node].disks[&store].view()[offset as usize..][..length as usize].to_vec();
-        self.disk_job(node, token, Job::Read { store, offset, before, kind });
+        let image = self.spread_of(store).map(|spread| spread.image(offset, u64::from(length)));
+        let image = image.unwrap_or(offset..offset + u64::from(length));
+        let before = self.nodes[node].disks[&store].view()[image.start as usize..image.end as usize].to_vec();
+        self.disk_job(node, token, Job::Read { store, offset, length, image: image.start, before, kind });
     }
 
     pub fn disk_job(&mut self, node: usize, token: Token, job: Job) {
@@ -109,14 +160,29 @@ impl World {
                 let end = (offset as usize + length as usize).min(all.len());
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
             }
-            Job::Read { store, offset, before, kind } => {
+            Job::Read { store, offset, length, image, before, kind } => {
                 let may_fail = is_volume(&store) && !matches!(kind, ReadKind::Hash);
                 if may_fail && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
                     return Err(IoError::Io);
                 }
-                let view = &sim.disks[&store].view()[offset as usize..][..before.len()];
+                let view = &sim.disks[&store].view()[image as usize..][..before.len()];
                 let data = if view != before && self.rng.percent(50) { before } else { view.to_vec() };
-                kind.answer(data, sim.read_from(store))
+                let spread = self.options.spread.as_ref().filter(|_| is_volume(&store));
+                let meter = sim.read_from(store);
+                match spread {
+                    Some(spread) if matches!(kind, ReadKind::Hash) => {
+                        Ok(IoDone::Hash(spread.hash(offset, u64::from(length), &data)))
+                    }
+                    Some(spread) => {
+                        // Not looked at byte by byte: most of it is no part of the image.
+                        let zero = data.iter().all(|b| *b == 0);
+                        kind.answer(spread.unfolded(offset, u64::from(length), &data), zero, meter)
+                    }
+                    None => {
+                        let zero = data.iter().all(|b| *b == 0);
+                        kind.answer(data, zero, meter)
+                    }
+                }
             }
         }
     }
@@ -154,8 +220,7 @@ fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
 }
 
 impl ReadKind {
-    fn answer(self, data: Vec<u8>, meter: &Meter) -> Result<IoDone, IoError> {
-        let zero = data.iter().all(|b| *b == 0);
+    fn answer(self, data: Vec<u8>, zero: bool, meter: &Meter) -> Result<IoDone, IoError> {
         match self {
             ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
             ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),
@@ -180,7 +245,7 @@ fn crc32c(data: &[u8]) -> u32 {
 }
 
 /// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a, four lanes).
-fn hash(data: &[u8]) -> [u8; 32] {
+pub(crate) fn hash(data: &[u8]) -> [u8; 32] {
     let mut lanes = [0xcbf2_9ce4_8422_2325u64; 4];
     for (i, byte) in data.iter().enumerate() {
         let lane = &mut lanes[i % 4];

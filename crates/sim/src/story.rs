@@ -31,6 +31,9 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         pairs: vec![[0, 1]],
         volumes: 2,
         volume_bytes: MIB,
+        block_bytes: 4096,
+        spread: None,
+        forks: true,
         writes: 0,
         delay_ns: MILLISECOND,
         jitter_ns: 0,
@@ -190,6 +193,7 @@ impl World {
         self.next_request += 1;
         self.judge.issued(id, node, group, asked, self.now);
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+        let offset = self.options.placed(offset);
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua },
             Fill::Stamp(_) => {

@@ -1,5 +1,6 @@
 //! What kind of world a seed draws: a swarm of options, so that each run stresses a different corner.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::ActivityConfig;
@@ -8,9 +9,12 @@ use engine::state::{Mode, Policy};
 
 use crate::faults::Fault;
 use crate::rng::Rng;
+use crate::wide::Spread;
 
 /// What makes a skirmish another world than its seed's.
 const SKIRMISH: u64 = 0x5c1e_4115_0000_0000;
+/// Sizes are drawn beside everything else.
+const SIZES: u64 = 0x517e_5000_0000_0000;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -19,6 +23,12 @@ pub struct Options {
     pub pairs: Vec<[usize; 2]>,
     pub volumes: u16,
     pub volume_bytes: u64,
+    /// Physical block of the media.
+    pub block_bytes: u64,
+    /// Where clients write, if the volumes are far larger than that.
+    pub spread: Option<Arc<Spread>>,
+    /// Histories may fork: a full sync, which follows, is over in good time.
+    pub forks: bool,
     pub writes: u64,
     pub delay_ns: u64,
     /// A parcel takes up to so much longer than `delay_ns`; the order in a connection is kept.
@@ -53,6 +63,10 @@ pub struct Options {
 
 impl Options {
     pub fn draw(seed: u64) -> Options {
+        Options::draw_small(seed).with_drawn_sizes(&mut Rng::new(seed ^ SIZES))
+    }
+
+    fn draw_small(seed: u64) -> Options {
         let mut rng = Rng::new(seed);
         let mut modes = vec![*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Async])];
         if rng.percent(40) {
@@ -67,6 +81,9 @@ impl Options {
             pairs,
             volumes: rng.between(3, 4) as u16,
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
+            block_bytes: 4096,
+            spread: None,
+            forks: true,
             writes: rng.between(2000, 2600),
             delay_ns,
             jitter_ns: *rng.pick(&[0, delay_ns / 10, 4 * delay_ns]),
@@ -99,15 +116,16 @@ impl Options {
     /// The same kind of world, where what takes hours elsewhere comes within seconds.
     pub fn draw_skirmish(seed: u64) -> Options {
         let mut rng = Rng::new(seed ^ SKIRMISH);
-        Options {
+        let skirmish = Options {
             faults: Fault::draw_skirmish(&mut rng),
             fault_every_ns: *rng.pick(&[2_000_000, 20_000_000, 200_000_000]),
             // A record takes as long as several of them.
             disk_ns: *rng.pick(&[(20_000, 200_000), (1_000_000, 20_000_000), (5_000_000, 60_000_000)]),
             start_alone_ms: *rng.pick(&[100, 1000, 5000]),
             skirmish: true,
-            ..Options::draw(seed ^ SKIRMISH)
-        }
+            ..Options::draw_small(seed ^ SKIRMISH)
+        };
+        skirmish.with_drawn_sizes(&mut Rng::new(seed ^ SKIRMISH ^ SIZES))
     }
 
     pub fn policy(rng: &mut Rng) -> Policy {

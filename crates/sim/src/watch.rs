@@ -280,14 +280,15 @@ impl World {
         let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
         let images = [primary, secondary].map(|n| self.nodes[n].views(group));
         for (volume, (a, b)) in images[0].iter().zip(&images[1]).enumerate() {
-            for (region, (x, y)) in a.chunks(REGION_BYTES as usize).zip(b.chunks(REGION_BYTES as usize)).enumerate() {
-                let dirty = ours[volume].get(region as u64) || theirs[volume].get(region as u64);
+            for (region, part) in self.options.regions(a.len().min(b.len())) {
+                let (x, y) = (&a[part.clone()], &b[part]);
+                let dirty = ours[volume].get(region) || theirs[volume].get(region);
                 if !dirty && x != y {
                     return Some(format!(
                         "group {} volume {volume} region {region} differs between nodes {primary} and {secondary}, and \
                          neither holds it for dirty; {}",
                         group.0,
-                        first_difference(region as u64, x, y)
+                        first_difference(region, x, y)
                     ));
                 }
             }

@@ -40,7 +40,7 @@ impl World {
             self.judge.issued(id, node, group, Asked::Flush { volume, covers: Vec::new() }, self.now);
             return self.input(node, Input::Request { group, volume, id, request: Request::Flush });
         }
-        let sectors = options.volume_bytes / SECTOR as u64;
+        let sectors = options.image_bytes() / SECTOR as u64;
         let longest = if self.rng.percent(10) { 256 } else { 16 };
         let count = self.rng.between(1, longest);
         let span = if self.rng.percent(options.hot_percent) { sectors / 8 } else { sectors };
@@ -49,11 +49,15 @@ impl World {
             Some((at, long)) => (at + self.rng.below(long)).min(sectors - count),
             None => self.rng.below(span.max(count + 1) - count),
         };
-        let (offset, length) = (first * SECTOR as u64, count * SECTOR as u64);
+        let offset = first * SECTOR as u64;
+        let fit = |length: u64| options.spread.as_ref().map_or(length, |spread| spread.fit(offset, length));
+        let length = fit(count * SECTOR as u64);
+        let count = length / SECTOR as u64;
         let fua = self.rng.percent(5);
         let zero = self.rng.percent(8);
         let fill = if zero { Fill::Zero } else { Fill::Stamp(self.judge.stamp(group)) };
         self.judge.issued(id, node, group, Asked::Write { volume, offset, length, fill, fua }, self.now);
+        let offset = options.placed(offset);
         let request = if zero {
             Request::Zero { offset, length, no_hole: self.rng.percent(50), fua }
         } else {

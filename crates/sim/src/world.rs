@@ -115,6 +115,8 @@ pub struct World {
     pub trips: Trips,
     /// Faults are over: everything must heal.
     pub healing: bool,
+    /// What comes next would take hours: nothing more is asked of this world.
+    pub over: bool,
     pub stage: Stage,
     /// Faults that were tried.
     pub strikes: usize,
@@ -135,7 +137,7 @@ impl World {
         let mut rng = Rng::new(options.seed ^ 0xdead_beef);
         let count = options.nodes();
         let groups: Vec<_> = (0..options.groups())
-            .map(|g| (GroupId(g), vec![options.volume_bytes; usize::from(options.volumes)], options.modes[0]))
+            .map(|g| (GroupId(g), vec![options.image_bytes(); usize::from(options.volumes)], options.modes[0]))
             .collect();
         let path = Path {
             passes: [true; 2],
@@ -156,6 +158,7 @@ impl World {
             order: 0,
             events: BTreeMap::new(),
             healing: false,
+            over: false,
             stage: Stage::Load,
             strikes: 0,
             burst: 0,
@@ -166,6 +169,9 @@ impl World {
             verbose,
             verdict: Ok(()),
         };
+        if world.options.spread.is_some() {
+            world.begin_mirrored();
+        }
         for node in 0..count {
             world.boot(node);
         }
@@ -194,7 +200,7 @@ impl World {
 
     /// Runs until `until` or a verdict.
     pub fn run_until(&mut self, until: u64) {
-        while self.verdict.is_ok() {
+        while self.verdict.is_ok() && !self.over {
             let Some((&(at, order), _)) = self.events.first_key_value() else { break };
             if at > until {
                 break;
@@ -253,7 +259,7 @@ impl World {
             volumes: (0..o.volumes)
                 .map(|volume| VolumeConfig {
                     size_bytes: o.volume_bytes,
-                    block_bytes: 4096,
+                    block_bytes: o.block_bytes,
                     changed_outside: self.nodes[node].changed.contains(&(group, VolumeId(volume))),
                 })
                 .collect(),
@@ -381,7 +387,7 @@ impl World {
                 self.disk_write(node, token, store, offset, &data, durable);
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
-                self.disk_write(node, token, store, offset, &vec![0; length as usize], durable);
+                self.disk_zero(node, token, store, offset, length, durable);
             }
             Output::Flush { token, store } => {
                 let mark = self.nodes[node].disks[&store].begin_flush();
@@ -482,6 +488,7 @@ impl World {
             }
             engine::Event::Admitted { .. } => self.check_alone(node, group),
             engine::Event::Decided { row, .. } => _ = self.tally.rows.insert(row),
+            engine::Event::SyncBegan { full: true, .. } if self.options.syncs_for_hours() => self.over = true,
             engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
                 self.overwrites_the_primary(self.other(group, node), group);
             }

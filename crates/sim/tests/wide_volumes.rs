@@ -1,0 +1,84 @@
+//! Volumes of more regions than one word, one cell of the bitmap and one frame of dirty bits hold.
+
+use std::sync::Arc;
+
+use engine::ActivityConfig;
+use engine::limits::{GIB, KIB, MIB};
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::wide::Spread;
+use sim::world::World;
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+/// A pair in step with volumes of that size; of each, clients know half a MiB from every one of these places on.
+fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> World {
+    let spans = places.iter().map(|place| *place..(*place + 512 * KIB).min(size)).collect();
+    let mut world = World::for_story(Options {
+        volume_bytes: size,
+        spread: Some(Arc::new(Spread::new(spans))),
+        bytes_per_s,
+        history_bytes: 64 * MIB,
+        activity: ActivityConfig { extent_bytes: 4 * MIB, extents: 4 },
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.settle();
+    world
+}
+
+/// The copy is overwritten by a sync, its primary is lost, and a promotion that its own power cuts short has it go back: only
+/// its bits tell what it undid, past the 8 GiB that one frame of them tells of.
+#[test]
+fn what_a_copy_undid_past_8_gib_is_sent_again() {
+    let mut world = in_step(9 * GIB + 512, &[0, 8 * GIB + 96 * MIB], 400_000);
+    let write_all = |world: &mut World| {
+        for n in 0..14 {
+            let id = world.write(n % 2, 512 * KIB + u64::from(n) * 32 * KIB, 32 * KIB);
+            assert!(world.answer(id).0);
+        }
+    };
+    write_all(&mut world);
+    world.settle();
+    let before = world.images_of(FAR);
+    assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
+    write_all(&mut world);
+    assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
+    let used = |world: &World| world.figures(FAR).rollback_point.map_or(0, |point| point.used_bytes);
+    world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    let writes_back = |world: &World| world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("WriteBack"));
+    while writes_back(&world) != Some(true) {
+        world.pass(50_000);
+    }
+    world.crash(FAR, true, MILLISECOND);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert_eq!(world.images_of(FAR), before);
+    assert!(world.figures(FAR).volumes.iter().any(|volume| volume.dirty_bytes > 0), "bits tell what was undone");
+    world.restore_path();
+    world.pass(SECOND);
+    world.order(NEAR, Command::Sync { full: false });
+    world.settle();
+    assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
+}
+
+/// The largest that seeds draw: what was being written on both its ends when the power failed is compared, and nothing else.
+#[test]
+fn of_16_tib_hot_extents_alone_are_compared() {
+    let size = 16 * 1024 * GIB - 3 * 512;
+    let mut world = in_step(size, &[0, 1024 * GIB, size - size % MIB], 12_500_000);
+    let image = world.options.image_bytes();
+    for offset in [0, 512 * KIB, image - 512] {
+        let id = world.write(0, offset, 512);
+        assert!(world.answer(id).0);
+    }
+    world.crash(NEAR, true, MILLISECOND);
+    world.settle();
+    let compared = world.figures(NEAR).compared_bytes;
+    assert!((8 * MIB..=12 * MIB).contains(&compared), "{compared} bytes were compared");
+}
