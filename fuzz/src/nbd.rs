@@ -93,11 +93,11 @@ fn negotiate(bytes: &[u8], encryption: Encryption) -> Option<Step> {
     while let Some((header, behind)) = rest.split_first_chunk::<OPTION_BYTES>() {
         let header: OptionHeader = proto::parse_option_header(header).ok()?;
         let mut out = Vec::new();
-        let admitted = negotiation.admit(header, exports.len(), &mut out);
+        let admitted = negotiation.admit(header, &exports[..], &mut out);
         assert!(admitted.is_err() || header.length <= OPTION_DATA_BYTES_MAX, "data is bounded before it is read");
         admitted.ok()?;
         let (data, behind) = behind.split_at_checked(header.length as usize)?;
-        match negotiation.answer(header.kind, data, &exports, &mut out) {
+        match negotiation.answer(header.kind, data, &exports[..], &mut out) {
             Step::Continue => assert!(out.len() < 64 << 10, "an answer is short"),
             Step::Encrypt => {
                 assert_ne!(encryption, Encryption::Off, "what is not there is not begun");

@@ -103,10 +103,35 @@ pub trait Replies {
     fn gone(&self);
 }
 
+/// The exports open now.
+pub trait Exports {
+    /// All of them, sorted by name.
+    fn list(&self) -> Vec<ExportInfo>;
+    /// The one of this name. An empty name stands for the only export, and for nothing when there are several to choose from.
+    fn find(&self, name: &str) -> Option<ExportInfo>;
+    /// How many there are.
+    fn count(&self) -> usize;
+}
+
+impl Exports for [ExportInfo] {
+    fn list(&self) -> Vec<ExportInfo> {
+        self.to_vec()
+    }
+
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        match self {
+            [only] if name.is_empty() => Some(only.clone()),
+            _ => self.iter().find(|export| export.name == name).cloned(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
 /// What a front end may ask of the data path.
-pub trait Gateway {
-    /// The exports open now, sorted by name.
-    fn exports(&self) -> Vec<ExportInfo>;
+pub trait Gateway: Exports {
     /// Attach a client; `replies` receives the answers and is told when the export goes away.
     /// `None`: no such export now.
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)>;

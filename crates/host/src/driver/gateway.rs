@@ -10,7 +10,7 @@ use super::disks::Pending;
 use super::plane::{Core, Plane, VolumeHere};
 use crate::buffers::Buffer;
 use crate::disk::{DiskOp, Inline};
-use crate::frontend::{ClientId, ExportInfo, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
+use crate::frontend::{ClientId, ExportInfo, Exports, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
 
 /// Runs in one answer about allocation; clients ask again for the rest.
 const RUNS_MAX: usize = 4096;
@@ -45,22 +45,28 @@ fn generation_of(client: ClientId) -> u32 {
     (client.0 >> 32) as u32
 }
 
-impl Gateway for Plane {
-    fn exports(&self) -> Vec<ExportInfo> {
+impl Exports for Plane {
+    fn list(&self) -> Vec<ExportInfo> {
         let core = self.core.borrow();
-        let volumes = core.volumes.iter().enumerate();
-        let open = volumes.filter(|(_, volume)| core.is_open(volume.group));
-        let mut exports: Vec<_> = open.map(|(at, volume)| export_of(at, volume)).collect();
-        exports.sort_by(|a, b| a.name.cmp(&b.name));
-        exports
+        let by_name = core.by_name.iter().map(|at| (*at, &core.volumes[*at]));
+        by_name.filter(|(_, volume)| core.is_open(volume.group)).map(|(at, volume)| export_of(at, volume)).collect()
     }
 
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let core = self.core.borrow();
+        let at = if name.is_empty() { core.only_export() } else { core.open_export(name) };
+        at.map(|at| export_of(at, &core.volumes[at]))
+    }
+
+    fn count(&self) -> usize {
+        self.core.borrow().open_volumes
+    }
+}
+
+impl Gateway for Plane {
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)> {
         let core = &mut *self.core.borrow_mut();
-        let at = core.volumes.iter().position(|volume| volume.export == name)?;
-        if !core.is_open(core.volumes[at].group) {
-            return None;
-        }
+        let at = core.open_export(name)?;
         core.client_count = core.client_count.wrapping_add(1);
         let generation = core.client_count;
         let number = core.clients.put(Client { generation, volume: at, replies, answered: false });
@@ -115,6 +121,18 @@ fn export_of(at: usize, volume: &VolumeHere) -> ExportInfo {
 impl Core {
     fn is_open(&self, group: GroupId) -> bool {
         self.groups.binary_search_by_key(&group, |group| group.id).is_ok_and(|at| self.groups[at].open)
+    }
+
+    /// The volume behind an export's name, if it is open.
+    fn open_export(&self, name: &str) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|at| self.volumes[*at].export.as_str().cmp(name));
+        found.ok().map(|place| self.by_name[place]).filter(|at| self.is_open(self.volumes[*at].group))
+    }
+
+    /// The volume that is open, if it is the only one.
+    fn only_export(&self) -> Option<usize> {
+        let is_only = self.open_volumes == 1;
+        is_only.then(|| self.volumes.iter().position(|volume| self.is_open(volume.group))).flatten()
     }
 
     fn client(&mut self, client: ClientId) -> Option<&mut Client> {
@@ -189,9 +207,11 @@ impl Core {
         }
         let (name, first, count) = (group.name.clone(), group.first_volume, group.volume_count);
         if open {
+            self.open_volumes += count;
             return tracing::info!("group {name}: its {count} volume(s) are served");
         }
         tracing::info!("group {name}: its volumes are no longer served");
+        self.open_volumes -= count;
         let range = first..first + count;
         let leaving = self.clients.iter().filter(|client| range.contains(&client.volume));
         self.parting.extend(leaving.map(|client| client.replies.clone()));

@@ -88,6 +88,10 @@ pub(super) struct Core {
     pub groups: Vec<GroupHere>,
     /// All groups' volumes; a place here is the volume's handle.
     pub volumes: Vec<VolumeHere>,
+    /// The same by their exports' names: places in `volumes`.
+    pub by_name: Vec<usize>,
+    /// How many of them have an open export.
+    pub open_volumes: usize,
     pub clients: Slab<Client>,
     pub client_count: u32,
     /// Requests the engine has.
@@ -139,6 +143,8 @@ impl Plane {
                 tap: None,
             });
         }
+        let mut by_name: Vec<usize> = (0..volumes.len()).collect();
+        by_name.sort_by(|a, b| volumes[*a].export.cmp(&volumes[*b].export));
         let clock = Clock::new();
         let core = Core {
             node: Node::new(node),
@@ -146,6 +152,8 @@ impl Plane {
             disks,
             groups: here,
             volumes,
+            by_name,
+            open_volumes: 0,
             clients: Slab::default(),
             client_count: 0,
             requests: Slab::default(),

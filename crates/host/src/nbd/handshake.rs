@@ -3,7 +3,8 @@
 //! A receptionist with patience for a bounded time and number of questions. She answers what she knows, says so when
 //! she does not, and only two questions open the door: `GO`, and its elder `EXPORT_NAME`, which cannot be refused in
 //! words but only by hanging up. Where the room has to be closed first (TLS), she answers nothing else before it is, and
-//! forgets what was said in the open.
+//! forgets what was said in the open. Until then a stranger's question costs its own bytes and a fixed sentence: no export is
+//! looked up, and how many there are shows in nothing. One question is answered at a time, then everybody else has a turn.
 
 use std::rc::Rc;
 
@@ -12,12 +13,16 @@ use super::connection::{Connection, Leaving};
 use super::inbox::Inbox;
 use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, option, reply, transmission};
 use super::session::Session;
-use crate::frontend::{ExportInfo, Gateway};
+use crate::frontend::{ExportInfo, Exports, Gateway};
 use crate::tls::{ChannelError, Store};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
 const OPTIONS_SPARE: u32 = 64;
 const OPTIONS_PER_EXPORT: u32 = 4;
+/// Questions where TLS has to come first: clients begin it with their first or second.
+const OPTIONS_BEFORE_TLS: u32 = 16;
+/// Lists of all exports in one handshake: a listing asks once.
+const LISTS_MAX: u32 = 8;
 
 /// What an option led to.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,8 +61,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn new(export: &ExportInfo, wants_name: bool, wants_description: bool, plainly: bool) -> Entry {
-        Entry { name: export.name.clone(), wants_name, wants_description, plainly }
+    fn new(export: ExportInfo, wants_name: bool, wants_description: bool, plainly: bool) -> Entry {
+        Entry { name: export.name, wants_name, wants_description, plainly }
     }
 }
 
@@ -70,6 +75,7 @@ pub struct Negotiation {
     /// The export for which `base:allocation` was selected.
     allocation: Option<String>,
     options_seen: u32,
+    lists_seen: u32,
     encryption: Encryption,
     /// It was told that it has to encrypt.
     was_told_to_encrypt: bool,
@@ -92,6 +98,7 @@ impl Negotiation {
     /// TLS is on: what was agreed in the open, where anybody could have put words in, counts no longer.
     pub fn encrypted(&mut self) {
         (self.encryption, self.structured, self.allocation) = (Encryption::On, false, None);
+        self.options_seen = 0;
     }
 
     /// Takes the client's answer to the greeting.
@@ -112,12 +119,19 @@ impl Negotiation {
     ///
     /// # Errors
     /// Too long, too many, or not for a client that speaks no fixed newstyle. What was said to it is in `out`.
-    pub fn admit(&mut self, header: OptionHeader, exports: usize, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    pub fn admit<E: Exports + ?Sized>(
+        &mut self,
+        header: OptionHeader,
+        exports: &E,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
         self.options_seen += 1;
-        let exports = u32::try_from(exports).unwrap_or(u32::MAX);
-        let allowed = OPTIONS_SPARE.saturating_add(exports.saturating_mul(OPTIONS_PER_EXPORT));
-        if self.options_seen > allowed {
+        if self.options_seen > self.options_allowed(exports) {
             return Err(Malformed("the client asked too many questions without choosing an export"));
+        }
+        self.lists_seen += u32::from(header.kind == option::LIST);
+        if self.lists_seen > LISTS_MAX {
+            return Err(Malformed("the client asked for the list of exports too often without choosing one"));
         }
         if !self.fixed && header.kind != option::EXPORT_NAME {
             return Err(Malformed("a client without fixed newstyle may only choose an export"));
@@ -132,8 +146,16 @@ impl Negotiation {
         Ok(())
     }
 
+    fn options_allowed<E: Exports + ?Sized>(&self, exports: &E) -> u32 {
+        if self.encryption == Encryption::Required {
+            return OPTIONS_BEFORE_TLS;
+        }
+        let exports = u32::try_from(exports.count()).unwrap_or(u32::MAX);
+        OPTIONS_SPARE.saturating_add(exports.saturating_mul(OPTIONS_PER_EXPORT))
+    }
+
     /// Answers one option into `out`.
-    pub fn answer(&mut self, kind: u32, data: &[u8], exports: &[ExportInfo], out: &mut Vec<u8>) -> Step {
+    pub fn answer<E: Exports + ?Sized>(&mut self, kind: u32, data: &[u8], exports: &E, out: &mut Vec<u8>) -> Step {
         if self.encryption == Encryption::Required && ![option::STARTTLS, option::ABORT].contains(&kind) {
             self.was_told_to_encrypt = true;
             if kind == option::EXPORT_NAME {
@@ -147,7 +169,7 @@ impl Negotiation {
             Err(malformed) => return say(out, kind, reply::ERR_INVALID, malformed.0),
         };
         match parsed {
-            Opt::ExportName(name) => match find(exports, name) {
+            Opt::ExportName(name) => match exports.find(name) {
                 Some(export) => Step::Enter(Entry::new(export, false, false, true)),
                 None => Step::Close("the client chose an export that does not exist"),
             },
@@ -155,16 +177,16 @@ impl Negotiation {
                 proto::put_option_reply(out, kind, reply::ACK, &[]);
                 Step::Close("the client aborted the handshake")
             }
-            Opt::List => list(out, exports),
+            Opt::List => list(out, &exports.list()),
             Opt::StartTls => self.start_tls(out),
-            Opt::Info(wanted) => match find(exports, wanted.export) {
+            Opt::Info(wanted) => match exports.find(wanted.export) {
                 Some(export) => {
-                    self.put_export(out, kind, export, wanted.name, wanted.description);
+                    self.put_export(out, kind, &export, wanted.name, wanted.description);
                     Step::Continue
                 }
                 None => unknown(out, kind),
             },
-            Opt::Go(wanted) => match find(exports, wanted.export) {
+            Opt::Go(wanted) => match exports.find(wanted.export) {
                 Some(export) => Step::Enter(Entry::new(export, wanted.name, wanted.description, false)),
                 None => unknown(out, kind),
             },
@@ -198,18 +220,18 @@ impl Negotiation {
         }
     }
 
-    fn meta(
+    fn meta<E: Exports + ?Sized>(
         &mut self,
         out: &mut Vec<u8>,
         kind: u32,
         query: &MetaQuery<'_>,
-        exports: &[ExportInfo],
+        exports: &E,
         named: bool,
     ) -> Step {
         if !self.structured {
             return say(out, kind, reply::ERR_INVALID, "structured replies must be negotiated before contexts");
         }
-        let Some(export) = find(exports, query.export) else {
+        let Some(export) = exports.find(query.export) else {
             return unknown(out, kind);
         };
         if named {
@@ -219,7 +241,7 @@ impl Negotiation {
             let parts: [&[u8]; 2] = [&id.to_be_bytes(), proto::ALLOCATION.as_bytes()];
             proto::put_option_reply(out, kind, reply::META_CONTEXT, &parts);
             if selects {
-                self.allocation = Some(export.name.clone());
+                self.allocation = Some(export.name);
             }
         }
         proto::put_option_reply(out, kind, reply::ACK, &[]);
@@ -278,14 +300,6 @@ impl Negotiation {
             put(out, proto::info::DESCRIPTION, [export.description.as_bytes(), &[], &[]]);
         }
         proto::put_option_reply(out, kind, reply::ACK, &[]);
-    }
-}
-
-/// An empty name stands for the only export, and for nothing when there are several to choose from.
-fn find<'a>(exports: &'a [ExportInfo], name: &str) -> Option<&'a ExportInfo> {
-    match exports {
-        [only] if name.is_empty() => Some(only),
-        _ => exports.iter().find(|export| export.name == name),
     }
 }
 
@@ -361,13 +375,13 @@ async fn converse(
     loop {
         let header = receive::<OPTION_BYTES>(connection, &mut inbox).await?;
         let header = proto::parse_option_header(&header).map_err(|malformed| malformed.0)?;
-        let exports = gateway.exports();
-        let admitted = negotiation.admit(header, exports.len(), &mut out).map_err(|malformed| malformed.0);
+        let exports = &**gateway;
+        let admitted = negotiation.admit(header, exports, &mut out).map_err(|malformed| malformed.0);
         let mut step = match admitted {
             Ok(()) => {
                 let length = header.length as usize;
                 await_bytes(connection, &mut inbox, length).await?;
-                let step = negotiation.answer(header.kind, &inbox.unread()[..length], &exports, &mut out);
+                let step = negotiation.answer(header.kind, &inbox.unread()[..length], exports, &mut out);
                 inbox.consume(length);
                 step
             }
@@ -395,6 +409,8 @@ async fn converse(
             }
             Step::Continue | Step::Enter(_) => {}
         }
+        // Whoever has many questions waits after each until everybody else had a turn.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -538,18 +554,31 @@ mod tests {
         let mut negotiation = fixed();
         let mut out = Vec::new();
         let long = OptionHeader { kind: option::LIST, length: proto::OPTION_DATA_BYTES_MAX + 1 };
-        assert!(negotiation.admit(long, 1, &mut out).is_err());
+        assert!(negotiation.admit(long, &[][..], &mut out).is_err());
         assert_eq!(replies(&out), [reply::ERR_TOO_BIG]);
         let fine = OptionHeader { kind: 99, length: proto::OPTION_DATA_BYTES_MAX };
-        let allowed = (0..1000).take_while(|_| negotiation.admit(fine, 2, &mut out).is_ok()).count();
-        assert_eq!(allowed as u32, OPTIONS_SPARE + 2 * OPTIONS_PER_EXPORT - 1);
+        let two = [export("g/v"), export("g/w")];
+        let mut admits = |negotiation: &mut Negotiation, exports: &[ExportInfo], kind| {
+            let header = OptionHeader { kind, ..fine };
+            (0..1000).take_while(|_| negotiation.admit(header, exports, &mut out).is_ok()).count() as u32
+        };
+        assert_eq!(admits(&mut negotiation, &two, 99), OPTIONS_SPARE + 2 * OPTIONS_PER_EXPORT - 1);
+        assert_eq!(admits(&mut fixed(), &two, option::LIST), LISTS_MAX);
+        // Where TLS has to come first, the number of exports shows in nothing.
+        for exports in [&[][..], &two] {
+            let mut closed = Negotiation { encryption: Encryption::Required, ..fixed() };
+            assert_eq!(admits(&mut closed, exports, 99), OPTIONS_BEFORE_TLS);
+            closed.encrypted();
+            let exports_asked = OPTIONS_PER_EXPORT * exports.len() as u32;
+            assert_eq!(admits(&mut closed, exports, 99), OPTIONS_SPARE + exports_asked);
+        }
     }
 
     #[test]
     fn an_old_client_may_only_choose() {
         let mut negotiation = Negotiation::default();
         negotiation.client_flags(0).unwrap();
-        assert!(negotiation.admit(OptionHeader { kind: option::LIST, length: 0 }, 1, &mut Vec::new()).is_err());
+        assert!(negotiation.admit(OptionHeader { kind: option::LIST, length: 0 }, &[][..], &mut Vec::new()).is_err());
         let (step, _) = ask(&mut negotiation, option::EXPORT_NAME, b"g/v", &[export("g/v")]);
         let Step::Enter(entry) = step else { panic!("the export was refused") };
         let mut out = Vec::new();

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use host::buffers::{Buffer, Pool};
-use host::frontend::{ClientId, ExportInfo, Extent, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
+use host::frontend::{ClientId, ExportInfo, Exports, Extent, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
 use host::nbd::proto::{self, Command, Request};
 use host::nbd::{Counters, Limits, Server};
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -141,6 +141,19 @@ impl TestServer {
         answered.recv_timeout(PATIENCE).expect("the server's thread answers")
     }
 
+    /// The server's thread does nothing else until the end of what is returned.
+    pub fn keep_busy(&self) -> std::sync::mpsc::Sender<()> {
+        let (end, ended) = std::sync::mpsc::channel();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let errand: Errand = Box::new(move |_| {
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        assert!(self.errands.as_ref().unwrap().send(errand).is_ok(), "the server's thread lives");
+        begins.recv().expect("the errand begins");
+        end
+    }
+
     pub fn counters(&self) -> Counters {
         self.ask(|world| world.server.counters())
     }
@@ -174,6 +187,23 @@ impl TestServer {
         }
         while line.option_reply().0 != proto::reply::ACK {}
         line
+    }
+
+    /// A client in the transmission phase of one of several exports.
+    pub fn enter_export(&self, name: &str) -> Line {
+        let mut line = self.connect();
+        line.hear::<18>();
+        let mut bytes = 3_u32.to_be_bytes().to_vec();
+        let length = u32::try_from(name.len()).unwrap().to_be_bytes();
+        proto::put_option(&mut bytes, proto::option::GO, &[&length, name.as_bytes(), &[0, 0]].concat());
+        line.say(&bytes);
+        loop {
+            match line.option_reply().0 {
+                proto::reply::ACK => return line,
+                proto::reply::INFO => {}
+                refused => panic!("{name} was refused: {refused:#x}"),
+            }
+        }
     }
 
     /// Stops the server, which must not have panicked.
@@ -341,6 +371,8 @@ pub struct Mock {
     held: RefCell<Vec<Waiting>>,
     pub batch_max: Cell<usize>,
     pub lengths_max: Cell<u64>,
+    /// Exports that were looked at for somebody who negotiates.
+    pub exports_seen: Cell<usize>,
     this: std::rc::Weak<Mock>,
 }
 
@@ -379,6 +411,7 @@ impl Mock {
             held: RefCell::default(),
             batch_max: Cell::new(0),
             lengths_max: Cell::new(0),
+            exports_seen: Cell::new(0),
             this,
         }
     }
@@ -426,11 +459,24 @@ impl Mock {
     }
 }
 
-impl Gateway for Mock {
-    fn exports(&self) -> Vec<ExportInfo> {
+impl Exports for Mock {
+    fn list(&self) -> Vec<ExportInfo> {
+        self.exports_seen.set(self.exports_seen.get() + self.volumes.len());
         if self.closed.get() { Vec::new() } else { self.volumes.iter().map(|volume| volume.info.clone()).collect() }
     }
 
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        self.exports_seen.set(self.exports_seen.get() + 1);
+        let is_meant = |volume: &&Volume| volume.info.name == name || name.is_empty() && self.volumes.len() == 1;
+        self.volumes.iter().find(is_meant).filter(|_| !self.closed.get()).map(|volume| volume.info.clone())
+    }
+
+    fn count(&self) -> usize {
+        if self.closed.get() { 0 } else { self.volumes.len() }
+    }
+}
+
+impl Gateway for Mock {
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)> {
         let volume = self.volumes.iter().position(|volume| volume.info.name == name && !self.closed.get())?;
         let client = ClientId(self.next_client.replace(self.next_client.get() + 1));

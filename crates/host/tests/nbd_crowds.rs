@@ -1,0 +1,101 @@
+//! The NBD server when there are many: many connects at once, many exports, many clients, and some of them up to no good.
+
+mod nbd_support;
+mod papers;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use host::nbd::proto::{self, Command};
+use host::tls::Clients;
+use nbd_support::*;
+use papers::Papers;
+
+fn read_once(line: &mut Line) {
+    line.say(&request(Command::Read, 0, 1, 0, 4096));
+    assert_eq!(line.simple(), (1, 0));
+    line.hear::<4096>();
+}
+
+fn exports(count: usize) -> Vec<(&'static str, u64)> {
+    (0..count).map(|number| (&*format!("g/v{number}").leak(), 4096)).collect()
+}
+
+fn option(kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    proto::put_option(&mut bytes, kind, data);
+    bytes
+}
+
+/// Asks what no server knows until it is shown out; how many answers there were.
+fn pester(address: std::net::SocketAddr, questions: usize, data: &[u8]) -> usize {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut reading = stream.try_clone().expect("a socket has two ends");
+    let asking = option(99, data);
+    let bytes: Vec<u8> = [3_u32.to_be_bytes().to_vec(), asking.repeat(questions)].concat();
+    let teller = std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        let _ = reading.read_to_end(&mut heard);
+        heard
+    });
+    let _ = stream.write_all(&bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let heard = teller.join().expect("it reads");
+    let mut answers = heard.get(18..).unwrap_or_default();
+    let mut count = 0;
+    while let Some((header, rest)) = answers.split_first_chunk() {
+        let header = proto::parse_option_reply(header).expect("an answer");
+        answers = &rest[header.length as usize..];
+        count += 1;
+    }
+    count
+}
+
+/// Where TLS has to come first, no export was needed to answer a stranger; each question used to copy and sort all of them, and 64
+/// strangers kept another client's read waiting for 15 s.
+#[test]
+fn a_strangers_questions_cost_no_look_at_the_exports() {
+    const STRANGERS: usize = 64;
+    let papers = Papers::new();
+    let tls = Some((papers.server(Clients::Certified), true));
+    let server = TestServer::start(Setup { exports: exports(1000), tls, ..Setup::default() });
+    let mut client = server.enter_export("g/v0");
+    read_once(&mut client);
+    let looked = server.ask(|world| world.gateway.exports_seen.get());
+    let strangers: Vec<_> = (0..STRANGERS)
+        .map(|_| {
+            let address = server.tcp;
+            std::thread::spawn(move || pester(address, 24, &[7; 65536]))
+        })
+        .collect();
+    let (mut reads, mut longest) = (0, std::time::Duration::ZERO);
+    while reads < 100 || strangers.iter().any(|stranger| !stranger.is_finished()) {
+        let start = Instant::now();
+        read_once(&mut client);
+        longest = longest.max(start.elapsed());
+        reads += 1;
+    }
+    let answers: Vec<usize> = strangers.into_iter().map(|stranger| stranger.join().expect("it ends")).collect();
+    let seen = server.ask(|world| world.gateway.exports_seen.get()) - looked;
+    println!(
+        "{STRANGERS} strangers got {} answers, {seen} exports were looked at; another client read {reads} times, {longest:?} at \
+         the longest",
+        answers.iter().sum::<usize>()
+    );
+    assert_eq!(seen, 0, "exports were looked at for strangers");
+    server.stop();
+}
+
+/// The number of exports showed in how many questions were answered before TLS.
+#[test]
+fn what_a_stranger_hears_does_not_tell_how_many_exports_there_are() {
+    let papers = Papers::new();
+    let answers = [1, 50].map(|count| {
+        let tls = Some((papers.server(Clients::Certified), true));
+        let server = TestServer::start(Setup { exports: exports(count), tls, ..Setup::default() });
+        pester(server.tcp, 300, &[])
+    });
+    println!("answers before TLS with 1 and 50 exports: {answers:?}");
+    assert_eq!(answers[0], answers[1]);
+}
