@@ -11,6 +11,43 @@ use host::nbd::proto::{self, Command};
 use host::tls::Clients;
 use nbd_support::*;
 use papers::Papers;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Both ends of all connections are in this process.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit is allowed");
+}
+
+/// All clients of a host come back in one moment, while the server is busy: with a backlog of 128 the 130th and all after it were
+/// turned away with EAGAIN.
+#[test]
+fn a_thousand_connects_at_once_are_taken() {
+    const CONNECTS: usize = 1000;
+    raise_descriptors();
+    let server = TestServer::start(Setup::default());
+    let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux tells");
+    let allowed: usize = allowed.trim().parse().expect("a number");
+    let address = socket2::SockAddr::unix(server.socket()).expect("a path");
+    let busy = server.keep_busy();
+    let connect = |_| {
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+        socket.set_nonblocking(true).expect("a socket can");
+        socket.connect(&address).ok().map(|()| socket)
+    };
+    let taken: Vec<socket2::Socket> = (0..CONNECTS).filter_map(connect).collect();
+    println!("{} of {CONNECTS} connects at once were taken; the system allows {allowed}", taken.len());
+    assert!(taken.len() >= CONNECTS.min(allowed), "{} were taken", taken.len());
+    drop(busy);
+    for socket in taken {
+        socket.set_nonblocking(false).expect("a socket can");
+        let mut line = Line::new(std::os::fd::OwnedFd::from(socket).into());
+        line.hear::<18>();
+    }
+    server.until_quiet();
+    read_once(&mut server.enter(false));
+    server.stop();
+}
 
 fn read_once(line: &mut Line) {
     line.say(&request(Command::Read, 0, 1, 0, 4096));

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Connections the kernel keeps for us between two turns of the accept loop.
-const BACKLOG: i32 = 128;
+/// Connections the kernel keeps for us between two turns of the accept loop: as many as the system allows (`somaxconn`), which the
+/// kernel itself makes of a larger number. Beyond them a client of the socket file is turned away with `EAGAIN`.
+const BACKLOG: i32 = i32::MAX;
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
