@@ -35,9 +35,7 @@ pub enum Request {
         group: Option<String>,
     },
     /// Stop sending; only regions are marked.
-    Logging {
-        group: String,
-    },
+    Logging { group: String },
     /// Bring the secondary up to date: dirty regions, or with `full` everything.
     Sync {
         group: String,
@@ -45,14 +43,9 @@ pub enum Request {
         full: bool,
     },
     /// All or none of the keys; the value `default` gives a key back to the configuration file.
-    Set {
-        group: String,
-        settings: BTreeMap<String, String>,
-    },
+    Set { group: String, settings: BTreeMap<String, String> },
     /// Settings of all links of this node, all or none; they connect again. The value `default` gives a key back.
-    SetLink {
-        settings: BTreeMap<String, String>,
-    },
+    SetLink { settings: BTreeMap<String, String> },
     /// How the link to a peer did, from a moment on (milliseconds since 1970). The peer may be left out where there is one.
     LinkHistory {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,8 +53,11 @@ pub enum Request {
         #[serde(default)]
         since_unix_ms: u64,
     },
+    /// Refused while clients are attached, unless they may be cut off.
     Demote {
         group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
     },
     Promote {
         group: String,
@@ -69,16 +65,15 @@ pub enum Request {
         force: bool,
     },
     /// Give a mark up; so far the rollback point is the only one.
-    DropMark {
-        group: String,
-        name: String,
-    },
+    DropMark { group: String, name: String },
     /// What was counted since the daemon started.
     Counters,
     /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
-    Record {
-        group: String,
-    },
+    Record { group: String },
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// What the daemon answers.
@@ -665,6 +660,11 @@ mod tests {
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
             (Request::Promote { group: group(), force: false }, r#"{"request":"promote","group":"db","force":false}"#),
+            (Request::Demote { group: group(), close_clients: false }, r#"{"request":"demote","group":"db"}"#),
+            (
+                Request::Demote { group: group(), close_clients: true },
+                r#"{"request":"demote","group":"db","close_clients":true}"#,
+            ),
             (Request::Counters, r#"{"request":"counters"}"#),
             (
                 Request::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },

@@ -59,8 +59,10 @@ pub enum Command {
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close
-    #[command(after_help = "Example:\n  farshore demote db")]
-    Demote(GroupArgs),
+    #[command(
+        after_help = "Examples:\n  farshore demote db\n  farshore demote db --close-clients   (clients that are attached get errors)\n\nRefused while clients are attached; it lists them."
+    )]
+    Demote(DemoteArgs),
     /// Make this node the primary of a group: its exports open
     #[command(
         after_help = "Examples:\n  farshore promote db\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
@@ -183,6 +185,17 @@ pub struct SetArgs {
     /// Settings to change; the value "default" goes back to the configuration file
     #[arg(value_name = "KEY=VALUE", required = true)]
     pub settings: Vec<String>,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct DemoteArgs {
+    /// The group
+    pub group: String,
+    /// Cut off the clients that are attached: what they have not flushed is lost to them
+    #[arg(long)]
+    pub close_clients: bool,
     #[command(flatten)]
     pub reach: Reach,
 }

@@ -4,6 +4,7 @@
 //! [`host::driver::Control`] alone.
 
 mod answer;
+mod attached;
 mod difference;
 mod link_view;
 pub mod names;

@@ -213,13 +213,14 @@ fn commands_report_success_warning_and_refusal() {
     expect(&puppet.run(&["logging", "db"]), 0, "db: logging");
     expect(&puppet.run(&["promote", "db"]), 2, "beta may still be primary");
     expect(&puppet.run(&["promote", "db", "--force"]), 1, "warning: 12 writes may be lost");
-    expect(&puppet.run(&["demote", "db"]), 0, "secondary now");
+    expect(&puppet.run(&["demote", "db", "--close-clients"]), 0, "secondary now");
     expect(&puppet.run(&["set", "db", "mode=sync", "queue.memory=8MiB"]), 0, "mode = sync");
     expect(&puppet.run(&["status", "web"]), 2, "no group \"web\"");
     expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
     let settings = [("mode".to_owned(), "sync".to_owned()), ("queue.memory".to_owned(), "8MiB".to_owned())];
     let asked = puppet.asked();
     assert_eq!(asked[2], Request::Promote { group: "db".into(), force: true });
+    assert_eq!(asked[3], Request::Demote { group: "db".into(), close_clients: true });
     assert_eq!(asked[4], Request::Set { group: "db".into(), settings: settings.into() });
     assert_eq!(asked[6], Request::Sync { group: "db".into(), full: true });
 }

@@ -114,6 +114,30 @@ fn the_far_side_is_promoted_and_the_old_primary_follows() {
     assert!(pair.content(Node::Near, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 6));
 }
 
+/// A demotion closed the exports under a mounted file system, said "done", and a database's flush failed.
+#[test]
+fn a_demotion_cuts_no_client_off_unasked() {
+    let mut pair = Pair::replicating(&Plan::default());
+    let client = pair.start_qemu_io(Node::Near, "data", &["write -P 7 0 64k", "sleep 60000"]);
+    pair.until("the client is attached", |pair| pair.status(Node::Near)["volumes"][0]["clients"] == 1);
+    let (code, said) = pair.told(Node::Near, &["demote", GROUP]);
+    assert!(code == 2 && said.contains("1 client is attached"), "{code}: {said}");
+    for expected in ["data: the socket file (qemu-io, process ", "attached for ", "--close-clients"] {
+        assert!(said.contains(expected), "{expected:?} is missing: {said}");
+    }
+    let status = pair.status(Node::Near);
+    assert_eq!((&status["role"], &status["state"]), (&"primary".into(), &"replicating".into()), "{status}");
+    pair.qemu_io(Node::Near, "data", &["read -P 7 0 64k", "write -P 8 1M 64k", "flush"]);
+    let (code, said) = pair.told(Node::Near, &["demote", GROUP, "--close-clients"]);
+    assert_eq!(code, 0, "{said}");
+    drop(client);
+    pair.done(Node::Far, &["promote", GROUP]);
+    pair.qemu_io(Node::Far, "data", &["read -P 7 0 64k", "read -P 8 1M 64k"]);
+    // Whoever has just disconnected is in nobody's way.
+    pair.done(Node::Far, &["demote", GROUP]);
+    pair.stop_both();
+}
+
 #[test]
 fn nodes_that_mean_different_groups_say_so() {
     let mut pair = Pair::new(&Plan::default());

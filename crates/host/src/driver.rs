@@ -184,7 +184,7 @@ async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mp
         loop {
             tokio::select! {
                 command = commands.next() => match command {
-                    Some(command) => plane.serve_control(command, open.server.counters(), &open.links),
+                    Some(command) => plane.serve_control(command, &open.server, &open.links),
                     // Nobody is left to stop this thread: go orderly.
                     None => break {
                         plane.stop();

@@ -5,6 +5,7 @@
 //! data thread: no locks, no channels, plain calls.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::buffers::Buffer;
 
@@ -146,6 +147,19 @@ pub trait Gateway: Exports {
     fn submit(&self, client: ClientId, cookie: u64, op: Op);
     /// End of a batch of `submit` calls: hand everything gathered to disks and links.
     fn kick(&self);
+}
+
+/// A client that is attached now, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// `group/volume`.
+    pub export: String,
+    /// Where it comes from: an address, or the socket file with the process that opened it.
+    pub who: String,
+    /// For so long.
+    pub attached: Duration,
+    /// So long ago; `None`: it has asked for nothing yet.
+    pub last_request: Option<Duration>,
 }
 
 /// An attached client connection.

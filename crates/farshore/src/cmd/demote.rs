@@ -2,8 +2,9 @@
 
 use super::{Outcome, reach, report};
 use crate::api::Request;
-use crate::args::GroupArgs;
+use crate::args::DemoteArgs;
 
-pub fn run(args: &GroupArgs) -> Outcome {
-    report(reach::ask(&args.reach, &Request::Demote { group: args.group.clone() })?)
+pub fn run(args: &DemoteArgs) -> Outcome {
+    let request = Request::Demote { group: args.group.clone(), close_clients: args.close_clients };
+    report(reach::ask(&args.reach, &request)?)
 }

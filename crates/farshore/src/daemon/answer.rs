@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::reconnect::{How, reconnect};
 use super::recorder::Recorder;
 use super::renewal::{self, Renewal};
-use super::{recording, view};
+use super::{attached, recording, view};
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, NodeName};
 use crate::link_overrides::LinkOverrides;
@@ -88,7 +88,8 @@ impl Desk {
             Request::Record { group } => self.record(&group).await,
             Request::Logging { group } => self.command(&group, Command::Logging).await,
             Request::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
-            Request::Demote { group } => self.command(&group, Command::Demote).await,
+            Request::Demote { group, close_clients: true } => self.command(&group, Command::Demote).await,
+            Request::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
             Request::Promote { group, force } => {
                 self.command(&group, Command::Promote { force, entropy: entropy() }).await
             }
@@ -136,6 +137,24 @@ impl Desk {
         };
         let result = self.control.command(id, command).await?;
         Ok(reply(name, result))
+    }
+
+    /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
+    async fn demote_if_unused(&self, name: &str) -> Result<Reply, Gone> {
+        let (id, _) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let mut looks = attached::LOOKS;
+        loop {
+            match self.control.command_if_unused(id, Command::Demote).await? {
+                Ok(result) => return Ok(reply(name, result)),
+                Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients)),
+                // Those that have just said goodbye are as good as gone.
+                Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,
+            }
+            looks -= 1;
+        }
     }
 
     /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.

@@ -10,6 +10,7 @@ use super::links::LinkSnapshot;
 use super::plane::{Core, GroupHere, Plane};
 use super::tap::Notes;
 use crate::disk::EngineKind;
+use crate::frontend::ClientInfo;
 use crate::link::meter::Minute;
 use crate::link::{Flow, Links, SocketOptions};
 use crate::nbd;
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub groups: Vec<GroupSnapshot>,
     pub links: Vec<LinkSnapshot>,
     pub nbd: nbd::Counters,
+    /// Who is attached, sorted by export.
+    pub clients: Vec<ClientInfo>,
     /// `Uring` or `Pool`.
     pub file_engine: EngineKind,
     /// What the groups share: memory, turns.
@@ -75,6 +78,7 @@ pub struct Control(mpsc::Sender<Question>);
 pub(super) enum Question {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
+    CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<Used> },
     Notes { group: GroupId, answer: oneshot::Sender<Notes> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
@@ -82,6 +86,9 @@ pub(super) enum Question {
     Reconnect { reason: String },
     Stop,
 }
+
+/// Who is attached to a group, or, if nobody is, the way of the command's result.
+pub(super) type Used = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
 
 pub(super) struct Commands(mpsc::Receiver<Question>);
 
@@ -113,6 +120,24 @@ impl Control {
         let (answer, wait) = oneshot::channel();
         self.0.send(Question::Command { group, command, answer }).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
+    }
+
+    /// The same, unless clients are attached to the group: then nothing is done, and they are told. Nobody attaches between the look
+    /// and the command.
+    ///
+    /// # Errors
+    /// As of [`Control::command`].
+    pub async fn command_if_unused(
+        &self,
+        group: GroupId,
+        command: Command,
+    ) -> Result<Result<CommandResult, Vec<ClientInfo>>, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(Question::CommandIfUnused { group, command, answer }).await.map_err(|_| Gone)?;
+        match wait.await.map_err(|_| Gone)? {
+            Ok(result) => result.await.map(Ok).map_err(|_| Gone),
+            Err(clients) => Ok(Err(clients)),
+        }
     }
 
     /// What clients asked of a group since the last such question; the first one opens the tap.
@@ -169,17 +194,18 @@ impl Control {
 }
 
 impl Plane {
-    pub fn serve_control(&self, question: Question, nbd: nbd::Counters, links: &Links) {
+    pub fn serve_control(&self, question: Question, server: &nbd::Server, links: &Links) {
         match question {
             Question::Snapshot(answer) => {
-                let snapshot = self.snapshot(nbd);
+                let snapshot = self.snapshot(server);
                 // Whoever asked may have gone meanwhile.
                 let _ = answer.send(snapshot);
             }
-            Question::Command { group, command, answer } => {
-                let core = &mut *self.core.borrow_mut();
-                let id = CommandId(u64::from(core.commands.put(answer)));
-                core.input(Input::Command { group, id, command });
+            Question::Command { group, command, answer } => self.core.borrow_mut().command(group, command, answer),
+            Question::CommandIfUnused { group, command, answer } => {
+                let used = self.core.borrow_mut().command_if_unused(group, command, server.clients());
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(used);
             }
             Question::Notes { group, answer } => {
                 let notes = self.core.borrow_mut().take_notes(group);
@@ -202,7 +228,7 @@ impl Plane {
         self.turn();
     }
 
-    fn snapshot(&self, nbd: nbd::Counters) -> Snapshot {
+    fn snapshot(&self, server: &nbd::Server) -> Snapshot {
         let core = &mut *self.core.borrow_mut();
         // Ages are told by the engine's clock, and that of a node at rest stands still.
         core.input(Input::Tick);
@@ -213,7 +239,8 @@ impl Plane {
             groups,
             links: core.link_snapshots(),
             shared: core.node.shared(),
-            nbd,
+            nbd: server.counters(),
+            clients: server.clients(),
             file_engine: core.disks.kind(),
             front_bytes: (self.front.outstanding_bytes(), self.front.limit_bytes()),
         }
@@ -221,6 +248,26 @@ impl Plane {
 }
 
 impl Core {
+    fn command(&mut self, group: GroupId, command: Command, answer: oneshot::Sender<CommandResult>) {
+        let id = CommandId(u64::from(self.commands.put(answer)));
+        self.input(Input::Command { group, id, command });
+    }
+
+    fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> Used {
+        let (first, count) = {
+            let group = self.group(group);
+            (group.first_volume, group.volume_count)
+        };
+        let volumes = &self.volumes[first..first + count];
+        clients.retain(|client| volumes.iter().any(|volume| volume.export == client.export));
+        if !clients.is_empty() {
+            return Err(clients);
+        }
+        let (answer, result) = oneshot::channel();
+        self.command(group, command, answer);
+        Ok(result)
+    }
+
     fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
         let group = self.group(status.id);
         let range = group.first_volume..group.first_volume + group.volume_count;

@@ -9,13 +9,15 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use super::counters::Tally;
 use super::outbox::{Outbox, Sent};
 use super::proto::{self, Command, Errno, Request};
 use super::socket::Socket;
+use super::visitor::Visitor;
 use crate::buffers::Buffer;
-use crate::frontend::{Extent, Failure, Outcome, Replies};
+use crate::frontend::{ClientInfo, Extent, Failure, Outcome, Replies};
 use crate::tls::{Channel, ChannelError};
 
 /// Extents in one block-status answer. Clients ask again for the rest; 4 096 describe 16 MiB of the worst scatter.
@@ -44,10 +46,18 @@ pub(super) enum Leaving {
     Broken,
 }
 
+/// A client's time at an export.
+struct Stay {
+    export: String,
+    since: Instant,
+    last_request: Option<Instant>,
+}
+
 pub(super) struct Connection {
     pub socket: Socket,
-    /// Who is there, for the log: an address, or that it came by a socket file.
-    pub who: String,
+    pub visitor: Visitor,
+    /// Once it has chosen an export.
+    stay: RefCell<Option<Stay>>,
     pub tally: Rc<Tally>,
     outbox: RefCell<Outbox>,
     owed: RefCell<Owed>,
@@ -63,10 +73,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: Socket, who: String, allowance: Allowance, tally: Rc<Tally>) -> Connection {
+    pub fn new(socket: Socket, visitor: Visitor, allowance: Allowance, tally: Rc<Tally>) -> Connection {
         Connection {
             socket,
-            who,
+            visitor,
+            stay: RefCell::default(),
             tally,
             outbox: RefCell::default(),
             owed: RefCell::default(),
@@ -82,6 +93,30 @@ impl Connection {
     /// From now on reads and errors are answered with structured chunks.
     pub fn use_structured_replies(&self) {
         self.structured.set(true);
+    }
+
+    /// It has chosen this export.
+    pub fn entered(&self, export: &str) {
+        let stay = Stay { export: export.to_owned(), since: Instant::now(), last_request: None };
+        *self.stay.borrow_mut() = Some(stay);
+    }
+
+    /// A request has come.
+    pub fn received(&self, request: &Request) {
+        self.tally.received(request.command, request.flags);
+        if let Some(stay) = self.stay.borrow_mut().as_mut() {
+            stay.last_request = Some(Instant::now());
+        }
+    }
+
+    /// What people may want to know about it; `None`: it has chosen no export.
+    pub fn info(&self) -> Option<ClientInfo> {
+        self.stay.borrow().as_ref().map(|stay| ClientInfo {
+            export: stay.export.clone(),
+            who: self.visitor.who.clone(),
+            attached: stay.since.elapsed(),
+            last_request: stay.last_request.map(|at| at.elapsed()),
+        })
     }
 
     pub fn leaving(&self) -> Leaving {

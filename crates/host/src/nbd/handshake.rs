@@ -390,6 +390,7 @@ async fn converse(
         if let Step::Enter(entry) = &step {
             match gateway.attach(&entry.name, connection.clone()) {
                 Some((export, client)) => {
+                    connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
                     connection.say(&out);
                     // From here on the session's own end detaches, even if nobody hears the welcome.
@@ -427,8 +428,10 @@ async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Resul
         error => refused(&error),
     })?;
     match connection.socket.certificate() {
-        Some(facts) => tracing::info!("an NBD client at {} showed the certificate {}", connection.who, facts.subject),
-        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.who),
+        Some(facts) => {
+            tracing::info!("an NBD client at {} showed the certificate {}", connection.visitor.who, facts.subject)
+        }
+        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ pub mod proto;
 pub mod server;
 mod session;
 mod socket;
+mod visitor;
 
 pub use client::{Address, Answer, Ask, Client, ClientError, Export};
 pub use counters::{CommandCounters, Counters};

@@ -20,8 +20,9 @@ pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
 use super::session::{End, Session};
 use super::socket::{Socket, Stream};
+use super::visitor::Visitor;
 use crate::complaints::{Complaints, REPEAT_AFTER};
-use crate::frontend::Gateway;
+use crate::frontend::{ClientInfo, Gateway};
 use crate::strangers::{Seat, Strangers};
 use crate::tls::Store;
 
@@ -149,6 +150,14 @@ impl Server {
         self.shared.tally.snapshot()
     }
 
+    /// The clients that are at an export now, sorted by it.
+    pub fn clients(&self) -> Vec<ClientInfo> {
+        let mut clients: Vec<ClientInfo> =
+            self.shared.clients.borrow().values().filter_map(|client| client.connection.info()).collect();
+        clients.sort_by(|a, b| a.export.cmp(&b.export));
+        clients
+    }
+
     /// Stops listening, lets every connection answer what it was asked, and closes them; at most
     /// [`Limits::farewell`] long.
     pub async fn stop(self) {
@@ -184,9 +193,13 @@ enum Door {
 
 impl Door {
     /// The next client, and where it comes from.
-    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+    async fn accept(&self) -> io::Result<(Socket, Visitor)> {
         match self {
-            Door::Unix(listener, _) => Ok((Socket::new(Stream::Unix(listener.accept().await?.0)), None)),
+            Door::Unix(listener, _) => {
+                let stream = listener.accept().await?.0;
+                let visitor = Visitor::by_file(&stream);
+                Ok((Socket::new(Stream::Unix(stream)), visitor))
+            }
             Door::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 tracing::debug!(%peer, "an NBD client connects");
@@ -197,7 +210,7 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::new(Stream::Tcp(stream)), Some(peer)))
+                Ok((Socket::new(Stream::Tcp(stream)), Visitor::by_tcp(peer)))
             }
         }
     }
@@ -208,7 +221,7 @@ async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match door.accept().await {
-            Ok((socket, from)) => Shared::admit(&shared, socket, from, guard.clone()),
+            Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
             Err(error) => {
                 tracing::warn!(%error, "an NBD connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -218,21 +231,20 @@ async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
 }
 
 impl Shared {
-    fn admit(shared: &Rc<Shared>, socket: Socket, from: Option<SocketAddr>, guard: Guard) {
+    fn admit(shared: &Rc<Shared>, socket: Socket, visitor: Visitor, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
-        let who = from.map_or_else(|| "the socket file".to_owned(), |from| from.to_string());
         let limit = shared.limits.connections;
         let in_all = shared.clients.borrow().len();
         if shared.sessions.get() >= limit || in_all >= limit + shared.limits.strangers {
             let outside = Outside::Refused(format!("the limit of {limit} clients is reached"));
-            shared.tell(&who, outside);
+            shared.tell(&visitor, outside);
             shared.tally.note(|counters| counters.connections_refused += 1);
             return;
         }
         // Whoever may open the socket file may do worse than sit there.
-        let seat = from.map(|from| shared.strangers.seat(from.ip()));
+        let seat = visitor.address.map(|from| shared.strangers.seat(from));
         let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
-        let connection = Rc::new(Connection::new(socket, who, allowance, shared.tally.clone()));
+        let connection = Rc::new(Connection::new(socket, visitor, allowance, shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let place = Place { shared: shared.clone(), number };
         let task = spawn_local(serve(connection.clone(), place, guard, seat));
@@ -243,13 +255,12 @@ impl Shared {
 
 impl Shared {
     /// Why there is no session. Ports change with every attempt: the same host with the same mistake is no news.
-    fn tell(&self, who: &str, outside: Outside) {
+    fn tell(&self, visitor: &Visitor, outside: Outside) {
         match outside {
             Outside::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
             Outside::Refused(why) => {
-                let host = who.rsplit_once(':').map_or(who, |(host, _)| host);
-                if self.complaints.is_news(format!("{host} {why}")) {
-                    tracing::warn!("an NBD client at {who} was refused: {why}");
+                if self.complaints.is_news(format!("{} {why}", visitor.host)) {
+                    tracing::warn!("an NBD client at {} was refused: {why}", visitor.who);
                 }
             }
         }
@@ -307,7 +318,7 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
     let session = match outcome.unwrap_or(Err(too_long)) {
         Ok(session) => session,
         Err(outside) => {
-            shared.tell(&connection.who, outside);
+            shared.tell(&connection.visitor, outside);
             shared.tally.note(|counters| counters.handshakes_without_session += 1);
             return;
         }

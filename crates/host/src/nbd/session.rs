@@ -128,7 +128,7 @@ impl Session {
     /// The connection broke. When bytes do not decrypt, that is worth a line in the log.
     fn lost(&self, error: &io::Error) -> End {
         if error.kind() == io::ErrorKind::InvalidData {
-            tracing::warn!("an NBD client at {} was cut off: {error}", self.connection.who);
+            tracing::warn!("an NBD client at {} was cut off: {error}", self.connection.visitor.who);
         }
         End::Vanished
     }
@@ -190,7 +190,7 @@ impl Session {
             false => None,
         };
         self.inbox.consume(REQUEST_BYTES);
-        self.connection.tally.received(request.command, request.flags);
+        self.connection.received(&request);
         match verdict {
             Verdict::Serve => self.serve(&request, buffer),
             Verdict::Nothing => self.connection.answer(&request, None),

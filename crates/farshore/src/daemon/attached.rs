@@ -1,0 +1,77 @@
+//! Clients that keep an export from being closed, in words.
+
+use std::time::Duration;
+
+use host::frontend::ClientInfo;
+
+use crate::api::{ErrorCode, Reply};
+use crate::config::units::show_seconds;
+
+/// A client that has just disconnected may be attached for a moment still: so often is looked again before a refusal, after so long.
+pub const LOOKS: u32 = 10;
+pub const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Of more than these only the number is told.
+const SHOWN_MAX: usize = 16;
+
+/// Why the group is not demoted now, who keeps it, and what to do.
+pub fn refusal(group: &str, clients: &[ClientInfo]) -> Reply {
+    let count = clients.len();
+    let (subject, object) =
+        if count == 1 { ("1 client is".to_owned(), "it") } else { (format!("{count} clients are"), "them") };
+    let mut lines = vec![format!("{group}: {subject} attached, and would fail with what is not flushed:")];
+    lines.extend(clients.iter().take(SHOWN_MAX).map(describe));
+    if count > SHOWN_MAX {
+        lines.push(format!("  and {} more", count - SHOWN_MAX));
+    }
+    lines.push(format!(
+        "Unmount and disconnect {object} first, or cut {object} off: farshore demote {group} --close-clients"
+    ));
+    Reply::error(ErrorCode::Refused, lines.join("\n"))
+}
+
+fn describe(client: &ClientInfo) -> String {
+    let ClientInfo { export, who, attached, last_request } = client;
+    let asked = match last_request {
+        Some(ago) => format!("last request {} ago", show_seconds(ago.as_secs_f64())),
+        None => "no request yet".to_owned(),
+    };
+    format!("  {export}: {who}, attached for {}, {asked}", show_seconds(attached.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: u64) -> ClientInfo {
+        ClientInfo {
+            export: "db/data".to_owned(),
+            who: format!("10.0.0.7:{number}"),
+            attached: Duration::from_secs(3600 + 120),
+            last_request: (number > 1).then(|| Duration::from_millis(400)),
+        }
+    }
+
+    fn text(clients: &[ClientInfo]) -> String {
+        match refusal("db", clients) {
+            Reply::Error { message, code: ErrorCode::Refused } => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn clients_are_listed_and_the_way_out_is_told() {
+        assert_eq!(
+            text(&[client(1)]),
+            "db: 1 client is attached, and would fail with what is not flushed:\n  \
+             db/data: 10.0.0.7:1, attached for 1 h 2 min, no request yet\n\
+             Unmount and disconnect it first, or cut it off: farshore demote db --close-clients"
+        );
+        let many: Vec<ClientInfo> = (1..=20).map(client).collect();
+        let text = text(&many);
+        assert!(text.contains("20 clients are attached") && text.contains("last request 0.4 s ago"), "{text}");
+        assert!(
+            text.contains("10.0.0.7:16,") && !text.contains("10.0.0.7:17,") && text.contains("and 4 more"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Who is at the other end of a connection, as far as the kernel tells.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::net::UnixStream;
+
+/// What is shown of a program's name; the kernel keeps 15 bytes of it.
+const PROGRAM_CHARS_MAX: usize = 15;
+
+/// Who connected.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    /// For people: an address, or the socket file with the process that opened it.
+    pub who: String,
+    /// The same without what changes from one attempt to the next.
+    pub host: String,
+    /// Where it comes from; `None`: the socket file.
+    pub address: Option<IpAddr>,
+}
+
+impl Visitor {
+    pub fn by_tcp(from: SocketAddr) -> Visitor {
+        Visitor { who: from.to_string(), host: from.ip().to_string(), address: Some(from.ip()) }
+    }
+
+    pub fn by_file(stream: &UnixStream) -> Visitor {
+        let host = "the socket file".to_owned();
+        let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let who = process.map_or_else(|| host.clone(), |process| format!("{host} ({})", describe(process)));
+        Visitor { who, host, address: None }
+    }
+}
+
+/// A kernel's client outlives the program that began it, so its name is looked up when it connects.
+fn describe(process: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    // The name is the process's own choice.
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(letter);
+    let name: String = name.chars().filter(is_plain).take(PROGRAM_CHARS_MAX).collect();
+    if name.is_empty() { format!("process {process}") } else { format!("{name}, process {process}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_is_named() {
+        let (stream, _other) = UnixStream::pair().expect("a pair");
+        let visitor = Visitor::by_file(&stream);
+        let ours = format!("process {})", std::process::id());
+        assert!(visitor.who.starts_with("the socket file (") && visitor.who.ends_with(&ours), "{}", visitor.who);
+        let visitor = Visitor::by_tcp("[::1]:99".parse().expect("an address"));
+        assert_eq!((visitor.who.as_str(), visitor.host.as_str()), ("[::1]:99", "::1"));
+    }
+}
