@@ -57,6 +57,11 @@ fn class_of(length: usize) -> Option<usize> {
     (class < CLASSES).then_some(class)
 }
 
+/// What a buffer of `length` bytes costs its pool.
+pub fn cost_of(length: usize) -> usize {
+    class_of(length).map_or_else(|| length.next_multiple_of(ALIGNMENT), class_bytes)
+}
+
 /// Unique aligned memory of a chosen length, given back to its pool when dropped.
 pub struct Buffer {
     memory: Memory,
@@ -152,7 +157,7 @@ impl Pool {
     /// for [`Pool::freed`].
     pub fn take(&self, length: usize) -> Option<Buffer> {
         let class = class_of(length);
-        let capacity = class.map_or_else(|| length.next_multiple_of(ALIGNMENT), class_bytes);
+        let capacity = cost_of(length);
         if !self.shared.claim(capacity) {
             self.shared.starved.store(true, Ordering::SeqCst);
             // A buffer given back just before the flag stood has told nobody: look once more.

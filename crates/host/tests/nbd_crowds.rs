@@ -5,8 +5,9 @@ mod papers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use host::nbd::Limits;
 use host::nbd::proto::{self, Command};
 use host::tls::Clients;
 use nbd_support::*;
@@ -106,7 +107,7 @@ fn a_strangers_questions_cost_no_look_at_the_exports() {
             std::thread::spawn(move || pester(address, 24, &[7; 65536]))
         })
         .collect();
-    let (mut reads, mut longest) = (0, std::time::Duration::ZERO);
+    let (mut reads, mut longest) = (0, Duration::ZERO);
     while reads < 100 || strangers.iter().any(|stranger| !stranger.is_finished()) {
         let start = Instant::now();
         read_once(&mut client);
@@ -135,4 +136,88 @@ fn what_a_stranger_hears_does_not_tell_how_many_exports_there_are() {
     });
     println!("answers before TLS with 1 and 50 exports: {answers:?}");
     assert_eq!(answers[0], answers[1]);
+}
+
+const MIB: u32 = 1 << 20;
+
+/// Twenty that have begun to write 8 MiB and send no more of it, and twenty that ask for 16 MiB and take none of it.
+fn stall_forty(server: &TestServer) -> Vec<Line> {
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        let mut line = server.enter(false);
+        line.say(&[request(Command::Write, 0, 1, 0, 8 * MIB), vec![7; 1000]].concat());
+        stalled.push(line);
+        let mut line = server.enter(false);
+        line.say(&(0..16).flat_map(|handle| request(Command::Read, 0, handle, 0, MIB)).collect::<Vec<u8>>());
+        stalled.push(line);
+    }
+    stalled
+}
+
+/// Writes and reads, one after the other: how long the 99th of a hundred took, and the longest.
+fn work(line: &mut Line, rounds: usize) -> (Duration, Duration) {
+    let mut took = Vec::new();
+    for round in 0..rounds as u64 {
+        let start = Instant::now();
+        line.say(&[request(Command::Write, 0, round, 0, 65536), vec![round as u8; 65536]].concat());
+        assert_eq!(line.simple(), (round, 0));
+        line.say(&request(Command::Read, 0, round, 0, 65536));
+        assert_eq!(line.simple(), (round, 0));
+        assert_eq!(line.hear::<65536>(), [round as u8; 65536]);
+        took.push(start.elapsed());
+    }
+    took.sort();
+    (took[took.len() * 99 / 100], took[took.len() - 1])
+}
+
+/// Half-sent writes and answers that nobody took held the memory of all clients for as long as they stayed connected.
+#[test]
+fn forty_stalled_clients_hold_up_nobody() {
+    const ALL: usize = 64 << 20;
+    let limits = Limits { bytes_in_flight_all: ALL, ..Limits::default() };
+    let server = TestServer::start(Setup { limits, pool_bytes: ALL, ..Setup::default() });
+    let mut healthy = server.enter(false);
+    let alone = work(&mut healthy, 500);
+    let stalled = stall_forty(&server);
+    let beside = work(&mut healthy, 500);
+    let held = server.ask(|world| world.gateway.pool.outstanding_bytes());
+    println!(
+        "99 of 100 rounds and the longest: alone {alone:?}, beside forty stalled clients {beside:?}; they hold {} of {} MiB",
+        held >> 20,
+        ALL >> 20
+    );
+    assert!(held <= ALL && held >= ALL / 4, "{held} bytes are held");
+    // A newcomer has its share as well.
+    work(&mut server.enter(false), 10);
+    drop(stalled);
+    server.until("all came back", |world| world.gateway.pool.outstanding_bytes() == 0);
+    server.stop();
+}
+
+/// Who owes us the rest, or does not take what it asked for, is cut off; who is idle or slow is not.
+#[test]
+fn stalled_clients_are_cut_off_and_idle_ones_are_not() {
+    let limits = Limits { stalled: Duration::from_secs(2), ..Limits::default() };
+    let server = TestServer::start(Setup { limits, ..Setup::default() });
+    let (mut idle, mut half_a_header, mut slow) = (server.enter(false), server.enter(false), server.enter(false));
+    half_a_header.say(&request(Command::Flush, 0, 1, 0, 0)[..20]);
+    let stalled = stall_forty(&server);
+    slow.say(&request(Command::Write, 0, 3, 0, 2 * MIB));
+    let mut sent = 0;
+    while sent < 2 << 20 || server.counters().stalled < 40 {
+        if sent < 2 << 20 {
+            slow.say(&[3; 16384]);
+            sent += 16384;
+        }
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert_eq!(slow.simple(), (3, 0));
+    half_a_header.say(&request(Command::Flush, 0, 1, 0, 0)[20..]);
+    assert_eq!(half_a_header.simple(), (1, 0));
+    read_once(&mut idle);
+    server.until("the stalled ones are gone", |world| world.server.counters().connections_open == 3);
+    assert_eq!(server.ask(|world| world.gateway.pool.outstanding_bytes()), 0);
+    assert_eq!(server.counters().stalled, 40);
+    drop(stalled);
+    server.stop();
 }

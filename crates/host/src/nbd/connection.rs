@@ -14,9 +14,10 @@ use std::time::Instant;
 use super::counters::Tally;
 use super::outbox::{Outbox, Sent};
 use super::proto::{self, Command, Errno, Request};
+use super::shares::{Account, Shares};
 use super::socket::Socket;
 use super::visitor::Visitor;
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, cost_of};
 use crate::frontend::{ClientInfo, Extent, Failure, Outcome, Replies};
 use crate::tls::{Channel, ChannelError};
 
@@ -26,12 +27,42 @@ const EXTENTS_MAX: usize = 4096;
 const EXTENTS_BYTES: usize = EXTENTS_MAX * 8;
 /// Unsent answer heads above which no further request is read: a client that asks must also listen.
 const HEADS_BYTES_MAX: usize = 256 << 10;
+/// Looks in a row that find a client stalled, before it is cut off. Looks are counted instead of time: a thread of ours that stood
+/// still for long is no fault of the client's.
+pub(super) const LOOKS_MAX: u32 = 8;
+/// Between two looks at least so much has to move, for it to count as moving.
+const MOVE_BYTES_MIN: u64 = 4096;
 
 /// How much one client may have in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     pub requests: usize,
     pub bytes: usize,
+}
+
+/// Whether what a client owes us moves.
+#[derive(Default)]
+struct Moving {
+    /// It has begun to send a payload, and the rest is not here.
+    is_owed: Cell<bool>,
+    /// So much has moved since the connection was made.
+    bytes: Cell<u64>,
+    bytes_before: Cell<u64>,
+    looks: Cell<u32>,
+}
+
+impl Moving {
+    fn moved(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    /// Whether nothing that was owed moved for too long.
+    fn has_stalled(&self, is_owed: bool) -> bool {
+        let now = self.bytes.get();
+        let moved = now - self.bytes_before.replace(now);
+        self.looks.set(if is_owed && moved < MOVE_BYTES_MIN { self.looks.get() + 1 } else { 0 });
+        self.looks.get() >= LOOKS_MAX
+    }
 }
 
 /// Why the connection should end, apart from what the client sends.
@@ -62,6 +93,9 @@ pub(super) struct Connection {
     outbox: RefCell<Outbox>,
     owed: RefCell<Owed>,
     allowance: Allowance,
+    pub account: Account,
+    incoming: Moving,
+    outgoing: Moving,
     structured: Cell<bool>,
     leaving: Cell<Leaving>,
     /// The socket is full: the task writes, `push` does not.
@@ -73,7 +107,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: Socket, visitor: Visitor, allowance: Allowance, tally: Rc<Tally>) -> Connection {
+    pub fn new(
+        socket: Socket,
+        visitor: Visitor,
+        (allowance, shares): (Allowance, Rc<Shares>),
+        tally: Rc<Tally>,
+    ) -> Connection {
         Connection {
             socket,
             visitor,
@@ -82,6 +121,9 @@ impl Connection {
             outbox: RefCell::default(),
             owed: RefCell::default(),
             allowance,
+            account: Account::new(shares),
+            incoming: Moving::default(),
+            outgoing: Moving::default(),
             structured: Cell::new(false),
             leaving: Cell::new(Leaving::No),
             blocked: Cell::new(false),
@@ -131,11 +173,42 @@ impl Connection {
         }
     }
 
+    /// A payload is awaited, or has come in full; so many bytes of payloads have come.
+    pub fn awaits_payload(&self, is_owed: bool, came_bytes: usize) {
+        self.incoming.is_owed.set(is_owed);
+        // A payload that has come in full is a move, however short it is.
+        self.incoming.moved(if is_owed { came_bytes as u64 } else { MOVE_BYTES_MIN });
+    }
+
+    /// To be asked from time to time: why this client has to be cut off, if it has.
+    pub fn look(&self) -> Option<&'static str> {
+        let is_blocked = self.blocked.get() && self.leaving.get() != Leaving::Broken;
+        // Both have to look each time.
+        let (incoming, outgoing) =
+            (self.incoming.has_stalled(self.incoming.is_owed.get()), self.outgoing.has_stalled(is_blocked));
+        match (incoming, outgoing) {
+            (true, _) => Some("it began a write and did not send the rest"),
+            (_, true) => Some("it asked and did not take the answers"),
+            _ => None,
+        }
+    }
+
+    /// Ends the session without waiting for the client.
+    pub fn cut_off(&self) {
+        self.abandon();
+        self.wake();
+    }
+
+    /// What this client holds has changed.
+    fn settle(&self) {
+        self.account.set(self.owed.borrow().bytes + self.outbox.borrow().payload_bytes());
+    }
+
     /// May a request with this payload be taken now? A lone request always may, however large.
     pub fn has_room(&self, command: Command, payload_bytes: usize) -> bool {
         let owed = self.owed.borrow();
         let outbox = self.outbox.borrow();
-        let bytes = owed.bytes + outbox.bytes();
+        let bytes = owed.bytes + outbox.payload_bytes();
         owed.count < self.allowance.requests
             && outbox.head_bytes() < HEADS_BYTES_MAX
             && (bytes == 0 || bytes + cost(command, payload_bytes) <= self.allowance.bytes)
@@ -143,19 +216,22 @@ impl Connection {
 
     /// Notes a request that will be answered; the cookie finds it again.
     pub fn owe(&self, request: &Request, payload_bytes: usize) -> u64 {
-        self.owed.borrow_mut().insert(Due {
+        let cookie = self.owed.borrow_mut().insert(Due {
             handle: request.handle,
             command: request.command,
             offset: request.offset,
             length: request.length,
             one_extent: request.flags & proto::flag::REQ_ONE != 0,
             cost: cost(request.command, payload_bytes),
-        })
+        });
+        self.settle();
+        cookie
     }
 
     /// Takes back a request that was never handed on, because its payload will not come.
     pub fn forgive(&self, cookie: u64) {
         self.owed.borrow_mut().remove(cookie);
+        self.settle();
     }
 
     /// Answers at once, without the data path: `None` is success.
@@ -221,7 +297,10 @@ impl Connection {
 
     /// Writes what is queued, as far as the socket takes it.
     fn send(&self) {
+        let unsent = self.outbox.borrow().bytes();
         let result = self.outbox.borrow_mut().send(&self.socket);
+        self.outgoing.moved((unsent - self.outbox.borrow().bytes()) as u64);
+        self.settle();
         match result {
             Ok(Sent::All) => self.blocked.set(false),
             Ok(Sent::Part) => self.blocked.set(true),
@@ -238,12 +317,14 @@ impl Connection {
         self.leaving.set(Leaving::Broken);
         self.blocked.set(false);
         *self.outbox.borrow_mut() = Outbox::default();
+        self.settle();
     }
 
     /// Ends the conversation for both sides, even while the data path still knows this line.
     pub fn hang_up(&self) {
         self.socket.say_end();
         self.abandon();
+        self.account.close();
         // It fails when the client has hung up first.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -353,12 +434,8 @@ impl Connection {
     }
 }
 
-impl Replies for Connection {
-    fn complete(&self, cookie: u64, outcome: Outcome) {
-        let due = self.owed.borrow_mut().remove(cookie);
-        if self.leaving.get() == Leaving::Broken {
-            return;
-        }
+impl Connection {
+    fn put_outcome(&self, due: Due, outcome: Outcome) {
         let mut outbox = self.outbox.borrow_mut();
         match (due.command, outcome) {
             (command, Outcome::Failed(failure)) => {
@@ -377,6 +454,16 @@ impl Replies for Connection {
             (command, outcome) => panic!("the data path answered a {} with {outcome:?}", command.name()),
         }
         self.tally.done(due.command, u64::from(due.length));
+    }
+}
+
+impl Replies for Connection {
+    fn complete(&self, cookie: u64, outcome: Outcome) {
+        let due = self.owed.borrow_mut().remove(cookie);
+        if self.leaving.get() != Leaving::Broken {
+            self.put_outcome(due, outcome);
+        }
+        self.settle();
     }
 
     fn push(&self) {
@@ -407,9 +494,13 @@ fn sentence(failure: Failure) -> &'static str {
     }
 }
 
-/// Bytes a request claims until its answer has left.
-fn cost(command: Command, payload_bytes: usize) -> usize {
-    if command == Command::BlockStatus { EXTENTS_BYTES } else { payload_bytes }
+/// Bytes of memory a request claims until its answer has left.
+pub(super) fn cost(command: Command, payload_bytes: usize) -> usize {
+    match command {
+        Command::BlockStatus => EXTENTS_BYTES,
+        _ if payload_bytes == 0 => 0,
+        _ => cost_of(payload_bytes),
+    }
 }
 
 /// The extents as NBD tells them: within the request, equal neighbours joined, at least one and at most `limit`.

@@ -21,6 +21,8 @@ pub struct Counters {
     pub handshakes_without_session: u64,
     /// Clients cut off because their bytes were not NBD.
     pub violations: u64,
+    /// Clients cut off because what they owed did not come, or their answers were not taken.
+    pub stalled: u64,
     commands: [CommandCounters; Command::ALL.len()],
 }
 

@@ -11,6 +11,7 @@
 //! What must hold:
 //! * one task per connection, none per request; a request costs no allocation once the connection is warm;
 //! * backpressure is not reading: no slot, no byte budget or no buffer means that the socket waits;
+//! * whoever stalls half way through a request or does not take its answers holds up nobody else, and is cut off some time;
 //! * whatever bytes a client sends, and wherever it stops, only its own connection ends.
 
 pub mod check;
@@ -24,6 +25,7 @@ mod outbox;
 pub mod proto;
 pub mod server;
 mod session;
+mod shares;
 mod socket;
 mod visitor;
 

@@ -28,6 +28,8 @@ pub(super) struct Outbox {
     first_sent: usize,
     /// Everything unsent.
     bytes: usize,
+    /// What the payloads cost their pool.
+    payload_bytes: usize,
 }
 
 pub(super) enum Sent {
@@ -44,6 +46,11 @@ impl Outbox {
     /// Unsent bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What the payloads that are not sent in full cost their pool.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes
     }
 
     /// Unsent bytes of heads alone, which no pool bounds.
@@ -63,6 +70,7 @@ impl Outbox {
     pub fn data(&mut self, buffer: Buffer) {
         assert!(!buffer.is_empty(), "an empty payload has no place in the queue");
         self.bytes += buffer.len();
+        self.payload_bytes += buffer.capacity();
         self.pieces.push_back(Piece::Data(buffer));
     }
 
@@ -122,7 +130,9 @@ impl Outbox {
                 self.heads_start += step;
             }
             if self.first_sent == length {
-                self.pieces.pop_front();
+                if let Some(Piece::Data(buffer)) = self.pieces.pop_front() {
+                    self.payload_bytes -= buffer.capacity();
+                }
                 self.first_sent = 0;
             }
         }

@@ -13,12 +13,13 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::connection::{Allowance, Connection, Leaving};
+use super::connection::{Allowance, Connection, LOOKS_MAX, Leaving};
 use super::counters::{Counters, Tally};
 use super::handshake::{self, Encryption, Guard, Outside};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
 use super::session::{End, Session};
+use super::shares::Shares;
 use super::socket::{Socket, Stream};
 use super::visitor::Visitor;
 use crate::complaints::{Complaints, REPEAT_AFTER};
@@ -41,6 +42,12 @@ pub struct Limits {
     /// Payload in flight for each connection, both ways, in bytes. 64 MiB: two of the largest requests, so that one is
     /// received while the other is at the disk.
     pub bytes_in_flight: usize,
+    /// The same for all connections together, of which each has a share to itself. 512 MiB: eight connections with all they are granted;
+    /// so much of the gateway's memory should be kept for them.
+    pub bytes_in_flight_all: usize,
+    /// A client that owes the rest of a write, or does not take its answers, is cut off after so long without a move. 120 s: a line that
+    /// was down for a minute is tried again by TCP after 102 s at the latest. Whoever owes nothing may be silent for ever.
+    pub stalled: Duration,
     /// From a client's goodbye, or our own, to the last answer. 30 s: a disk that takes longer has failed.
     pub farewell: Duration,
 }
@@ -53,6 +60,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             requests_in_flight: 1024,
             bytes_in_flight: 64 << 20,
+            bytes_in_flight_all: 512 << 20,
+            stalled: Duration::from_secs(120),
             farewell: Duration::from_secs(30),
         }
     }
@@ -63,6 +72,7 @@ impl Default for Limits {
 /// Dropping it stops listening and cuts every connection; [`Server::stop`] lets them finish first.
 pub struct Server {
     shared: Rc<Shared>,
+    /// And who watches the clients.
     listeners: RefCell<Vec<JoinHandle<()>>>,
 }
 
@@ -74,6 +84,7 @@ struct Shared {
     /// How many of them have chosen an export.
     sessions: Cell<usize>,
     strangers: Rc<Strangers>,
+    shares: Rc<Shares>,
     next_client: Cell<u64>,
     /// A client has left.
     left: Notify,
@@ -96,11 +107,14 @@ impl Server {
             clients: RefCell::default(),
             sessions: Cell::new(0),
             strangers: Strangers::new(limits.strangers),
+            shares: Shares::new(limits.bytes_in_flight_all),
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
         };
-        Server { shared: Rc::new(shared), listeners: RefCell::default() }
+        let shared = Rc::new(shared);
+        let watch = spawn_local(watch_clients(shared.clone()));
+        Server { shared, listeners: RefCell::new(vec![watch]) }
     }
 
     /// Listens on a socket file, made with mode 0600; the file goes when the server does. A file left by a server
@@ -230,6 +244,23 @@ async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
     }
 }
 
+/// Cuts off who stalls, for ever.
+async fn watch_clients(shared: Rc<Shared>) {
+    loop {
+        tokio::time::sleep(shared.limits.stalled / LOOKS_MAX).await;
+        for client in shared.clients.borrow().values() {
+            let Some(why) = client.connection.look() else { continue };
+            client.connection.cut_off();
+            shared.tally.note(|counters| counters.stalled += 1);
+            let visitor = &client.connection.visitor;
+            if shared.complaints.is_news(format!("{} {why}", visitor.host)) {
+                let patience = shared.limits.stalled;
+                tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", visitor.who);
+            }
+        }
+    }
+}
+
 impl Shared {
     fn admit(shared: &Rc<Shared>, socket: Socket, visitor: Visitor, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
@@ -244,7 +275,8 @@ impl Shared {
         // Whoever may open the socket file may do worse than sit there.
         let seat = visitor.address.map(|from| shared.strangers.seat(from));
         let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
-        let connection = Rc::new(Connection::new(socket, visitor, allowance, shared.tally.clone()));
+        let connection =
+            Rc::new(Connection::new(socket, visitor, (allowance, shared.shares.clone()), shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let place = Place { shared: shared.clone(), number };
         let task = spawn_local(serve(connection.clone(), place, guard, seat));

@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 
 use super::check::{Refusal, Terms, Verdict, check};
-use super::connection::{Connection, Leaving};
+use super::connection::{Connection, Leaving, cost};
 use super::inbox::{Filled, Inbox};
 use super::proto::{self, Command, REQUEST_BYTES, Request, flag};
 use crate::buffers::Buffer;
@@ -42,6 +42,8 @@ enum Pause {
     Input,
     /// Too much is in flight for this one.
     Room(Command, usize),
+    /// Other clients have what this one needs beyond its share.
+    Share,
     /// The pool has no buffer.
     Memory,
     Disconnect,
@@ -103,6 +105,7 @@ impl Session {
                 Pause::Disconnect => return End::Disconnect,
                 Pause::Violation(reason) => return End::Violation(reason),
                 Pause::Room(command, payload) => self.connection.room(command, payload).await,
+                Pause::Share => self.connection.alongside(self.connection.account.freed()).await,
                 Pause::Memory => self.connection.alongside(self.gateway.buffer_free()).await,
                 Pause::Input => {
                     self.connection.readable().await;
@@ -139,6 +142,7 @@ impl Session {
             Body::Payload { buffer, filled, .. } => {
                 let result = self.inbox.fill(socket, &mut buffer[*filled..])?;
                 *filled += result.target;
+                self.connection.awaits_payload(true, result.target);
                 Ok(result)
             }
             _ => self.inbox.fill(socket, &mut []),
@@ -155,7 +159,9 @@ impl Session {
                     }
                 }
                 Body::Payload { cookie, offset, fua, mut buffer, mut filled } => {
-                    filled += self.inbox.pour(&mut buffer[filled..]);
+                    let poured = self.inbox.pour(&mut buffer[filled..]);
+                    filled += poured;
+                    self.connection.awaits_payload(filled < buffer.len(), poured);
                     if filled < buffer.len() {
                         self.body = Body::Payload { cookie, offset, fua, buffer, filled };
                         return Pause::Input;
@@ -165,6 +171,7 @@ impl Session {
                 Body::Discard { request, refusal, left } => {
                     let count = left.min(self.inbox.unread().len());
                     self.inbox.consume(count);
+                    self.connection.awaits_payload(count < left, count);
                     if count < left {
                         self.body = Body::Discard { request, refusal, left: left - count };
                         return Pause::Input;
@@ -184,6 +191,9 @@ impl Session {
         let payload = if serves_payload { request.length as usize } else { 0 };
         if !self.connection.has_room(request.command, payload) {
             return Err(Pause::Room(request.command, payload));
+        }
+        if !self.connection.account.may_take(cost(request.command, payload)) {
+            return Err(Pause::Share);
         }
         let buffer = match serves_payload {
             true => Some(self.gateway.buffer(payload).ok_or(Pause::Memory)?),
