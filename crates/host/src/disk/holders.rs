@@ -47,7 +47,7 @@ fn covering(mounts: &str, path: &Path) -> Option<Mount> {
     mounts.max_by_key(|mount| Path::new(&mount.point).components().count())
 }
 
-type Number = (u32, u32);
+pub(super) type Number = (u32, u32);
 
 /// The identity behind a path, links followed.
 pub(super) fn identity_of(path: &Path) -> rustix::io::Result<Identity> {
@@ -117,12 +117,12 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn parse_number(text: &str) -> Option<Number> {
+pub(super) fn parse_number(text: &str) -> Option<Number> {
     let (major, minor) = text.trim().split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn sysfs(number: Number) -> PathBuf {
+pub(super) fn sysfs(number: Number) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", number.0, number.1))
 }
 

@@ -11,11 +11,13 @@
 //! * a flush or durable write never runs on the data thread;
 //! * requests in flight together are unordered: order is made above, by waiting.
 
+pub mod device_id;
 mod file;
 pub mod fingerprint;
 mod holders;
 pub mod meta;
 mod op;
+pub mod overlap;
 mod pool;
 mod signal;
 mod status;
