@@ -222,6 +222,8 @@ pub(crate) struct Group {
     pub undo_damaged: Option<String>,
     /// What the superblock says in memory is true: a start may have to say more before it stands.
     pub may_count: bool,
+    /// Why it is not taken up in this run: [`crate::Node::refuse`].
+    pub refused: Option<String>,
     pub primary_says: Option<(State, Mode)>,
     // The peer.
     pub hello: Option<GroupHello>,
@@ -294,6 +296,7 @@ impl Group {
             saver: Saver::new(config.history_bytes),
             undo_damaged: None,
             may_count: false,
+            refused: None,
             primary_says: None,
             hello: None,
             unfit: None,

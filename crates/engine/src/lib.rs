@@ -150,6 +150,10 @@ pub struct Settings {
     pub start_alone: StartAlone,
 }
 
+/// Why a primary sends nothing whose volume was written while its node was stopped.
+pub const CHANGED_OUTSIDE: &str = "a volume was written while farshore was stopped, and nothing of that goes to the peer unasked: 'farshore sync \
+    GROUP' here sends what differs; to keep the peer's copy, demote this node and promote the peer with --force";
+
 /// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
 /// are lost here (rule 24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

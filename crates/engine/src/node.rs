@@ -229,7 +229,7 @@ impl Node {
         if session != Some(header.session) {
             self.marks.hit(Mark::StaleFrameFenced);
             let reason = format!("the peer sent a frame of session {}, which is not this one", header.session.0);
-            return self.refuse(peer, reason);
+            return self.part_with(peer, reason);
         }
         match (header.kind, &payload) {
             (Kind::Heartbeat, FramePayload::Control(bytes)) => {
@@ -256,13 +256,13 @@ impl Node {
             _ => {
                 let reason =
                     format!("the peer sent a frame for group number {}, which it does not share", header.group.0);
-                self.refuse(peer, reason);
+                self.part_with(peer, reason);
             }
         }
     }
 
     /// The session ends, and nothing more of it is listened to.
-    fn refuse(&mut self, peer: NodeId, reason: String) {
+    fn part_with(&mut self, peer: NodeId, reason: String) {
         let Some(l) = self.links.get_mut(&peer).filter(|l| !l.refused) else { return };
         l.refused = true;
         if let Some((link, _)) = l.session {
@@ -275,7 +275,7 @@ impl Node {
         let groups = self.groups.values().filter(|g| g.config.peer == peer).count() as u64;
         let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
         let reason = format!("the peer asks and does not read: {unsent_bytes} bytes of what it is sent wait for it");
-        self.refuse(peer, reason);
+        self.part_with(peer, reason);
     }
 
     fn sent(&mut self, link: LinkId, bytes: u64) {

@@ -300,10 +300,7 @@ impl Group {
         } else if self.sb.current.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
         } else if self.sb.current.changed_outside {
-            Some(
-                "a volume was written while farshore was stopped, and nothing of that goes to the peer unasked: 'farshore sync GROUP' \
-                 here sends what differs; to keep the peer's copy, demote this node and promote the peer with --force",
-            )
+            Some(crate::CHANGED_OUTSIDE)
         } else if !(self.settings.autosync || self.wanted_update || self.full_is_wanted()) {
             Some("waiting for 'sync': autosync is off")
         } else {

@@ -26,6 +26,8 @@ pub struct GroupStatus {
     /// What the group is busy with, or why it is where it is.
     pub reason: String,
     pub starting: bool,
+    /// A volume of this primary was written while the node was stopped: what stands here goes to the peer when `sync` is typed.
+    pub changed_outside: bool,
     pub protection: Protection,
     pub volumes: Vec<VolumeStatus>,
     pub queue: QueueStatus,
@@ -221,6 +223,7 @@ impl Group {
             state: self.shown_state(told.map(|(state, _)| state)),
             reason: self.standstill().map_or_else(|| self.reason.clone(), |(_, why)| why.into()),
             starting: matches!(self.phase, Phase::Starting(_)),
+            changed_outside: role == Role::Primary && self.sb.current.changed_outside,
             protection: self.protection(),
             volumes: self
                 .volumes

@@ -6,12 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::group::{Cx, Group, Phase, TimerKey};
-use crate::identity::{Decision, Role};
+use crate::identity::{Decision, Identity, Role};
 use crate::ids::GroupId;
 use crate::marks::Mark;
 use crate::node::{Node, mix};
 use crate::start::StartStage;
-use crate::state::State;
+use crate::state::{Broken, State};
 
 /// Groups short of memory that are asked in one turn; the others are in the next.
 const ASKED_MAX: usize = 64;
@@ -22,6 +22,17 @@ impl Node {
         (self.start_entropy, self.boot) = (entropy, boot);
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         ids.into_iter().for_each(|id| self.starts.wait(id));
+    }
+
+    /// Before [`crate::Input::Start`]: the group is not taken up in this run, and `why` says so to operators. None of its stores is
+    /// asked for anything. Its peer hears who this node was at last, as far as that is known, and that its half has failed.
+    pub fn refuse(&mut self, id: GroupId, why: String, recorded: Option<Identity>) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        assert!(matches!(group.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
+        group.refused = Some(why);
+        if let Some(identity) = recorded {
+            (group.sb.current.identity, group.sb.durable) = (identity, identity);
+        }
     }
 
     /// What a group holds now, and whether it is still at what it had a turn for.
@@ -57,7 +68,10 @@ impl Node {
             let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
             self.in_group(id, |g, cx| {
                 if matches!(g.phase, Phase::Starting(StartStage::Idle)) {
-                    g.start(cx, entropy, boot);
+                    match g.refused.take() {
+                        Some(why) => g.start_failed(cx, Broken::Device, &why),
+                        None => g.start(cx, entropy, boot),
+                    }
                 }
             });
         }

@@ -68,6 +68,11 @@ pub enum Command {
         after_help = "Examples:\n  farshore promote db\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
     )]
     Promote(PromoteArgs),
+    /// Say what becomes of a group that is refused because a volume is on another device than before
+    #[command(
+        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full')\n\nThe group begins anew on this node at the next start of its daemon. If devices only changed places, give each volume its own instead."
+    )]
+    AcceptDevice(AcceptDeviceArgs),
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
     #[command(subcommand)]
     Mark(MarkCommand),
@@ -79,7 +84,7 @@ pub enum Command {
     Config(ConfigCommand),
     /// Write a first configuration for two nodes
     #[command(
-        after_help = "Examples:\n  farshore init --near 10.0.0.1:/dev/sdb --far 10.0.0.2:/dev/sdb > farshore.toml\n  farshore init --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdc --out /etc/farshore/farshore.toml"
+        after_help = "Examples:\n  farshore init --near 10.0.0.1:/dev/disk/by-id/DISK --far 10.0.0.2:/dev/disk/by-id/DISK > farshore.toml\n  farshore init --near alpha=10.0.0.1:/dev/vg0/data --far beta=10.0.0.2:/dev/vg0/data --out /etc/farshore/farshore.toml\n\nName disks as 'ls -l /dev/disk/by-id' on each node does: what is /dev/sdb today may be /dev/sdc after a reboot."
     )]
     Init(InitArgs),
     /// Make, show and renew the certificates by which nodes and NBD clients know each other
@@ -209,6 +214,27 @@ pub struct PromoteArgs {
     pub force: bool,
     #[command(flatten)]
     pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct AcceptDeviceArgs {
+    /// The group
+    pub group: String,
+    /// Its volumes that are on other devices, all of them
+    #[arg(value_name = "VOLUME", required = true)]
+    pub volumes: Vec<String>,
+    /// What is on the new devices counts: this node begins anew as the primary it was
+    #[arg(long, conflicts_with = "rebuild")]
+    pub content_is_good: bool,
+    /// What is on the new devices does not count: this node begins anew as secondary
+    #[arg(long)]
+    pub rebuild: bool,
+    /// Configuration file
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Which node of the file this is [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

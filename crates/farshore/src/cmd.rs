@@ -1,5 +1,6 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
+mod accept_device;
 mod bench;
 mod calc;
 mod cert;
@@ -126,6 +127,7 @@ fn run(command: Command) -> Outcome {
         Command::Set(args) => set::run(&args),
         Command::Demote(args) => demote::run(&args),
         Command::Promote(args) => promote::run(&args),
+        Command::AcceptDevice(args) => accept_device::run(&args),
         Command::Mark(MarkCommand::List(args)) => mark::list(&args),
         Command::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
         Command::Link(LinkCommand::Show(args)) => link::show(&args),

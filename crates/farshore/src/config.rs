@@ -385,7 +385,7 @@ mod tests {
         let group = &config.groups[0];
         assert_eq!(group.peer_of(&alpha).map(NodeName::as_str), Some("beta"));
         assert_eq!(config.groups_of(&alpha).count(), 1);
-        assert_eq!(group.volumes[0].device(&alpha), Path::new("/dev/sdb"));
+        assert_eq!(group.volumes[0].device(&alpha), Path::new("/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"));
         let node = config.node(&alpha).expect("there");
         assert_eq!(node.control_socket(), Path::new("/var/lib/farshore-alpha/control.sock"));
         assert_eq!(node.nbd, [NbdListen::Unix("/var/lib/farshore-alpha/nbd.sock".into())]);

@@ -5,6 +5,8 @@
 
 mod answer;
 mod attached;
+mod device_record;
+pub mod devices;
 mod difference;
 mod link_view;
 pub mod names;
@@ -90,7 +92,8 @@ pub fn run(
         );
         let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
-        let desk = Desk::new(config, node, overrides, link_overrides, recorder.clone(), control.clone(), renewal);
+        let settings = (overrides, link_overrides);
+        let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), renewal);
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().renew_for_ever());
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {

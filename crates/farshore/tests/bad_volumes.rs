@@ -195,6 +195,11 @@ fn a_change_is_found_again_until_a_start_is_on_record() {
                 pair.status(Node::Near)["reason"].to_string().contains("--full")
             });
             pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+        } else {
+            pair.until("the primary asks whose content counts", |pair| {
+                pair.status(Node::Near)["reason"].to_string().contains("'farshore sync g' here")
+            });
+            pair.done(Node::Near, &["sync", GROUP, "--wait"]);
         }
         pair.wait_for(Node::Near, "replicating");
         let found = pair.log(node).matches("volume g/data was changed since the last clean stop").count();

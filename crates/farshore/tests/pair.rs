@@ -59,7 +59,10 @@ fn a_clean_stop_needs_no_resync_and_a_change_behind_our_back_is_found() {
     changed[5 << 20] = 99;
     std::fs::write(pair.device(Node::Near, "data"), &changed).expect("the volume is written behind our back");
     Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-    pair.wait_for(Node::Near, "replicating");
+    pair.until("the operator is asked", |pair| {
+        pair.status(Node::Near)["reason"].to_string().contains("'farshore sync g'")
+    });
+    pair.done(Node::Near, &["sync", GROUP, "--wait"]);
     assert!(pair.log(Node::Near).contains("was changed since the last clean stop"), "{}", pair.log(Node::Near));
     pair.stop_both();
     pair.assert_equal(&VOLUMES);

@@ -29,6 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::NodeConfig;
+use engine::identity::Identity;
 use tokio::task::{LocalSet, spawn_local};
 
 pub use clock::entropy;
@@ -53,13 +54,23 @@ const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 /// One volume of this node.
 pub struct VolumeSetup {
     pub name: String,
-    pub device: Arc<File>,
+    /// `None` in a group that is refused, and there alone.
+    pub device: Option<Arc<File>>,
+}
+
+/// Why a group is not taken up in this run: its volumes are not opened, and nobody is served or sent anything.
+pub struct Refused {
+    /// For operators.
+    pub why: String,
+    /// Who the node was at last, as far as that is known.
+    pub recorded: Option<Identity>,
 }
 
 /// One group of this node, in the order of [`NodeConfig::groups`].
 pub struct GroupSetup {
     pub name: String,
     pub volumes: Vec<VolumeSetup>,
+    pub refused: Option<Refused>,
     pub superblock: Arc<File>,
     pub journal: Arc<File>,
     pub bitmap: Arc<File>,

@@ -186,7 +186,7 @@ fn forty_stalled_clients_hold_up_nobody() {
         held >> 20,
         ALL >> 20
     );
-    assert!(held <= ALL && held >= ALL / 4, "{held} bytes are held");
+    assert!((ALL / 4..=ALL).contains(&held), "{held} bytes are held");
     // A newcomer has its share as well.
     work(&mut server.enter(false), 10);
     drop(stalled);

@@ -3,7 +3,7 @@
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::CheckArgs;
 use crate::config::{Config, Problems, example, host_name};
-use crate::daemon::names;
+use crate::daemon::{devices, names};
 
 pub fn check(args: &CheckArgs) -> Outcome {
     let config = Config::load(&args.file()).map_err(told)?;
@@ -19,6 +19,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
         Some(node) => {
             let mut problems = config.check_local(node).err().map(|found| found.list).unwrap_or_default();
             problems.extend(names::refused(&config, node));
+            problems.extend(devices::refused(&config, node));
             if !problems.is_empty() {
                 return Err(told(Problems::new(&config.file, problems)));
             }

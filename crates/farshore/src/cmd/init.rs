@@ -14,7 +14,8 @@ pub fn run(args: &InitArgs) -> Outcome {
     };
     let (near, far) = (side("near", &args.near, "alpha")?, side("far", &args.far, "beta")?);
     if near.node == far.node {
-        let advice = "name them, as in --near alpha=10.0.0.1:/dev/sdb --far beta=10.0.0.2:/dev/sdb";
+        let advice =
+            "name them, as in --near alpha=10.0.0.1:/dev/disk/by-id/DISK --far beta=10.0.0.2:/dev/disk/by-id/DISK";
         return Err(Failure::usage(format!("both sides are called {:?}; {advice}", near.node)));
     }
     let trust = trust(args, &near, &far)?;
@@ -104,10 +105,19 @@ fn next_steps(args: &InitArgs, file: &Path, near: &Side, far: &Side) -> String {
         };
         (made, format!("copy {file} and {secret} (mode 0600) to both nodes"))
     };
+    let drawn: Vec<_> = [near, far].into_iter().filter(|side| side.has_drawn_name()).collect();
+    let names = drawn.iter().map(|side| {
+        format!(
+            "{} of {} may be another disk after a reboot: before step 3 write the name that stays with it instead ('ls -l \
+             /dev/disk/by-id' there)\n",
+            side.device, side.node
+        )
+    });
+    let names: String = names.collect();
     format!(
         "{file} was written. Next:\n  1. {make}\n  2. {copy}\n  \
          3. on each: farshore config check {file} --node NAME\n  \
-         4. on {}: farshore serve --config {file} --node {}\n  5. on {}: farshore serve --config {file} --node {}\n",
+         4. on {}: farshore serve --config {file} --node {}\n  5. on {}: farshore serve --config {file} --node {}\n{names}",
         near.address.ip(),
         near.node,
         far.address.ip(),

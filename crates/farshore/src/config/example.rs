@@ -8,7 +8,7 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 /// The port of `init` and of the example.
 pub const PORT: u16 = 7337;
 
-/// One side of `init`: `10.0.0.1:/dev/sdb` or `alpha=10.0.0.1:/dev/sdb`.
+/// One side of `init`: `10.0.0.1:/dev/vg0/data` or `alpha=10.0.0.1:/dev/disk/by-id/DISK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     pub node: String,
@@ -22,7 +22,8 @@ impl Side {
     /// # Errors
     /// A sentence: what is wrong and how to write it.
     pub fn parse(text: &str, node: &str) -> Result<Self, String> {
-        let advice = "write it as 10.0.0.1:/dev/sdb, or with the node's name as alpha=10.0.0.1:/dev/sdb";
+        let advice =
+            "write it as 10.0.0.1:/dev/disk/by-id/DISK, or with the node's name as alpha=10.0.0.1:/dev/disk/by-id/DISK";
         let (node, rest) = match text.split_once('=') {
             Some((name, rest)) if !name.contains([':', '/']) => (name, rest),
             _ => (node, text),
@@ -42,6 +43,15 @@ impl Side {
             ));
         }
         Ok(Self { node: name.to_string(), address: SocketAddr::new(ip, PORT), device })
+    }
+}
+
+impl Side {
+    /// Whether the kernel gives the device's name anew at each boot, to whichever disk it finds first.
+    pub fn has_drawn_name(&self) -> bool {
+        const DRAWN: [&str; 9] = ["sd", "vd", "hd", "xvd", "nvme", "mmcblk", "loop", "dm-", "nbd"];
+        let name = self.device.strip_prefix("/dev/").filter(|name| !name.contains('/'));
+        name.is_some_and(|name| DRAWN.iter().any(|drawn| name.starts_with(drawn)))
     }
 }
 
@@ -84,6 +94,7 @@ pub fn first_config(near: &Side, far: &Side, trust: Trust<'_>) -> String {
          secondary = \"{far_name}\"\n\
          mode = \"async\"\n\
          \n\
+         # By names that stay with the disk (ls -l /dev/disk/by-id): what is /dev/sdb today may be /dev/sdc after a reboot.\n\
          [groups.main.volumes.data]\n\
          {near_name} = \"{near_device}\"\n\
          {far_name} = \"{far_device}\"\n",
@@ -149,6 +160,17 @@ mod tests {
         ] {
             let error = Side::parse(text, "alpha").expect_err(text);
             assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_drawn_at_each_boot_are_known() {
+        let drawn = |device: &str| Side::parse(&format!("10.0.0.1:{device}"), "alpha").expect("sound").has_drawn_name();
+        for device in ["/dev/sdb", "/dev/vdb1", "/dev/nvme0n1", "/dev/loop3", "/dev/dm-4"] {
+            assert!(drawn(device), "{device}");
+        }
+        for device in ["/dev/disk/by-id/sdb", "/dev/vg0/data", "/dev/mapper/vg0-data", "/srv/sdb"] {
+            assert!(!drawn(device), "{device}");
         }
     }
 }

@@ -1,22 +1,15 @@
 //! Checks on this machine: which node it is, and whether what the file says about that node is so.
 
-use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use host::disk::meta::OPEN_TO_OTHERS;
+use host::disk::overlap::Footprint;
 use host::disk::volume::OpenError;
 use host::tls::{Credentials, facts};
 
 use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, secret, suggest};
-
-/// What makes two paths the same thing: a block device's number, else the file's place.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Identity {
-    Device(u64),
-    File { device: u64, inode: u64 },
-}
 
 /// The name of this machine, as the kernel has it.
 pub fn host_name() -> String {
@@ -135,7 +128,7 @@ fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
 /// Every device of this node exists, is something we can use, and is nobody else's under another name.
 fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) {
     let machine = config.machine_of(name);
-    let mut taken: BTreeMap<Identity, String> = BTreeMap::new();
+    let mut taken: Vec<(Footprint, String)> = Vec::new();
     for (_, group) in config.groups_of(name) {
         for volume in &group.volumes {
             for (node, device) in volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine) {
@@ -143,15 +136,16 @@ fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) 
                 let user = format!("volume {}/{} on node {node}", group.name, volume.name);
                 let mine = node == name;
                 match identify(device) {
-                    Ok(identity) => {
-                        if let Some(other) = taken.get(&identity) {
+                    Ok(footprint) => {
+                        if let Some((theirs, other)) = taken.iter().find(|(theirs, _)| theirs.overlaps(&footprint)) {
+                            let what = theirs.relation(&footprint);
                             let message = format!(
-                                "{node}: {} is the same thing as the device of {other}, by another name; two volumes cannot share a device",
+                                "{node}: {} {what} the device of {other}, by another name; two volumes cannot share a device",
                                 device.display()
                             );
                             problems.push(config.problem(&place, message));
                         } else {
-                            taken.insert(identity, user);
+                            taken.push((footprint, user));
                         }
                         if let Some(message) = mine.then(|| inside_state(config, name, device)).flatten() {
                             problems.push(config.problem(&place, format!("{node}: {message}")));
@@ -165,7 +159,7 @@ fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) 
     }
 }
 
-fn identify(device: &Path) -> Result<Identity, String> {
+fn identify(device: &Path) -> Result<Footprint, String> {
     let name = device.display();
     let found: Metadata = std::fs::metadata(device).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -174,10 +168,8 @@ fn identify(device: &Path) -> Result<Identity, String> {
         _ => format!("{name} cannot be looked at: {error}"),
     })?;
     let kind = found.file_type();
-    if kind.is_block_device() {
-        Ok(Identity::Device(found.rdev()))
-    } else if kind.is_file() {
-        Ok(Identity::File { device: found.dev(), inode: found.ino() })
+    if kind.is_block_device() || kind.is_file() {
+        Footprint::of(device).map_err(|error| error.to_string())
     } else {
         Err(format!("{name} is neither a block device nor a plain file; name one of these"))
     }

@@ -37,14 +37,14 @@ impl Desk {
     pub fn new(
         config: Config,
         node: NodeName,
-        overrides: Overrides,
-        link_overrides: LinkOverrides,
+        (overrides, link_overrides): (Overrides, LinkOverrides),
         recorder: Rc<Recorder>,
         control: Control,
         renewal: Option<Renewal>,
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        Desk { config, node, changing: Mutex::new(()), overrides, link_overrides, recorder, control, renewal }
+        let changing = Mutex::new(());
+        Desk { config, node, changing, overrides, link_overrides, recorder, control, renewal }
     }
 
     /// Takes up new certificates as they come; for ever.
@@ -107,7 +107,8 @@ impl Desk {
         }
         let snapshot = self.control.snapshot().await?;
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
-        let mut status = view::status(&self.config, &self.node, (&overrides, &link_overrides), &snapshot, group);
+        let kept = (&*overrides, &*link_overrides);
+        let mut status = view::status(&self.config, &self.node, kept, &snapshot, group);
         if let Some(renewal) = &self.renewal {
             status.warnings.extend(renewal.warnings());
             status.tls = Some(renewal.status());
@@ -231,8 +232,9 @@ impl Desk {
     async fn settings_of_groups(&self) -> Vec<(GroupId, engine::Settings)> {
         let overrides = self.overrides.lock().await;
         let one = |(number, group): (usize, &Group)| {
+            let id = GroupId(u32::try_from(number).ok()?);
             let settings = overrides.effective(&group.name, &group.settings).for_engine();
-            Some((GroupId(u32::try_from(number).ok()?), settings))
+            Some((id, settings))
         };
         self.config.groups_of(&self.node).filter_map(one).collect()
     }

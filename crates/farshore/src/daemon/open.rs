@@ -1,6 +1,5 @@
 //! Opens everything a node needs, reports all problems at once, and describes it to the data thread.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +7,18 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
 use host::disk::meta::make_directory;
+use host::disk::overlap::Footprint;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
-use host::disk::{EngineKind, File, Identity};
-use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Setup, VolumeSetup, group_tag};
+use host::disk::{EngineKind, File};
+use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, VolumeSetup, group_tag};
 use host::link::Peer;
 
+use super::devices::{self, Look};
 use super::difference::show_difference;
 use super::names::Strays;
 use super::seals::{GroupSeals, Seals};
 use super::state_files::{self, StateFiles};
-use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Settings, Volume};
+use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Volume};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
@@ -41,13 +42,25 @@ pub(super) struct Opened {
 struct OpenGroup {
     id: GroupId,
     config: Group,
+    begins_as: Role,
     volumes: Vec<OpenVolume>,
+    refused: Option<Refused>,
     own: StateFiles,
 }
 
+/// A volume of a group that is refused is not open.
 struct OpenVolume {
-    file: Arc<File>,
+    file: Option<Arc<File>>,
+    size_bytes: u64,
     changed_outside: bool,
+}
+
+/// A group as far as it could be looked at before anything of ours is made.
+struct Seen<'a> {
+    id: GroupId,
+    group: &'a Group,
+    look: Look,
+    files: Vec<Arc<File>>,
 }
 
 /// Opens volumes and state files of all groups of `node`.
@@ -58,30 +71,48 @@ pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
     let here = config.node(node).expect("the node was looked up before");
     let patience = Patience::new();
     let mut problems = Vec::new();
-    let mut taken = BTreeMap::new();
-    let mut groups = Vec::new();
+    let mut taken = Taken::default();
+    let mut seen = Vec::new();
     for (number, group) in config.groups_of(node) {
-        let files = open_volumes(group, node, patience, &mut taken, &mut problems);
-        groups.push((number, group, files));
+        let look = devices::look(config, node, group).unwrap_or_else(|error| {
+            problems.push(format!("group {}: {error:#}", group.name));
+            Look::Unknown
+        });
+        let files = match &look {
+            Look::Refused { .. } => Vec::new(),
+            _ => open_volumes(group, node, patience, &mut taken, &mut problems),
+        };
+        seen.push(Seen { id: GroupId(u32::try_from(number)?), group, look, files });
     }
     // Nothing of ours is made before every volume is known to be good.
     fail(&problems)?;
     let strays = Strays::find(&here.state.join(GROUPS), config, node);
     let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
-    for (number, group, files) in groups {
-        let id = GroupId(u32::try_from(number)?);
-        let result = group_directory(&here.state, group, &strays)
-            .and_then(|directory| open_group(config.cluster.as_str(), &directory, id, group, files, patience));
-        match result {
-            Ok((group, seals)) => {
-                opened.groups.push(group);
-                opened.seals.add(seals);
-            }
-            Err(problem) => problems.push(format!("group {}: {problem:#}", group.name)),
+    for seen in seen {
+        let name = &seen.group.name;
+        let result = group_directory(&here.state, seen.group, &strays)
+            .and_then(|directory| open_group(config, node, &directory, seen, patience, &mut opened));
+        if let Err(problem) = result {
+            problems.push(format!("group {name}: {problem:#}"));
         }
     }
     fail(&problems)?;
     Ok(opened)
+}
+
+/// The bytes that volumes lie in, and whose they are.
+#[derive(Default)]
+struct Taken(Vec<(Footprint, String)>);
+
+impl Taken {
+    fn hold_against(&self, path: &Path) -> Result<Footprint, String> {
+        let footprint = Footprint::of(path).map_err(|error| error.to_string())?;
+        let Some((theirs, other)) = self.0.iter().find(|(theirs, _)| theirs.overlaps(&footprint)) else {
+            return Ok(footprint);
+        };
+        let what = theirs.relation(&footprint);
+        Err(format!("{} {what} the device of volume {other}; two volumes cannot share a device", path.display()))
+    }
 }
 
 /// Until when a file may be held by somebody.
@@ -118,7 +149,7 @@ fn open_volumes(
     group: &Group,
     node: &NodeName,
     patience: Patience,
-    taken: &mut BTreeMap<Identity, String>,
+    taken: &mut Taken,
     problems: &mut Vec<String>,
 ) -> Vec<Arc<File>> {
     let mut files = Vec::new();
@@ -137,17 +168,17 @@ fn open_one(
     node: &NodeName,
     name: &str,
     patience: Patience,
-    taken: &mut BTreeMap<Identity, String>,
+    taken: &mut Taken,
 ) -> Result<File, String> {
+    let footprint = taken.hold_against(volume.device(node))?;
     let file = patience
         .free(|| open_volume(volume.device(node), VolumeOptions { buffered: !volume.direct }))
         .map_err(|error| error.to_string())?;
     let path = file.path().display().to_string();
-    if let Some(other) = taken.insert(file.identity(), name.to_owned()) {
-        return Err(format!(
-            "{path} is the same thing as the device of volume {other}; two volumes cannot share a device"
-        ));
+    if file.identity() != footprint.identity() {
+        return Err(format!("{path} was replaced in this very moment; start again"));
     }
+    taken.0.push((footprint, name.to_owned()));
     if file.size_bytes() > limits::VOLUME_BYTES_MAX {
         let (size, most) = (file.size_bytes(), limits::VOLUME_BYTES_MAX);
         return Err(format!("{path} has {size} bytes, and a volume has at most {most}; use a smaller device"));
@@ -162,22 +193,43 @@ fn open_one(
 }
 
 fn open_group(
-    cluster: &str,
+    config: &Config,
+    node: &NodeName,
     directory: &Path,
-    id: GroupId,
-    group: &Group,
-    files: Vec<Arc<File>>,
+    Seen { id, group, look, files }: Seen<'_>,
     patience: Patience,
-) -> anyhow::Result<(OpenGroup, GroupSeals)> {
-    let tag = group_tag(cluster, group.name.as_str());
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let tag = group_tag(config.cluster.as_str(), group.name.as_str());
+    let starts_as = if group.primary == *node { Role::Primary } else { Role::Secondary };
+    let (found, begins_as) = match look {
+        Look::Good { found, begins_as } => (found, begins_as.unwrap_or(starts_as)),
+        Look::Refused { why, sizes, recorded } => {
+            tracing::error!("group {}: {why}", group.name);
+            let own = state_files::open(directory, group, tag, sizes.iter().copied(), patience)?;
+            let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
+            let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(Refused { why, recorded }));
+            let config = group.clone();
+            opened.groups.push(OpenGroup { id, config, begins_as: starts_as, volumes, refused, own });
+            return Ok(());
+        }
+        Look::Unknown => anyhow::bail!("a device came into being in this very moment; start again"),
+    };
     let sizes = files.iter().map(|file| file.size_bytes());
     let own = state_files::open(directory, group, tag, sizes, patience)?;
-    let named = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
+    devices::keep(directory, &found)?;
+    let named: Vec<_> = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
     let seals = GroupSeals::load(group.name.as_str(), directory, tag, named);
     let changed = seals.compare();
-    let volumes = files.into_iter().zip(changed).map(|(file, changed_outside)| OpenVolume { file, changed_outside });
-    let open = OpenGroup { id, config: group.clone(), volumes: volumes.collect(), own };
-    Ok((open, seals))
+    let open = |(file, changed_outside): (Arc<File>, bool)| OpenVolume {
+        size_bytes: file.size_bytes(),
+        file: Some(file),
+        changed_outside,
+    };
+    let volumes = files.into_iter().zip(changed).map(open).collect();
+    opened.groups.push(OpenGroup { id, config: group.clone(), begins_as, volumes, refused: None, own });
+    opened.seals.add(seals);
+    Ok(())
 }
 
 fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Result<PathBuf> {
@@ -201,13 +253,13 @@ pub(super) fn setup(
     Opened { groups, seals }: Opened,
 ) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
-    let settings = |group: &Group| overrides.effective(&group.name, &group.settings);
+    let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
     let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
     for group in groups {
-        engine_groups.push(engine_group(config, node, &group, &settings(&group.config)));
+        engine_groups.push(engine_group(config, node, &group, settings(&group)));
         setups.push(group_setup(group));
     }
     let link = link_setup(config, here, link_overrides, proof);
@@ -244,6 +296,7 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
     GroupSetup {
         name: group.config.name.to_string(),
         volumes: named.map(|(volume, open)| VolumeSetup { name: volume.name.to_string(), device: open.file }).collect(),
+        refused: group.refused,
         superblock: group.own.superblock,
         journal: group.own.journal,
         bitmap: group.own.bitmap,
@@ -252,20 +305,20 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
     }
 }
 
-fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &Settings) -> GroupConfig {
+fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: engine::Settings) -> GroupConfig {
     let peer = group.config.peer_of(node).expect("a node opens its own groups");
     let volume = |open: &OpenVolume| VolumeConfig {
-        size_bytes: open.file.size_bytes(),
-        block_bytes: u64::from(open.file.physical_block()),
+        size_bytes: open.size_bytes,
+        block_bytes: open.file.as_ref().map_or(limits::SECTOR_BYTES, |file| u64::from(file.physical_block())),
         changed_outside: open.changed_outside,
     };
     GroupConfig {
         id: group.id,
         tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
         peer: node_id(config, peer),
-        starts_as: if group.config.primary == *node { Role::Primary } else { Role::Secondary },
+        starts_as: group.begins_as,
         volumes: group.volumes.iter().map(volume).collect(),
-        settings: settings.for_engine(),
+        settings,
         journal_bytes: state_files::journal_bytes(&group.config),
         window_bytes: group.config.window_bytes,
         activity: state_files::activity(&group.config),
@@ -274,7 +327,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: &
 }
 
 /// A node's place in the list of nodes, which is sorted by name on every node alike.
-fn node_id(config: &Config, name: &NodeName) -> NodeId {
+pub(super) fn node_id(config: &Config, name: &NodeName) -> NodeId {
     let at = config.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
     NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
 }

@@ -58,6 +58,7 @@ fn pairs<'a>(config: &'a Config, snapshot: &'a Snapshot) -> impl Iterator<Item =
 
 fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot: &GroupSnapshot) -> api::GroupStatus {
     let now = &snapshot.status;
+    let question = question(node, group, now);
     let effective = overrides.effective(&group.name, &group.settings);
     api::GroupStatus {
         name: group.name.to_string(),
@@ -65,7 +66,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         mode: now.mode.word().to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),
-        reason: reason(now),
+        reason: question.clone().filter(|_| waits_for_word(now)).or_else(|| reason(now)),
         volumes: volumes(node, group, snapshot),
         queue: api::QueueStatus {
             bytes: now.queue.bytes,
@@ -99,7 +100,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         sync_ordered: now.sync_ordered,
         sync_place: now.sync_place.map(|place| place as u64),
         settings: overrides.describe(&group.name, &effective),
-        warnings: warnings(group, snapshot),
+        warnings: warnings(group, snapshot, question.filter(|_| !waits_for_word(now))),
     }
 }
 
@@ -127,6 +128,10 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
     }
     match now.state {
         State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
+        // What its primary told: this half has nothing to say of it.
+        State::Failed(_) if now.role == Role::Secondary && now.reason == "waiting for the peer" => {
+            Some("the peer reports that its half of the group has failed; see 'status' there".to_owned())
+        }
         _ if !wanted && !now.reason.is_empty() => Some(match now.sync_place {
             Some(place) => format!("{}; number {place} in line", now.reason),
             None => now.reason.clone(),
@@ -189,10 +194,28 @@ fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
     }
 }
 
-fn warnings(group: &Group, snapshot: &GroupSnapshot) -> Vec<String> {
+/// What the operator of a primary is asked whose volume was written while farshore was stopped.
+fn question(node: &NodeName, group: &Group, now: &figures::GroupStatus) -> Option<String> {
+    let (name, peer) = (&group.name, group.peer_of(node)?);
+    now.changed_outside.then(|| {
+        format!(
+            "a volume was changed while farshore was stopped, so nothing is sent until you say whose content counts: 'farshore sync {name}' \
+             here compares and overwrites what differs on {peer}; to keep the copy of {peer}, 'farshore demote {name}' here, then \
+             'farshore promote {name} --force' and 'farshore sync {name} --full' there"
+        )
+    })
+}
+
+/// Nothing but the operator's word is missing.
+fn waits_for_word(now: &figures::GroupStatus) -> bool {
+    now.state == State::Logging && now.reason.starts_with(engine::CHANGED_OUTSIDE)
+}
+
+fn warnings(group: &Group, snapshot: &GroupSnapshot, question: Option<String>) -> Vec<String> {
     let named = group.volumes.iter().zip(&snapshot.volumes);
     let failed = named.filter_map(|(volume, facts)| Some((volume, facts.error.as_ref()?)));
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
+    warnings.extend(question);
     let now = &snapshot.status;
     let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
     if full(now.queue.bytes, now.settings.queue_bytes) || full(now.queue.items, now.settings.queue_items) {

@@ -277,7 +277,7 @@ impl Core {
             .iter()
             .map(|volume| VolumeSnapshot {
                 clients: volume.clients,
-                direct: volume.device.direct(),
+                direct: volume.is_direct(),
                 error: volume.error.clone(),
             })
             .collect();

@@ -98,7 +98,7 @@ impl Core {
         match store {
             Store::Volume(group, volume) => {
                 let at = self.group(group).first_volume + usize::from(volume.0);
-                &self.volumes[at].device
+                self.volumes[at].device()
             }
             Store::Journal(group) => &self.group(group).journal,
             Store::Superblock(group) => &self.group(group).superblock,

@@ -106,7 +106,7 @@ impl Gateway for Plane {
 }
 
 fn export_of(at: usize, volume: &VolumeHere) -> ExportInfo {
-    let device = &volume.device;
+    let device = volume.device();
     ExportInfo {
         handle: VolumeHandle(u32::try_from(at).expect("fewer volumes than 2^32")),
         name: volume.export.clone(),
@@ -173,7 +173,7 @@ impl Core {
     }
 
     fn ask_device(&mut self, volume: usize, pending: Pending, op: DiskOp, inline: Inline) {
-        let device = self.volumes[volume].device.clone();
+        let device = self.volumes[volume].device().clone();
         self.gather(pending, &device, op, inline);
     }
 

@@ -12,7 +12,7 @@ use super::gateway::{Client, Due};
 use super::links::{LinkHere, Meeting};
 use super::slab::Slab;
 use super::tap::Tap;
-use super::{GroupSetup, VolumeSetup, story};
+use super::{GroupSetup, Refused, VolumeSetup, story};
 use crate::buffers::Pool;
 use crate::disk::{Completion, File, FileEngine};
 use crate::frontend::{Outcome, Replies};
@@ -41,11 +41,24 @@ pub(super) struct VolumeHere {
     pub id: VolumeId,
     /// `group/volume`.
     pub export: String,
-    pub device: Arc<File>,
+    /// `None`: its group is refused.
+    device: Option<Arc<File>>,
     /// Clients attached now.
     pub clients: u64,
     /// The first failure of its device since the start.
     pub error: Option<String>,
+}
+
+impl VolumeHere {
+    /// Of a group that was taken up.
+    pub fn device(&self) -> &Arc<File> {
+        self.device.as_ref().expect("a group that is refused asks for nothing of its volumes")
+    }
+
+    /// Requests pass the page cache by.
+    pub fn is_direct(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.direct())
+    }
 }
 
 /// A group of this node.
@@ -117,9 +130,12 @@ impl Plane {
     pub fn new(node: NodeConfig, groups: Vec<GroupSetup>, disks: FileEngine, front: Pool, meeting: Meeting) -> Plane {
         assert_eq!(node.groups.len(), groups.len(), "every group has its stores");
         assert!(node.groups.is_sorted_by_key(|group| group.id), "groups come in the order of their ids");
-        let (mut here, mut volumes) = (Vec::new(), Vec::new());
+        let (mut here, mut volumes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (config, setup) in node.groups.iter().zip(groups) {
             assert_eq!(config.volumes.len(), setup.volumes.len(), "every volume has its device");
+            let is_open = |volume: &VolumeSetup| volume.device.is_some();
+            assert_eq!(setup.volumes.iter().all(is_open), setup.refused.is_none(), "what is not refused is open");
+            refused.extend(setup.refused.map(|refused| (config.id, refused)));
             let first_volume = volumes.len();
             for (number, VolumeSetup { name, device }) in setup.volumes.into_iter().enumerate() {
                 let id = VolumeId(u16::try_from(number).expect("a group has at most 1 024 volumes"));
@@ -146,8 +162,10 @@ impl Plane {
         let mut by_name: Vec<usize> = (0..volumes.len()).collect();
         by_name.sort_by(|a, b| volumes[*a].export.cmp(&volumes[*b].export));
         let clock = Clock::new();
+        let mut engine = Node::new(node);
+        refused.into_iter().for_each(|(id, Refused { why, recorded })| engine.refuse(id, why, recorded));
         let core = Core {
-            node: Node::new(node),
+            node: engine,
             clock,
             disks,
             groups: here,

@@ -1,0 +1,29 @@
+//! `accept-device`: the operator's word for a device that is not the one recorded. Works while no daemon runs; the next start makes it so.
+
+use super::{Exit, Failure, Outcome, print};
+use crate::args::AcceptDeviceArgs;
+use crate::config::Config;
+use crate::daemon::devices::{Content, accept};
+
+pub fn run(args: &AcceptDeviceArgs) -> Outcome {
+    let content = match (args.content_is_good, args.rebuild) {
+        (true, false) => Content::Good,
+        (false, true) => Content::Rebuild,
+        _ => {
+            return Err(Failure::usage(
+                "say what becomes of the group: --rebuild (this node is rebuilt from its peer) or --content-is-good (what is on the \
+                 new device counts)",
+            ));
+        }
+    };
+    let config = Config::load(&args.config)?;
+    let node = config.local_node(args.node.as_deref())?;
+    let group = config.groups_of(&node).map(|(_, group)| group).find(|group| group.name.as_str() == args.group);
+    let group = group.ok_or_else(|| {
+        let names: Vec<_> = config.groups_of(&node).map(|(_, group)| group.name.as_str()).collect();
+        format!("node {node} has no group {:?}; its groups are {}", args.group, names.join(", "))
+    })?;
+    let text = accept(&config, &node, group, &args.volumes, content)?;
+    print(&format!("{text}\n"))?;
+    Ok(Exit::Done.into())
+}

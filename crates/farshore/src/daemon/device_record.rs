@@ -1,0 +1,198 @@
+//! Small records of a group's devices in `<state>/groups/<group>`, as text with a checksum: see `docs/format.md`.
+//!
+//! `devices`: which device every volume was on when the group was last taken up. `accepted`: that the operator has said what becomes
+//! of the group on devices that are others.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use engine::identity::Role;
+use host::disk::device_id::DeviceId;
+
+use crate::durable;
+
+const DEVICES: &str = "devices";
+const ACCEPTED: &str = "accepted";
+/// 256 volumes with the longest facts.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The devices of a group's volumes, by name.
+pub(super) type Devices = BTreeMap<String, DeviceId>;
+
+/// What the operator has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Accepted {
+    /// As which the group begins anew on this node.
+    pub begins_as: Role,
+    pub devices: Devices,
+}
+
+/// Reads `devices`; `None`: there is none.
+///
+/// # Errors
+/// A sentence that goes on from "the record of its devices": it cannot be read, or is damaged.
+pub(super) fn read_devices(directory: &Path) -> anyhow::Result<Option<Devices>> {
+    let Some((head, devices)) = read(directory, DEVICES)? else { return Ok(None) };
+    if !head.is_empty() {
+        bail!("is damaged: it has a line that is none of a record");
+    }
+    Ok(Some(devices))
+}
+
+/// Writes `devices`, unless it says the same.
+pub(super) fn keep_devices(directory: &Path, devices: &Devices) -> anyhow::Result<()> {
+    if matches!(read_devices(directory), Ok(Some(kept)) if kept == *devices) {
+        return Ok(());
+    }
+    write(directory, DEVICES, &[], devices)
+}
+
+/// Reads `accepted`; one that is damaged says nothing.
+pub(super) fn read_accepted(directory: &Path) -> Option<Accepted> {
+    let (head, devices) = read(directory, ACCEPTED).ok().flatten()?;
+    let begins_as = match head.get("begins")?.as_str() {
+        "primary" => Role::Primary,
+        "secondary" => Role::Secondary,
+        _ => return None,
+    };
+    Some(Accepted { begins_as, devices })
+}
+
+pub(super) fn write_accepted(directory: &Path, accepted: &Accepted) -> anyhow::Result<()> {
+    write(directory, ACCEPTED, &[("begins", accepted.begins_as.word())], &accepted.devices)
+}
+
+pub(super) fn remove_accepted(directory: &Path) {
+    // Left behind it says nothing once the group is on record.
+    let _ = std::fs::remove_file(directory.join(ACCEPTED));
+}
+
+/// Removes all that is recorded of a group on devices that are no longer there. A crash leaves some of it, and it is done again.
+pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
+    for name in ["fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
+        let path = directory.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} cannot be removed", path.display()));
+            }
+            _ => {}
+        }
+    }
+    let synced = std::fs::File::open(directory).and_then(|directory| directory.sync_all());
+    synced.with_context(|| format!("{} cannot be flushed", directory.display()))
+}
+
+fn write(directory: &Path, name: &str, head: &[(&str, &str)], devices: &Devices) -> anyhow::Result<()> {
+    let path = directory.join(name);
+    durable::replace(&path, encode(name, head, devices).as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn encode(name: &str, head: &[(&str, &str)], devices: &Devices) -> String {
+    let mut text = format!("farshore {name} 1\n");
+    for (key, value) in head {
+        _ = writeln!(text, "{key} {value}");
+    }
+    for (volume, device) in devices {
+        _ = write!(text, "volume {volume}\n{}", device.to_lines());
+    }
+    let checksum = crc32c::crc32c(text.as_bytes());
+    _ = writeln!(text, "checksum {checksum:08x}");
+    text
+}
+
+type Parsed = (BTreeMap<String, String>, Devices);
+
+fn read(directory: &Path, name: &str) -> anyhow::Result<Option<Parsed>> {
+    let path = directory.join(name);
+    match std::fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Ok(found) if found.len() > FILE_BYTES_MAX => bail!("is damaged: {} is far too long", path.display()),
+        _ => {}
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    decode(name, &text).with_context(|| format!("is damaged ({})", path.display())).map(Some)
+}
+
+fn decode(name: &str, text: &str) -> anyhow::Result<Parsed> {
+    let (body, checksum) = text.trim_end_matches('\n').rsplit_once('\n').context("it is cut short")?;
+    let body = format!("{body}\n");
+    if checksum != format!("checksum {:08x}", crc32c::crc32c(body.as_bytes())) {
+        bail!("its checksum does not match");
+    }
+    let mut lines = body.lines();
+    let first = lines.next().unwrap_or_default();
+    if first != format!("farshore {name} 1") {
+        bail!("it begins with {first:?}, which this program does not know");
+    }
+    let (mut head, mut devices) = (BTreeMap::new(), Devices::new());
+    let mut volume: Option<String> = None;
+    for line in lines {
+        match (line.strip_prefix("volume "), &volume) {
+            (Some(name), _) => {
+                devices.insert(name.to_owned(), DeviceId::default());
+                volume = Some(name.to_owned());
+            }
+            (None, Some(name)) => devices.entry(name.clone()).or_default().take_line(line)?,
+            (None, None) => {
+                let (key, value) = line.split_once(' ').context("it has a line without a value")?;
+                head.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+    Ok((head, devices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(inode: u64) -> DeviceId {
+        let mut id = DeviceId::default();
+        for line in ["size 4096", "kind file", &format!("inode {inode}")] {
+            id.take_line(line).expect("a fact");
+        }
+        id
+    }
+
+    #[test]
+    fn records_come_back_and_every_damage_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path();
+        assert_eq!(read_devices(place).expect("nothing is wrong"), None);
+        let devices = Devices::from([("data".to_owned(), device(7)), ("log".to_owned(), device(8))]);
+        keep_devices(place, &devices).expect("written");
+        assert_eq!(read_devices(place).expect("sound"), Some(devices.clone()));
+        let whole = std::fs::read(place.join(DEVICES)).expect("there");
+        for end in 0..whole.len() - 1 {
+            std::fs::write(place.join(DEVICES), &whole[..end]).expect("written");
+            assert!(read_devices(place).is_err(), "cut at {end}");
+        }
+        for at in 0..whole.len() - 1 {
+            let mut bad = whole.clone();
+            bad[at] ^= 1;
+            std::fs::write(place.join(DEVICES), bad).expect("written");
+            assert!(read_devices(place).is_err(), "byte {at}");
+        }
+        keep_devices(place, &devices).expect("written");
+        assert_eq!(std::fs::read(place.join(DEVICES)).expect("there"), whole);
+    }
+
+    #[test]
+    fn what_was_accepted_comes_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path();
+        assert_eq!(read_accepted(place), None);
+        for begins_as in [Role::Primary, Role::Secondary] {
+            let devices = Devices::from([("data".to_owned(), device(7))]);
+            let accepted = Accepted { begins_as, devices };
+            write_accepted(place, &accepted).expect("written");
+            assert_eq!(read_accepted(place), Some(accepted));
+        }
+        std::fs::write(place.join(ACCEPTED), "rubbish").expect("written");
+        assert_eq!(read_accepted(place), None);
+    }
+}

@@ -1,0 +1,340 @@
+//! Is each volume on the device that it was on? Asked at every start, before anything is opened.
+//!
+//! What a start finds is kept in `devices`, durable before the group is taken up, so that it counts after any stop, a crash too. A
+//! group one of whose volumes is on another device is refused as a whole: nothing of it is opened, exported, synced from or onto,
+//! while the other groups go on. There are two ways out:
+//!
+//! * the devices were exchanged: each volume is given its own again, and nothing has happened;
+//! * one was replaced: `accept-device`. What was recorded of the group, its dirty regions, journal and place in the order, is about
+//!   a device that is gone, so the group begins anew on this node: as secondary, to be rebuilt from its peer, or as a primary whose
+//!   content counts. In neither case anything flows before `sync --full` is typed: a group that is new has no history in common
+//!   with its peer.
+//!
+//! Accepting is in steps, of which each may be cut short: `accepted` is written by the command; the next start removes what is
+//! recorded, the superblock last, and keeps the new devices. While there is no superblock `accepted` says in which role the group
+//! begins; the start that finds one, and every volume on its device, removes it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use engine::identity::{Identity, Role};
+use engine::superblock::{self, Superblock};
+use host::disk::device_id::{DeviceId, compare};
+use host::disk::meta::read_blocks;
+use host::driver::group_tag;
+
+use super::device_record::{self as record, Accepted, Devices};
+use super::open::{GROUPS, node_id};
+use super::state_files;
+use crate::config::{Config, Group, NodeName, Problem, Volume};
+
+/// What is to become of a group at this start.
+pub(super) enum Look {
+    /// Its volumes are on their devices, or it is new; if it is new because devices were accepted, the role it begins in.
+    Good { found: Devices, begins_as: Option<Role> },
+    /// In words, with the sizes that its volumes had and who it was.
+    Refused { why: String, sizes: Vec<u64>, recorded: Option<Identity> },
+    /// A device cannot be looked at: opening it tells why.
+    Unknown,
+}
+
+/// What the operator says of a device that is not the recorded one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Good,
+    Rebuild,
+}
+
+/// A volume on a device that is not its own, in words.
+struct Stranger<'a> {
+    volume: &'a Volume,
+    /// Why it is none of its own.
+    told: String,
+    /// What is there.
+    found: String,
+}
+
+/// A group of this node, seen from its state directory.
+struct Place<'a> {
+    config: &'a Config,
+    node: &'a NodeName,
+    group: &'a Group,
+    directory: PathBuf,
+    tag: u64,
+}
+
+/// Looks at the volumes of `group`. What was accepted is made so.
+///
+/// # Errors
+/// A sentence: what is recorded cannot be removed where that was accepted.
+pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::Result<Look> {
+    let place = Place::of(config, node, group);
+    let Some(found) = place.found() else { return Ok(Look::Unknown) };
+    let accepted = record::read_accepted(&place.directory);
+    let on_record = !place.is_new();
+    if on_record && place.is_the_peers() {
+        // All that is recorded is about its devices: the engine refuses that in words of its own, and nothing is kept.
+        let theirs = record::read_devices(&place.directory).ok().flatten().unwrap_or(found);
+        return Ok(Look::Good { found: theirs, begins_as: None });
+    }
+    let strangers = if on_record { place.strangers(&found) } else { Vec::new() };
+    if strangers.is_empty() {
+        return Ok(place.good(found, accepted, on_record));
+    }
+    match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
+        Some(accepted) => place.begin_anew(found, &accepted),
+        None => {
+            let sizes = place.sizes(&found);
+            Ok(Look::Refused { why: place.refusal(&strangers), sizes, recorded: place.recorded_identity() })
+        }
+    }
+}
+
+/// Keeps which devices the group is on, durably. Called before the group is taken up.
+///
+/// # Errors
+/// A sentence: it cannot be written.
+pub(super) fn keep(directory: &Path, found: &Devices) -> anyhow::Result<()> {
+    record::keep_devices(directory, found)
+}
+
+/// What a start of `node` would refuse for the devices of its volumes, each at its place. Nothing is changed.
+pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (_, group) in config.groups_of(node) {
+        let place = Place::of(config, node, group);
+        let Some(found) = place.found().filter(|_| !place.is_new() && !place.is_the_peers()) else { continue };
+        if record::read_accepted(&place.directory).is_some_and(|accepted| same_devices(&accepted.devices, &found)) {
+            continue;
+        }
+        for stranger in place.strangers(&found) {
+            let at = format!("groups.{}.volumes.{}.{node}", group.name, stranger.volume.name);
+            let advice = place.advice(&[&stranger]);
+            problems.push(config.problem(&at, format!("{node}: volume {}; {advice}", stranger.told)));
+        }
+    }
+    problems
+}
+
+/// Takes the operator's word for the devices that `volumes` are on now; what was done, in words.
+///
+/// # Errors
+/// A sentence: there is nothing to be accepted in this way.
+pub fn accept(
+    config: &Config,
+    node: &NodeName,
+    group: &Group,
+    volumes: &[String],
+    content: Content,
+) -> anyhow::Result<String> {
+    let place = Place::of(config, node, group);
+    let name = &group.name;
+    if let Some(unknown) =
+        volumes.iter().find(|wanted| !group.volumes.iter().any(|volume| volume.name.as_str() == **wanted))
+    {
+        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        bail!("group {name} has no volume {unknown:?}; its volumes are {}", names.join(", "));
+    }
+    if place.is_new() {
+        return Ok(format!(
+            "nothing is recorded of {name} on this node yet: its next start takes the devices as they are"
+        ));
+    }
+    let found = place.found().context("not every device can be looked at: 'farshore config check' tells which")?;
+    let strangers = place.strangers(&found);
+    if strangers.is_empty() {
+        return Ok(format!("all volumes of {name} are on the devices that are recorded: there is nothing to accept"));
+    }
+    let is_named = |stranger: &&Stranger| volumes.iter().any(|wanted| *wanted == stranger.volume.name.as_str());
+    if let Some(other) = strangers.iter().find(|stranger| !is_named(stranger)) {
+        bail!(
+            "volume {}; the group begins anew as a whole, so name {} as well, or give it its device back first",
+            other.told,
+            other.volume.name
+        );
+    }
+    let begins_as = place.role_for(content)?;
+    record::write_accepted(&place.directory, &Accepted { begins_as, devices: found })?;
+    let told = strangers.iter().map(|Stranger { volume, found, .. }| {
+        format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
+    });
+    Ok(format!("{}{}", told.collect::<String>(), place.next_steps(begins_as)))
+}
+
+impl<'a> Place<'a> {
+    fn of(config: &'a Config, node: &'a NodeName, group: &'a Group) -> Place<'a> {
+        let here = config.node(node).expect("the node was looked up before");
+        let directory = here.state.join(GROUPS).join(group.name.as_str());
+        Place { config, node, group, directory, tag: group_tag(config.cluster.as_str(), group.name.as_str()) }
+    }
+
+    /// `None`: one cannot be looked at.
+    fn found(&self) -> Option<Devices> {
+        let one = |volume: &Volume| Some((volume.name.to_string(), DeviceId::of(volume.device(self.node)).ok()?));
+        self.group.volumes.iter().map(one).collect()
+    }
+
+    fn is_new(&self) -> bool {
+        state_files::is_new(&self.directory, self.tag)
+    }
+
+    fn recorded(&self) -> Option<Superblock> {
+        let blocks = read_blocks(&self.directory.join("superblock")).ok()?;
+        superblock::read(&blocks, self.tag).ok()?.found
+    }
+
+    fn recorded_identity(&self) -> Option<Identity> {
+        self.recorded().map(|found| found.identity)
+    }
+
+    /// The state directory is the other node's, or a copy of it.
+    fn is_the_peers(&self) -> bool {
+        let Some((found, peer)) = self.recorded().zip(self.group.peer_of(self.node)) else { return false };
+        (found.node, found.peer) == (node_id(self.config, peer), node_id(self.config, self.node))
+    }
+
+    /// The recorded sizes: the group's other files have theirs from them.
+    fn sizes(&self, found: &Devices) -> Vec<u64> {
+        let recorded = record::read_devices(&self.directory).ok().flatten().unwrap_or_default();
+        let size = |volume: &Volume| {
+            let name = volume.name.as_str();
+            recorded.get(name).or_else(|| found.get(name)).map_or(0, |device| device.size_bytes)
+        };
+        self.group.volumes.iter().map(size).collect()
+    }
+
+    /// Volumes that are not on the device that is recorded for them.
+    fn strangers(&self, found: &Devices) -> Vec<Stranger<'a>> {
+        let recorded = match record::read_devices(&self.directory) {
+            Ok(Some(recorded)) => Ok(recorded),
+            // Of an older program: what is there is kept from now on.
+            Ok(None) => return Vec::new(),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let one = |volume: &'a Volume| {
+            let (name, path) = (volume.name.as_str(), volume.device(self.node).display());
+            let is = found.get(name)?;
+            let (title, found) = (format!("{}/{name}", self.group.name), words(is));
+            let recorded = match &recorded {
+                Ok(recorded) => recorded.get(name),
+                Err(damage) => {
+                    let told = format!(
+                        "{title}: whether {path} is its device is not known: the record of its devices {damage}"
+                    );
+                    return Some(Stranger { volume, told, found });
+                }
+            };
+            // One under a new name: whether there may be one is another question.
+            let was = recorded?;
+            let contradiction = compare(was, is).err()?;
+            let told = format!(
+                "{title}: {path} is not the device that is recorded for it: {contradiction}. Recorded is {}, found {found}{}",
+                words(was),
+                self.whose(is, name)
+            );
+            Some(Stranger { volume, told, found })
+        };
+        self.group.volumes.iter().filter_map(one).collect()
+    }
+
+    /// Whether it is the device of another volume of this node: they were exchanged.
+    fn whose(&self, device: &DeviceId, not: &str) -> String {
+        for (_, group) in self.config.groups_of(self.node) {
+            let place = Place::of(self.config, self.node, group);
+            let recorded = record::read_devices(&place.directory).ok().flatten().unwrap_or_default();
+            let others = recorded.iter().filter(|(name, _)| group.name != self.group.name || *name != not);
+            let owner = others.filter(|(_, theirs)| compare(theirs, device).is_ok()).map(|(name, _)| name).next();
+            if let Some(name) = owner {
+                return format!(" (that is the device of volume {}/{name})", group.name);
+            }
+        }
+        String::new()
+    }
+
+    fn good(&self, found: Devices, accepted: Option<Accepted>, on_record: bool) -> Look {
+        let begins_as = match accepted {
+            Some(accepted) if !on_record => Some(accepted.begins_as),
+            Some(_) => {
+                // The group is on record again, or each volume was given its own device back.
+                record::remove_accepted(&self.directory);
+                None
+            }
+            None => None,
+        };
+        Look::Good { found, begins_as }
+    }
+
+    fn begin_anew(&self, found: Devices, accepted: &Accepted) -> anyhow::Result<Look> {
+        record::clear(&self.directory)?;
+        let (name, role) = (&self.group.name, accepted.begins_as);
+        tracing::warn!("group {name}: it begins anew as {} on devices that were accepted", role.word());
+        Ok(Look::Good { found, begins_as: Some(role) })
+    }
+
+    fn refusal(&self, strangers: &[Stranger]) -> String {
+        let told: Vec<_> = strangers.iter().map(|stranger| format!("volume {}", stranger.told)).collect();
+        let all: Vec<_> = strangers.iter().collect();
+        format!(
+            "refused: {}. Nothing of the group is opened or sent, and the peer's copy stays as it is. What to do: {}",
+            told.join("; "),
+            self.advice(&all)
+        )
+    }
+
+    fn advice(&self, strangers: &[&Stranger]) -> String {
+        let names: Vec<_> = strangers.iter().map(|stranger| stranger.volume.name.as_str()).collect();
+        let command = format!("farshore accept-device {} {}", self.group.name, names.join(" "));
+        let good = match self.recorded_identity().map(|identity| identity.role) {
+            Some(Role::Primary) => format!(", or '{command} --content-is-good' if what is on it counts"),
+            _ => String::new(),
+        };
+        format!(
+            "if devices changed places, give each volume its own (names under /dev/disk/by-id stay) and restart the daemon; if one was \
+             replaced, type '{command} --rebuild' to have this node rebuilt from its peer{good}, and restart the daemon"
+        )
+    }
+
+    fn role_for(&self, content: Content) -> anyhow::Result<Role> {
+        let role = self.recorded_identity().map(|identity| identity.role);
+        let name = &self.group.name;
+        match (content, role) {
+            (Content::Rebuild, _) => Ok(Role::Secondary),
+            (Content::Good, Some(Role::Primary)) => Ok(Role::Primary),
+            (Content::Good, Some(Role::Secondary)) => bail!(
+                "this node is the secondary of {name}, so no content of its own counts: type --rebuild. If the other node is gone for \
+                 good, do that, restart the daemon, and then 'farshore promote {name} --force'"
+            ),
+            (Content::Good, None) => bail!(
+                "what is recorded of {name} cannot be read, so nobody knows whether this node was its primary: only --rebuild is possible"
+            ),
+        }
+    }
+
+    fn next_steps(&self, begins_as: Role) -> String {
+        let (name, node) = (&self.group.name, self.node);
+        let peer = self.group.peer_of(node).map(ToString::to_string).unwrap_or_default();
+        match begins_as {
+            Role::Secondary => format!(
+                "{name} begins anew on {node} as secondary when its daemon is restarted. Then, on {peer}: 'farshore promote {name} \
+                 --force' unless it is primary already, and 'farshore sync {name} --full', which overwrites the devices of {node}"
+            ),
+            Role::Primary => format!(
+                "{name} begins anew on {node} as primary when its daemon is restarted, and serves what is on its devices. Nothing is \
+                 sent before you have looked at it and type 'farshore sync {name} --full' on {node}, which overwrites the copy of {peer}"
+            ),
+        }
+    }
+}
+
+fn words(device: &DeviceId) -> String {
+    let date = |seconds| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |at| at.to_string());
+    device.words(date)
+}
+
+fn same_devices(accepted: &Devices, found: &Devices) -> bool {
+    accepted.len() == found.len()
+        && accepted
+            .iter()
+            .zip(found)
+            .all(|((name, theirs), (other, ours))| name == other && compare(theirs, ours).is_ok())
+}
