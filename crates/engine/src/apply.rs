@@ -38,7 +38,8 @@ impl Group {
             }
             let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
-            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) {
+            let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
+            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
@@ -227,7 +228,8 @@ impl Group {
         }
         replica.unflushed_bytes = 0;
         // The index of what the primary has not flushed stays (P1).
-        let head = replica.ring.head_after(replica.written.min(replica.kept.floor()));
+        let done = replica.written.min(replica.kept.floor());
+        let head = replica.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
         let cycle =
             Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
         replica.cycle = Some(cycle);

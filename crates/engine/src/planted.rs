@@ -156,6 +156,20 @@ faults! {
         "A cut's end is sent while regions of it are still being read.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
+    LastWordMasked, "last-word-masked", "rule 2, P3",
+        "Whether an extent of several words may leave the activity log is judged without its last word of bits.";
+    CompareLeavesTail, "compare-leaves-tail", "rule 21, P3",
+        "A comparison leaves out the sectors behind the last whole 4 KiB of a volume.";
+    FlushJoined, "flush-joined", "P4",
+        "A flush is answered by one that was under way when it was asked for.";
+    HeadTooFar, "head-too-far", "P1",
+        "The journal's head is recorded one record too far: a start leaves out one that is not on the volumes.";
+    ReplayStopsAtWrap, "replay-stops-at-wrap", "P1",
+        "A start does not look for the next batch where the journal wrapped.";
+    FlushPointsMixed, "flush-points-mixed", "P1, P4",
+        "The flush of one volume is recorded for all of the group.";
+    TrimsUnordered, "trims-unordered", "rule 3, P2",
+        "A trim is applied beside the writes that it overlaps.";
 }
 
 #[cfg(feature = "planted")]

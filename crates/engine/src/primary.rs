@@ -455,7 +455,8 @@ impl Group {
         }
         if volume.flushing.is_some() {
             // The one under way may have begun before the waiter's writes were complete.
-            return volume.flush_next.push(waiter);
+            let joined = planted(Fault::FlushJoined);
+            return if joined { &mut volume.flush_now } else { &mut volume.flush_next }.push(waiter);
         }
         volume.flush_now.push(waiter);
         self.begin_flush(cx, id);
@@ -544,6 +545,9 @@ impl Group {
     fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
         cx.marks.hit(Mark::FlushPointRecorded);
         self.sb.current.flushed[usize::from(volume.0)] = through;
+        if planted(Fault::FlushPointsMixed) {
+            self.sb.current.flushed.fill(through);
+        }
         self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
     }
 

@@ -532,6 +532,8 @@ impl Group {
             resync.region = next;
             let offset = first * REGION_BYTES;
             let length = (next * REGION_BYTES).min(size) - offset;
+            let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
+            let length = if leaves_tail { length / 4096 * 4096 } else { length };
             return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, compare));
         }
         None

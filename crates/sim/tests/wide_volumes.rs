@@ -30,8 +30,8 @@ fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> World {
     world
 }
 
-/// The copy is overwritten by a sync, its primary is lost, and a promotion that its own power cuts short has it go back: only
-/// its bits tell what it undid, past the 8 GiB that one frame of them tells of.
+/// The copy is overwritten by a sync, its primary is lost, and a promotion that its own power cuts short has it go back: its
+/// bits tell what it undid, past the 8 GiB that one frame of them tells of, and are joined.
 #[test]
 fn what_a_copy_undid_past_8_gib_is_sent_again() {
     let mut world = in_step(9 * GIB + 512, &[0, 8 * GIB + 96 * MIB], 400_000);
