@@ -2,7 +2,7 @@
 //! the disks; of the engine they believe only the order it says it gave to writes, and check that against what clients
 //! could observe.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use engine::identity::Identity;
 use engine::state::{Mode, State};
@@ -95,6 +95,26 @@ struct Happened {
     deaths: u64,
 }
 
+/// A sector that is what the primary's disk made of a failed write, from a number on.
+#[derive(Debug)]
+struct Repaired {
+    from: Seq,
+    volume: VolumeId,
+    sector: u64,
+    bytes: [u8; SECTOR],
+}
+
+/// What a primary's disk is when its exports open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// The machine lived on: what was acknowledged is there, flushed or not.
+    Kept,
+    /// The power failed, or a flush did.
+    Lost,
+    /// It is another disk than the one that served before.
+    Anothers,
+}
+
 /// One primary's run: where its volumes started, and the order of its writes.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -106,8 +126,11 @@ pub(crate) struct Run {
     promised: Seq,
     /// Highest number acknowledged under `nearsync` while replicating, since the secondary last died.
     received: Seq,
-    /// Sectors whose local write failed: either side may hold anything until they are repaired.
-    pub wild: BTreeSet<(VolumeId, u64)>,
+    /// Sectors whose local write failed: the secondary's may be the one before it or after it, up to this number, or until they
+    /// are known to be repaired.
+    wild: BTreeMap<(VolumeId, u64), Option<Seq>>,
+    /// What they were repaired to: from that number on they hold this.
+    repaired: Vec<Repaired>,
     /// Its exports have not opened yet.
     withheld: bool,
 }
@@ -352,7 +375,7 @@ impl Judge {
         group: GroupId,
         at: Position,
         images: Vec<Vec<u8>>,
-        same_disks: bool,
+        caches: Caches,
         identity: &Identity,
     ) -> Result<(), Failure> {
         for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
@@ -363,8 +386,8 @@ impl Judge {
             let root = g.history(identity.parent.generation.tag);
             g.goes_on.insert(identity.generation.tag, root);
         }
-        if same_disks {
-            g.check_durable(&images)?;
+        if caches != Caches::Anothers {
+            g.check_durable(&images, caches)?;
         }
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in g.sectors[volume].iter_mut().enumerate() {
@@ -422,6 +445,27 @@ impl Judge {
     pub fn overwritten(&mut self, group: GroupId) {
         let sectors = self.group(group).sectors.iter_mut().flatten();
         sectors.for_each(|sector| (sector.versions, sector.before) = (Vec::new(), None));
+    }
+
+    /// Some sectors of the group's present run may be on either side of a failed write.
+    pub fn has_wild(&self, group: GroupId) -> bool {
+        let Some(g) = self.groups.get(&group) else { return false };
+        let run = g.current.and_then(|(_, key)| g.runs.get(&key));
+        run.is_some_and(|run| run.wild.values().any(Option::is_none))
+    }
+
+    /// Both nodes are in step, the secondary at `at`, and nothing is asked: what was wild is repaired, and is what the primary holds.
+    pub fn is_repaired(&mut self, group: GroupId, at: Seq, images: &[&[u8]]) {
+        let g = self.group(group);
+        let Some(run) = g.current.and_then(|(_, key)| g.runs.get_mut(&key)) else { return };
+        let from = run.last.max(at);
+        for ((volume, sector), until) in run.wild.iter_mut().filter(|(_, until)| until.is_none()) {
+            *until = Some(from);
+            let (volume, sector) = (*volume, *sector);
+            let bytes = &images[usize::from(volume.0)][sector as usize * SECTOR..][..SECTOR];
+            let bytes = bytes.try_into().expect("a whole sector");
+            run.repaired.push(Repaired { from, volume, sector, bytes });
+        }
     }
 
     /// Somebody else wrote to the volume of the primary that counts: from that sector on it holds these bytes.
@@ -495,8 +539,13 @@ impl GroupJudge {
         let Some((_, last)) = p.admitted else { return };
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         if !ok {
-            run.wild.extend(sectors.map(|s| (volume, s)));
+            run.wild.extend(sectors.map(|s| ((volume, s), None)));
             return;
+        }
+        for sector in sectors.clone() {
+            if let Some(until @ None) = run.wild.get_mut(&(volume, sector)) {
+                *until = Some(last);
+            }
         }
         run.acked = run.acked.max(last);
         let promise = p.promised_since;
@@ -535,21 +584,20 @@ impl GroupJudge {
         Ok(())
     }
 
-    fn check_durable(&self, images: &[Vec<u8>]) -> Result<(), Failure> {
+    /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
+    fn check_durable(&self, images: &[Vec<u8>], caches: Caches) -> Result<(), Failure> {
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in self.sectors[volume].iter().enumerate() {
                 let found = &image[index * SECTOR..(index + 1) * SECTOR];
+                let acked = sector.versions.iter().rposition(|version| version.2).filter(|_| caches == Caches::Kept);
+                let newest = &sector.versions[acked.unwrap_or(0)..];
                 let known = sector.before.is_some() || !sector.versions.is_empty();
-                let wild = self.is_wild(VolumeId(volume as u16), index as u64);
-                let before_ok = sector.before.as_ref().is_some_and(|b| b == found);
-                let version_ok = sector
-                    .versions
-                    .iter()
-                    .any(|(fill, ..)| sector_bytes(*fill, VolumeId(volume as u16), index as u64) == found);
-                if known && !wild && !before_ok && !version_ok {
+                let before_ok = acked.is_none() && sector.before.as_ref().is_some_and(|b| b == found);
+                let is_found = |fill: Fill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
+                if known && !before_ok && !newest.iter().any(|version| is_found(version.0)) {
+                    let covered = if acked.is_some() { "was acknowledged" } else { "an acknowledged flush covered" };
                     let what = format!(
-                        "the primary's volume {volume} sector {index} lost what an acknowledged flush covered: it may hold {:?}, it holds {:?}",
-                        sector.versions,
+                        "the primary's volume {volume} sector {index} lost what {covered}: it may hold {newest:?}, it holds {:?}",
                         u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
                     );
                     return Err(Failure::new(Oracle::Durability, what));
@@ -557,10 +605,6 @@ impl GroupJudge {
             }
         }
         Ok(())
-    }
-
-    fn is_wild(&self, volume: VolumeId, sector: u64) -> bool {
-        self.current.and_then(|(_, key)| self.runs.get(&key)).is_some_and(|r| r.wild.contains(&(volume, sector)))
     }
 }
 
@@ -573,7 +617,8 @@ impl Run {
             acked: Seq::NONE,
             promised: Seq::NONE,
             received: Seq::NONE,
-            wild: BTreeSet::new(),
+            wild: BTreeMap::new(),
+            repaired: Vec::new(),
             withheld,
         }
     }
@@ -581,7 +626,14 @@ impl Run {
     /// The volumes after exactly the numbers up to `seq`.
     fn image_at(&self, seq: Seq) -> Vec<Vec<u8>> {
         let mut images = self.base.clone();
+        let mut repaired = self.repaired.iter().filter(|of| of.from <= seq).peekable();
+        let repair = |images: &mut [Vec<u8>], of: &Repaired| {
+            images[usize::from(of.volume.0)][of.sector as usize * SECTOR..][..SECTOR].copy_from_slice(&of.bytes);
+        };
         for write in self.log.iter().filter(|w| w.first <= seq) {
+            while let Some(of) = repaired.next_if(|of| of.from < write.first) {
+                repair(&mut images, of);
+            }
             let parts = seq.0.min(write.last.0) - write.first.0 + 1;
             let length = (parts * write.part_bytes).min(write.length);
             for sector in write.offset / SECTOR as u64..(write.offset + length) / SECTOR as u64 {
@@ -589,13 +641,24 @@ impl Run {
                 images[usize::from(write.volume.0)][sector as usize * SECTOR..][..SECTOR].copy_from_slice(&bytes);
             }
         }
+        repaired.for_each(|of| repair(&mut images, of));
         images
+    }
+
+    /// A write of the sector has failed.
+    pub fn has_failed(&self, volume: VolumeId, sector: u64) -> bool {
+        self.wild.contains_key(&(volume, sector))
+    }
+
+    /// Nobody knows which side of a failed write the sector is on at that number.
+    pub fn is_wild(&self, volume: VolumeId, sector: u64, at: Seq) -> bool {
+        self.wild.get(&(volume, sector)).is_some_and(|until| until.is_none_or(|until| at < until))
     }
 
     fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
         for sector in 0..image.len().min(expected.len()) / SECTOR {
             let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
-            if found != wanted && !self.wild.contains(&(volume, sector as u64)) {
+            if found != wanted && !self.is_wild(volume, sector as u64, at.seq) {
                 let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
                 let what = format!(
                     "the secondary is not the prefix up to {}: volume {} sector {sector} holds write {}, not {}",

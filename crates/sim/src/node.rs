@@ -59,6 +59,8 @@ pub struct SimNode {
     pub payload: BTreeMap<GroupId, Meters>,
     /// Groups whose state directory was emptied: the operator has them start as secondaries.
     pub wiped: BTreeSet<GroupId>,
+    /// Groups of which a flush failed since their exports opened last: what it covered may be lost.
+    pub forgot: BTreeSet<GroupId>,
     /// The clean stop that is under way, where more is to come of it than a restart.
     pub stop: Option<Stop>,
     /// Volumes that somebody wrote while it was stopped; the host says so until a start is on record.
@@ -105,6 +107,7 @@ impl SimNode {
             stopping: false,
             payload: BTreeMap::new(),
             wiped: BTreeSet::new(),
+            forgot: BTreeSet::new(),
             stop: None,
             changed: BTreeSet::new(),
             lost_images: BTreeSet::new(),

@@ -29,10 +29,12 @@ impl Judge {
         for ((volume, index), (id, fill, _)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
+            // What a failed write left was repaired, to what it overwrote perhaps.
+            let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
             let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
             let ours = sector.versions.iter().rposition(|version| same(version.0));
-            if ours.is_none_or(|ours| ours < theirs) && !run.wild.contains(&(volume, index)) && !same(fill) {
+            if ours.is_none_or(|ours| ours < theirs) && !run.is_wild(volume, index, at.seq) && !failed && !same(fill) {
                 let holds = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
                 let what = format!(
                     "volume {} sector {index}: the secondary confirmed {fill:?} up to number {}, the primary lost it with its power \

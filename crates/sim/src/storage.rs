@@ -148,8 +148,11 @@ impl World {
             }
             Job::Flush { store, mark } => {
                 let disk = sim.disks.get_mut(&store).expect("every store has a disk");
-                if is_volume(&store) && std::mem::take(&mut sim.trouble.fail_next_flush) {
+                if let Store::Volume(group, _) = store
+                    && std::mem::take(&mut sim.trouble.fail_next_flush)
+                {
                     disk.fail_flush(mark, &mut self.rng);
+                    sim.forgot.insert(group);
                     return Err(IoError::Io);
                 }
                 disk.end_flush(mark);

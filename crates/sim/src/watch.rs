@@ -247,8 +247,23 @@ impl World {
             self.check_covered(group);
             self.check_memory(group);
             self.check_forks_settled(group);
+            self.sees_repaired(group);
         }
         self.check_answers();
+    }
+
+    /// At rest a failed write is known to have happened, or not, on both sides.
+    fn sees_repaired(&mut self, group: GroupId) {
+        let primary = self.operator.authority(group);
+        let asks =
+            |world: &World| self.options.pairs[group.0 as usize].iter().any(|n| world.judge.pending_on(*n, group) > 0);
+        if !self.judge.has_wild(group) || !self.in_step(group) || asks(self) {
+            return;
+        }
+        let Some(at) = self.glance(self.other(group, primary), group).map(|glance| glance.identity.position.seq) else {
+            return;
+        };
+        self.judge.is_repaired(group, at, &self.nodes[primary].views(group));
     }
 
     /// The group's present primary and secondary, if both are up and through with starting.

@@ -11,7 +11,7 @@ use engine::*;
 
 use crate::damage::OldCopy;
 use crate::faults::Stage;
-use crate::judge::Judge;
+use crate::judge::{Caches, Judge};
 use crate::net::{Net, Parcel, Path};
 use crate::node::SimNode;
 use crate::operator::Operator;
@@ -574,7 +574,13 @@ impl World {
             }
         }
         self.nodes[node].opens_in(group);
-        let begins = self.judge.primary_ready(node, group, position, images, was_authority, &glance.identity);
+        let forgot = self.nodes[node].forgot.remove(&group);
+        let caches = match was_authority {
+            false => Caches::Anothers,
+            true if lost_power || forgot => Caches::Lost,
+            true => Caches::Kept,
+        };
+        let begins = self.judge.primary_ready(node, group, position, images, caches, &glance.identity);
         if let Err(failure) = begins {
             self.fail(failure);
         }
