@@ -4,9 +4,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::state::Mode;
-use engine::{Command, CommandResult, GroupId, Input, StartAlone};
+use engine::{Command, CommandResult, GroupId, Input, StartAlone, VolumeId};
 
+use crate::disk::SECTOR;
 use crate::operator::Plan;
+use crate::outside::{Outside, Stop};
 use crate::rng::Rng;
 use crate::swarm::Options;
 use crate::world::{Event, World};
@@ -282,11 +284,25 @@ impl World {
             _ => {
                 let node = *self.rng.pick(&[primary, secondary]);
                 let up = self.nodes[node].up();
+                if up && node == secondary && self.rng.percent(25) {
+                    self.stops_and_is_written(node, primary);
+                }
                 self.input(node, Input::Stop);
                 return up;
             }
         }
         self.tally.crashes.iter().sum::<u64>() > crashes
+    }
+
+    /// While it is stopped somebody writes to a volume of it, of a group in which the other one serves.
+    fn stops_and_is_written(&mut self, node: usize, primary: usize) {
+        let served = |group: &GroupId| self.nodes[primary].serving.contains(group);
+        let Some(group) = self.groups_of(node).into_iter().find(served) else { return };
+        let volume = VolumeId(self.rng.below(u64::from(self.options.volumes)) as u16);
+        let sectors = self.rng.between(1, 64);
+        let first = self.rng.below(self.options.volume_bytes / SECTOR as u64 - sectors);
+        let down_ns = self.rng.between(SECOND / 10, 3 * SECOND);
+        self.nodes[node].stop = Some(Stop { down_ns, outside: vec![Outside { group, volume, first, sectors }] });
     }
 
     fn trouble_link(&mut self, fault: Fault, pair: [usize; 2]) -> bool {
@@ -356,7 +372,8 @@ impl World {
     /// Restoring is an event of the path; a fault already under way is simply overtaken.
     fn cut_for_a_while(&mut self, pair: [usize; 2], passes: [bool; 2]) {
         self.set_path(pair, passes);
-        let back = self.rng.between(SECOND / 10, 12 * SECOND);
+        let longest = if self.options.is_database() { 60 * SECOND } else { 12 * SECOND };
+        let back = self.rng.between(SECOND / 10, longest);
         self.schedule(back, Event::Cable { pair, passes: [true; 2] });
     }
 
@@ -376,7 +393,7 @@ impl World {
     /// An operator types whatever comes to mind.
     fn whim(&mut self, group: GroupId, node: usize) -> bool {
         let entropy = self.rng.draw();
-        let command = match self.rng.below(12) {
+        let command = match self.rng.below(15) {
             0 => Command::Logging,
             1 => Command::Sync { full: true },
             2 => Command::Sync { full: false },
@@ -396,6 +413,23 @@ impl World {
                 let waits = Duration::from_millis(*self.rng.pick(&[0, 500, 5000, 20_000]));
                 let start_alone = if waits.is_zero() { StartAlone::Serve } else { StartAlone::Wait(waits) };
                 self.set(group, |settings| settings.start_alone = start_alone);
+                return true;
+            }
+            9 => {
+                let autosync = self.rng.percent(50);
+                self.set(group, |settings| settings.autosync = autosync);
+                return true;
+            }
+            10 => {
+                // What waits may be more than the new one: what a node holds is judged by the largest there was.
+                let bytes = *self.rng.pick(&[4, 2, 1]);
+                let most = self.options.queue_bytes;
+                self.set(group, |settings| settings.queue_bytes = most / bytes);
+                return true;
+            }
+            11 => {
+                let limit = Duration::from_millis(*self.rng.pick(&[100, 1000, self.options.wait_limit_ms]));
+                self.set(group, |settings| settings.wait_limit = limit);
                 return true;
             }
             _ => {

@@ -294,6 +294,8 @@ struct Draw<'a> {
     blocks: u64,
     hot: Blocks,
     hot_percent: u64,
+    /// The writer is a database: where the next entry of its log goes, in the first volume.
+    log: Option<u64>,
     /// These kinds are among them.
     has_power: bool,
     has_force: bool,
@@ -332,8 +334,24 @@ impl Draw<'_> {
         let (volumes, blocks) = (options.volumes, options.volume_bytes / BLOCK);
         let hot = Blocks { volume: rng.below(u64::from(volumes)) as u16, first: rng.below(blocks), count: 1 };
         let hot_percent = *rng.pick(&[20, 50, 80, 100]);
+        // A log written in sequence and flushed at each commit, one hot block overwritten for ever.
+        let log = (among(Kind::Commit) && rng.percent(25)).then_some(0);
+        let hot_percent = if log.is_some() { 90 } else { hot_percent };
         let pace = *rng.pick(&[QUICK, EVEN, EVEN, SLOW]);
-        Draw { rng, kinds, volumes, blocks, hot, hot_percent, has_power, has_force, is_cut: false, down_ns: 0, pace }
+        Draw {
+            rng,
+            kinds,
+            volumes,
+            blocks,
+            hot,
+            hot_percent,
+            log,
+            has_power,
+            has_force,
+            is_cut: false,
+            down_ns: 0,
+            pace,
+        }
     }
 
     fn kind(&mut self) -> Kind {
@@ -456,6 +474,12 @@ impl Draw<'_> {
 
     fn step(&mut self, kind: Kind) -> Step {
         match kind {
+            Kind::Commit if self.log.is_some() => {
+                let entry = self.log.get_or_insert_default();
+                let at = Blocks { volume: 0, first: *entry % self.blocks, count: 1 };
+                *entry += 1;
+                Step::Write { at, fua: false }
+            }
             Kind::Write | Kind::Commit => Step::Write { at: self.blocks(), fua: self.rng.percent(12) },
             Kind::Zero => Step::Zero { at: self.blocks(), no_hole: self.rng.percent(50) },
             Kind::Burst => {

@@ -132,6 +132,11 @@ impl Options {
         *rng.pick(&[Policy::Degrade, Policy::Degrade, Policy::Hold(Duration::from_secs(2)), Policy::Strict])
     }
 
+    /// One seed in eight has a database for its clients, with long outages: a quarter of what it asks are flushes.
+    pub fn is_database(&self) -> bool {
+        self.seed % 8 == 5
+    }
+
     pub fn nodes(&self) -> usize {
         self.pairs.iter().flatten().max().map_or(0, |last| last + 1)
     }

@@ -315,7 +315,8 @@ impl World {
         for node in self.options.pairs[group.0 as usize] {
             let Some(engine) = &self.nodes[node].engine else { continue };
             let Some(status) = engine.status().into_iter().find(|s| s.id == group) else { continue };
-            let queue_limit = status.settings.queue_bytes + QUEUE_SLACK_BYTES;
+            // One that was made smaller holds what it held.
+            let queue_limit = status.settings.queue_bytes.max(self.options.queue_bytes) + QUEUE_SLACK_BYTES;
             let over = if status.queue.bytes > queue_limit {
                 format!("its queue holds {} bytes of {queue_limit}", status.queue.bytes)
             } else if status.queue.items > status.settings.queue_items + 64 {

@@ -9,6 +9,13 @@ use crate::judge::{Asked, Fill, content};
 use crate::payload::Payload;
 use crate::world::{Event, World};
 
+/// A database writes pages of this size,
+const DATABASE_BLOCK_BYTES: u64 = 8 << 10;
+/// these few over and over,
+const DATABASE_HOT_BLOCKS: u64 = 4;
+/// and has a checkpoint once in so many requests.
+const DATABASE_TURNS_TO_CHECKPOINT: u64 = 256;
+
 impl World {
     pub fn start_clients(&mut self) {
         self.schedule(1, Event::Client);
@@ -32,6 +39,9 @@ impl World {
     }
 
     fn ask(&mut self, node: usize, group: GroupId) {
+        if self.options.is_database() {
+            return self.ask_as_database(node, group);
+        }
         let options = Rc::clone(&self.options);
         let volume = VolumeId(self.rng.below(u64::from(options.volumes)) as u16);
         let id = RequestId(self.next_request);
@@ -66,5 +76,39 @@ impl World {
             Request::Write { offset, length, buf, fua }
         };
         self.input(node, Input::Request { group, volume, id, request });
+    }
+
+    /// A database: an entry of its log, in sequence, in the first volume; its flush; one of a few hot blocks of another volume. Now
+    /// and then a checkpoint: that volume is flushed.
+    fn ask_as_database(&mut self, node: usize, group: GroupId) {
+        let options = Rc::clone(&self.options);
+        let turn = self.turns.entry(group).or_default();
+        *turn += 1;
+        let (turn, hot) = (*turn, VolumeId(1 + self.rng.below(u64::from(options.volumes) - 1) as u16));
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        let flushed = match turn % 4 {
+            1 => Some(VolumeId(0)),
+            3 if turn.is_multiple_of(DATABASE_TURNS_TO_CHECKPOINT - 1) => Some(hot),
+            _ => None,
+        };
+        if let Some(volume) = flushed {
+            self.judge.issued(id, node, group, Asked::Flush { volume, covers: Vec::new() }, self.now);
+            return self.input(node, Input::Request { group, volume, id, request: Request::Flush });
+        }
+        let blocks = options.volume_bytes / DATABASE_BLOCK_BYTES;
+        let (volume, block) = match turn % 4 {
+            0 => (VolumeId(0), turn / 4 % blocks),
+            _ => (hot, self.rng.below(DATABASE_HOT_BLOCKS)),
+        };
+        let (offset, length) = (block * DATABASE_BLOCK_BYTES, DATABASE_BLOCK_BYTES);
+        let fill = Fill::Stamp(self.judge.stamp(group));
+        self.judge.issued(id, node, group, Asked::Write { volume, offset, length, fill, fua: false }, self.now);
+        let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+        let buf = Payload::handed_over(content(fill, volume, sectors), self.nodes[node].queued(group));
+        self.input(
+            node,
+            Input::Request { group, volume, id, request: Request::Write { offset, length, buf, fua: false } },
+        );
     }
 }

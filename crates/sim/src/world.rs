@@ -123,6 +123,8 @@ pub struct World {
     /// Writes that clients still owe in this round; then a trickle goes on.
     pub burst: u64,
     pub next_request: u64,
+    /// Requests of each group's database, where the clients are one.
+    pub turns: BTreeMap<GroupId, u64>,
     /// How each request was answered.
     pub replies: BTreeMap<RequestId, bool>,
     /// Payload of data frames that each node sent.
@@ -163,6 +165,7 @@ impl World {
             strikes: 0,
             burst: 0,
             next_request: 1,
+            turns: BTreeMap::new(),
             replies: BTreeMap::new(),
             data_sent_bytes: vec![0; count],
             tally: Tally { crashes: vec![0; count], ..Tally::default() },
