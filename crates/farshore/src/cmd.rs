@@ -102,7 +102,7 @@ pub fn main() -> ExitCode {
     match run(args.command) {
         Ok(code) => code,
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "farshore: {}", failure.message);
+            crate::log::last_word(&format!("farshore: {}", failure.message));
             failure.exit.into()
         }
     }

@@ -19,6 +19,7 @@ pub mod seals;
 mod state_files;
 mod view;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -36,6 +37,7 @@ use crate::api::server;
 use crate::cmd::Exit;
 use crate::config::{Config, NodeName, Proof};
 use crate::link_overrides::LinkOverrides;
+use crate::log;
 use crate::overrides::Overrides;
 use answer::Desk;
 use recorder::Recorder;
@@ -132,13 +134,18 @@ fn raise_descriptors() {
 }
 
 /// A task that breaks is no end of its thread: others would go on, and send what a half-done step left behind, answers too. A
-/// crash is what the next start is made for.
+/// crash is what the next start is made for. What it said goes to the log: standard error may take nothing, and hold the end up.
 fn end_at_a_breakdown() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
-        if std::thread::current().name() == Some(driver::DATA_THREAD) {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        tracing::error!("thread {} {panic}", thread.name().unwrap_or("without a name"));
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            tracing::error!("{backtrace}");
+        }
+        if thread.name() == Some(driver::DATA_THREAD) {
             tracing::error!("{BROKE_DOWN}");
+            log::finish();
             std::process::abort();
         }
     }));

@@ -17,6 +17,7 @@ pub mod doctor;
 mod durable;
 pub mod limits;
 pub mod link_overrides;
+mod log;
 pub mod overrides;
 pub mod probe;
 pub mod show;

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::{Failure, Outcome, warn};
+use super::{Failure, Outcome};
 use crate::args::ServeArgs;
 use crate::config::{Config, Node};
 use crate::daemon;
 use crate::link_overrides::LinkOverrides;
+use crate::log;
 use crate::overrides::Overrides;
 
 pub fn run(args: &ServeArgs) -> Outcome {
@@ -21,10 +22,12 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let overrides = Overrides::load(&node.overrides_file())?;
     let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
     check_together(&config, &link_overrides, node)?;
-    start_log();
+    log::start(super::status::colours_wanted(&std::io::stderr()))?;
     let dates = proof.warnings();
-    config.warnings().iter().chain(&dates).chain(&overrides.unused(&config)).for_each(warn);
-    Ok(daemon::run(config, name, &state, (overrides, link_overrides), proof)?)
+    config.warnings().iter().chain(&dates).chain(&overrides.unused(&config)).for_each(|text| tracing::warn!("{text}"));
+    let end = daemon::run(config, name, &state, (overrides, link_overrides), proof);
+    log::finish();
+    Ok(end?)
 }
 
 /// The link's overrides were sound under another file.
@@ -39,14 +42,4 @@ fn check_together(config: &Config, overrides: &LinkOverrides, node: &Node) -> Re
 fn make_state_directory(state: &Path) -> Result<(), Failure> {
     host::disk::meta::make_directory(state)
         .map_err(|error| format!("the state directory {} cannot be made: {error}", state.display()).into())
-}
-
-/// To standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less.
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FARSHORE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let colours = super::status::colours_wanted(&std::io::stderr());
-    // A second subscriber (in tests of one process) is refused, and the first one stays.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).try_init();
 }

@@ -313,8 +313,27 @@ impl Pair {
         assert!(self.start(node, command), "{} lost its power:\n{}", node.name(), self.log(node));
     }
 
-    fn start(&mut self, node: Node, mut command: Command) -> bool {
+    /// Starts the node's daemon with a log of the caller's.
+    pub fn serve_with_log(&mut self, node: Node, log: Stdio) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
+        assert!(self.start_logging(node, command, log), "{} lost its power", node.name());
+    }
+
+    /// The same for one that says all it can.
+    pub fn serve_loudly(&mut self, node: Node, log: Stdio) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
+        command.env("FARSHORE_LOG", "debug");
+        assert!(self.start_logging(node, command, log), "{} lost its power", node.name());
+    }
+
+    fn start(&mut self, node: Node, command: Command) -> bool {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
+        self.start_logging(node, command, log.into())
+    }
+
+    fn start_logging(&mut self, node: Node, mut command: Command, log: Stdio) -> bool {
         if !self.stores.is_empty() {
             // The machine goes on when a store loses its power; the node is to see another boot of it.
             command.env("FARSHORE_BOOT_ID", self.boots[node as usize].to_string());

@@ -290,11 +290,14 @@ impl Shared {
     fn tell(&self, visitor: &Visitor, outside: Outside) {
         match outside {
             Outside::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
-            Outside::Refused(why) => {
-                if self.complaints.is_news(format!("{} {why}", visitor.host)) {
-                    tracing::warn!("an NBD client at {} was refused: {why}", visitor.who);
-                }
-            }
+            Outside::Refused(why) => self.complain(visitor, "was refused", &why),
+        }
+    }
+
+    /// Whoever is turned away may come back at once, as often as it likes.
+    fn complain(&self, visitor: &Visitor, what: &str, why: &str) {
+        if self.complaints.is_news(format!("{} {what} {why}", visitor.host)) {
+            tracing::warn!("an NBD client at {} {what}: {why}", visitor.who);
         }
     }
 }
@@ -366,15 +369,16 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
         End::Disconnect | End::Leaving => {
             let settled = timeout(shared.limits.farewell, connection.settled()).await;
             if settled.is_err() {
-                tracing::warn!("an NBD connection was closed with answers unsent: its client or its disk is too slow");
-            } else if end == End::Disconnect && connection.leaving() != Leaving::Broken {
+                shared.complain(&connection.visitor, "was left with answers unsent", "it or its disk is too slow");
+            } else if matches!(end, End::Disconnect) && connection.leaving() != Leaving::Broken {
                 shared.tally.note(|counters| counters.sessions_ended_cleanly += 1);
             }
         }
         End::Violation(reason) => {
-            tracing::warn!(reason, "an NBD client was cut off");
+            shared.complain(&connection.visitor, "was cut off", reason);
             shared.tally.note(|counters| counters.violations += 1);
         }
+        End::Broken(why) => shared.complain(&connection.visitor, "was cut off", &why),
         End::Vanished => {}
     }
 }

@@ -51,7 +51,7 @@ enum Pause {
 }
 
 /// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum End {
     /// The client said goodbye: finish what was asked.
     Disconnect,
@@ -61,6 +61,8 @@ pub(super) enum End {
     Vanished,
     /// The bytes were not NBD.
     Violation(&'static str),
+    /// The bytes did not decrypt, and why.
+    Broken(String),
 }
 
 pub(super) struct Session {
@@ -112,7 +114,11 @@ impl Session {
                     if self.connection.leaving() == Leaving::No {
                         match self.receive() {
                             Ok(Filled { total: Some(0), .. }) => return End::Vanished,
-                            Err(error) => return self.lost(&error),
+                            // That is worth a line in the log, other than a connection that broke.
+                            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                                return End::Broken(error.to_string());
+                            }
+                            Err(_) => return End::Vanished,
                             // A client that never pauses must not keep the thread from everyone else.
                             Ok(Filled { full: true, .. }) => tokio::task::yield_now().await,
                             Ok(_) => {}
@@ -126,14 +132,6 @@ impl Session {
                 Leaving::Broken => return End::Vanished,
             }
         }
-    }
-
-    /// The connection broke. When bytes do not decrypt, that is worth a line in the log.
-    fn lost(&self, error: &io::Error) -> End {
-        if error.kind() == io::ErrorKind::InvalidData {
-            tracing::warn!("an NBD client at {} was cut off: {error}", self.connection.visitor.who);
-        }
-        End::Vanished
     }
 
     fn receive(&mut self) -> io::Result<Filled> {

@@ -1,0 +1,320 @@
+//! The daemon's log: lines go into a bounded queue, and a thread of its own writes them to standard error.
+//!
+//! Where a log goes is somebody else's: a full disk, a reader that is gone, a pipe that nobody empties. None of it may stop or end
+//! a thread that serves. So a line that finds no room, or cannot be written, is lost and counted; the log itself tells how many,
+//! at the place where they are missing, as soon as it can be written again.
+//!
+//! Own code and not `tracing-appender`: its thread swallows write errors without counting what they cost, tells nobody of what it
+//! dropped, and its end cannot be waited for before an abort.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// What may wait to be written: some ten thousand lines, minutes of a log that is far too busy. As much again is being written.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// How long an end waits for the last lines: a terminal or a collector takes them in no time.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// Standard error that does not block and takes nothing is tried again after this.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// The process's one log, once it was started.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Starts the log of a daemon: to standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less.
+///
+/// # Errors
+/// A sentence: the thread that writes it cannot be started.
+pub fn start(colours: bool) -> Result<(), String> {
+    let log = Log::new(WAITING_BYTES_MAX);
+    log.spawn(io::stderr()).map_err(|error| format!("the thread that writes the log cannot be started: {error}"))?;
+    // A second one (in tests of one process) goes with its thread, and the first one stays.
+    let log = LOG.get_or_init(|| log).clone();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FARSHORE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || log.clone())
+        .with_ansi(colours)
+        .log_internal_errors(false)
+        .try_init();
+    Ok(())
+}
+
+/// A last word before the process ends: behind what the log still holds, or at once where there is no log.
+pub fn last_word(text: &str) {
+    match LOG.get() {
+        Some(log) => {
+            let _ = log.clone().write_all(format!("{text}\n").as_bytes());
+            log.flush_within(LAST_LINES);
+        }
+        None => drop(writeln!(io::stderr(), "{text}")),
+    }
+}
+
+/// Waits until everything is written, but not for ever.
+pub fn finish() {
+    if let Some(log) = LOG.get() {
+        log.flush_within(LAST_LINES);
+    }
+}
+
+/// The end at which lines come in; clones share it.
+#[derive(Clone)]
+struct Log(Arc<Shared>);
+
+struct Shared {
+    waiting_bytes_max: usize,
+    waiting: Mutex<Waiting>,
+    /// Something waits, was taken, or was written.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    text: Vec<u8>,
+    /// Lines that came after `text` and found no room.
+    lost: u64,
+    /// The thread is at what it took last.
+    writing: bool,
+}
+
+impl Log {
+    fn new(waiting_bytes_max: usize) -> Log {
+        Log(Arc::new(Shared { waiting_bytes_max, waiting: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    fn spawn(&self, out: impl Write + Send + 'static) -> io::Result<()> {
+        let shared = self.0.clone();
+        thread::Builder::new().name("log".into()).spawn(move || shared.write_for_ever(out)).map(drop)
+    }
+
+    /// Whether everything that had come is written by then.
+    fn flush_within(&self, limit: Duration) -> bool {
+        let is_busy = |waiting: &mut Waiting| waiting.writing || waiting.has_something();
+        let waited = self.0.changed.wait_timeout_while(self.0.lock(), limit, is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// Takes whole lines, one at a time, as the subscriber gives them. Never waits for the thread, and never fails.
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.0.lock();
+        // After one that was lost no more come in before that is told, so that it is told at its place.
+        if waiting.lost > 0 || waiting.text.len() + line.len() > self.0.waiting_bytes_max {
+            waiting.lost += 1;
+        } else {
+            waiting.text.extend_from_slice(line);
+        }
+        self.0.changed.notify_all();
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Waiting {
+    fn has_something(&self) -> bool {
+        !self.text.is_empty() || self.lost > 0
+    }
+}
+
+impl Shared {
+    /// Nothing in here is left half done by a panic, and a log has to go on through one.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_for_ever(&self, out: impl Write) {
+        let mut page = Page { out, missing: 0, why: None, is_mid_line: false };
+        loop {
+            let (text, lost) = self.take();
+            page.lines(&text);
+            if lost > 0 {
+                page.miss(lost, "they came faster than it was read");
+                page.tell_missing();
+            }
+            self.lock().writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self) -> (Vec<u8>, u64) {
+        let idle = |waiting: &mut Waiting| !waiting.has_something();
+        let mut waiting = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        waiting.writing = true;
+        self.changed.notify_all();
+        (std::mem::take(&mut waiting.text), std::mem::take(&mut waiting.lost))
+    }
+}
+
+/// Where the lines go, and what is missing there.
+struct Page<W> {
+    out: W,
+    missing: u64,
+    why: Option<String>,
+    /// A write ended within a line.
+    is_mid_line: bool,
+}
+
+impl<W: Write> Page<W> {
+    fn lines(&mut self, text: &[u8]) {
+        if !self.tell_missing() {
+            self.missing += count_lines(text);
+            return;
+        }
+        if let Err((written, error)) = self.put(text) {
+            self.miss(count_lines(&text[written..]), &error.to_string());
+        }
+    }
+
+    fn miss(&mut self, lines: u64, why: &str) {
+        self.missing += lines;
+        self.why.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Whether nothing is missing without being told.
+    fn tell_missing(&mut self) -> bool {
+        let Some(why) = self.why.as_deref().filter(|_| self.missing > 0) else { return true };
+        let (now, missing) = (Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), self.missing);
+        let newline = if self.is_mid_line { "\n" } else { "" };
+        let text = format!("{newline}{now}  WARN farshore::log: {missing} lines of this log are missing here: {why}\n");
+        // Part of it may be out: the next attempt says it all again, on a line of its own.
+        let told = self.put(text.as_bytes()).is_ok();
+        if told {
+            (self.missing, self.why) = (0, None);
+        }
+        told
+    }
+
+    /// What was written of it before the error that ended it.
+    fn put(&mut self, text: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut written = 0;
+        while written < text.len() {
+            match self.out.write(&text[written..]) {
+                Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    written += count;
+                    self.is_mid_line = text[written - 1] != b'\n';
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(TRY_AGAIN),
+                Err(error) => return Err((written, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count_lines(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver, SyncSender};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Takes `room` bytes, then fails until there is more.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Disk {
+        fn make_room(&self, bytes: usize) {
+            self.0.lock().unwrap().1 += bytes;
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
+        }
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (text, room) = &mut *self.0.lock().unwrap();
+            let count = bytes.len().min(*room);
+            if count == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            text.extend_from_slice(&bytes[..count]);
+            *room -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn say(log: &Log, line: &str) {
+        log.clone().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// A disk filled up in the middle of a line, stood so for a while, and was emptied.
+    #[test]
+    fn what_could_not_be_written_is_told_where_it_is_missing() {
+        let (log, disk) = (Log::new(WAITING_BYTES_MAX), Disk::default());
+        log.spawn(disk.clone()).unwrap();
+        disk.make_room("first\nsec".len());
+        for line in ["first", "second", "third"] {
+            say(&log, line);
+            assert!(log.flush_within(SOON), "a full disk holds nobody up");
+        }
+        disk.make_room(1 << 20);
+        say(&log, "fourth");
+        assert!(log.flush_within(SOON));
+        let text = disk.text();
+        assert!(text.starts_with("first\nsec\n") && text.ends_with("\nfourth\n"), "{text}");
+        assert!(text.contains("WARN farshore::log: 2 lines of this log are missing here: no storage space"), "{text}");
+        say(&log, "fifth");
+        assert!(log.flush_within(SOON) && disk.text().ends_with("\nfourth\nfifth\n"), "it is told once");
+    }
+
+    /// Each write waits until the test takes it.
+    struct Pipe(SyncSender<String>);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(String::from_utf8_lossy(bytes).into_owned()).map_err(|_| ErrorKind::BrokenPipe)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn next(pipe: &Receiver<String>) -> String {
+        pipe.recv_timeout(SOON).expect("it is written")
+    }
+
+    /// Nobody read the pipe, the queue filled, and what came then was lost; then it was read again.
+    #[test]
+    fn a_log_that_nobody_reads_holds_nobody_up() {
+        let (sender, pipe) = mpsc::sync_channel(0);
+        let log = Log::new(16);
+        log.spawn(Pipe(sender)).unwrap();
+        say(&log, "first");
+        // The thread has taken it, and waits for its reader.
+        log.0.changed.wait_while(log.0.lock(), |waiting| waiting.has_something()).map(drop).unwrap();
+        for line in ["waits", "a line that is too long", "short", "short"] {
+            say(&log, line);
+        }
+        assert!(!log.flush_within(Duration::from_millis(10)), "an end does not wait for ever");
+        assert_eq!([next(&pipe), next(&pipe)], ["first\n", "waits\n"]);
+        let missing = next(&pipe);
+        assert!(missing.contains("3 lines of this log are missing here: they came faster"), "{missing}");
+        say(&log, "last");
+        assert_eq!(next(&pipe), "last\n");
+        assert!(log.flush_within(SOON));
+    }
+}
