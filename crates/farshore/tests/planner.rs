@@ -166,7 +166,7 @@ fn standard_input_and_packed_files_work() {
     expect(&output, 0, &["1500 (500"]);
     // Two volumes of one time.
     bench.file("a", &text);
-    bench.file("b", &text);
+    bench.file("b", text.replace("/dev/sdb", "/dev/sdc"));
     expect(&bench.run(&["scan", "a", "b"]), 0, &["volumes       2", "3000 (1000"]);
 }
 
@@ -230,6 +230,31 @@ fn formulas_answer_on_their_own() {
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&answer["rows"][0]["target_mib_per_s"], &answer["rows"][0]["pages"]), (&"5.484".into(), &360.0.into()));
     expect(&bench.run(&["calc", "round-trip", "--write-size", "8kB", "--rtt", "0s"]), 3, &["more than zero"]);
+}
+
+/// 1e200 pages made a panic, 1e17 a search without an end, 2^60 extents a sum beyond any number.
+#[test]
+fn a_count_beyond_all_bounds_is_refused_in_a_sentence() {
+    let bench = Bench::new();
+    let modes = |pages: &str, transaction: &str, open: &str| {
+        let site = ["calc", "modes", "--legacy", "hadr", "--link", "10MiB/s,100ms", "--disk", "200MiB/s,1ms"];
+        let load = ["--actual", "9MiB/s", "--flush-pages", pages, "--transaction-pages", transaction, "--open", open];
+        bench.run(&[&site[..], &load[..]].concat())
+    };
+    for count in ["1e200", "1e17", "10000001", "inf"] {
+        for output in [modes(count, "1", "1"), modes("1", count, "1"), modes("1", "1", count)] {
+            expect(&output, 3, &[&format!("\"{count}\" is ")]);
+        }
+    }
+    expect(&modes("1e7", "1e7", "1e7"), 0, &["SYNC"]);
+    for rest in [["round-trip", "--depth"], ["activity-log", "--extents"]] {
+        let known = [&["calc", rest[0]][..], &["--write-size", "8kB", "--rtt", "1ms"], &["--rate", "100Mbit"]];
+        let known = if rest[0] == "round-trip" { known[..2].concat() } else { [known[0], known[2]].concat() };
+        for count in ["0", "10000001", "18446744073709551615"] {
+            expect(&bench.run(&[&known[..], &[rest[1], count]].concat()), 3, &["is not in 1..=10000000"]);
+        }
+        expect(&bench.run(&[&known[..], &[rest[1], "10000000"]].concat()), 0, &["source"]);
+    }
 }
 
 #[test]

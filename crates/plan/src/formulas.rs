@@ -153,7 +153,7 @@ pub fn slow_start_rounds(size: Bytes) -> u32 {
 
 /// Time to send again everything under the activity log after a crash: `extents x extent size / rate`.
 pub fn activity_log_resync(extents: u64, extent: Bytes, rate: Rate) -> Seconds {
-    Bytes(extents * extent.0).at(rate)
+    Seconds(extents as f64 * extent.as_f64() / rate.bytes_per_s())
 }
 
 /// Most extents whose resync fits a time: `rate x time / extent size`.

@@ -40,6 +40,15 @@ impl Series {
         };
     }
 
+    /// The same value from one moment to a later one, through every step between.
+    pub fn hold(&mut self, from_ns: u64, until_ns: u64, value: f64) {
+        self.add(until_ns, value);
+        // The last is there now: no step gets wider any more.
+        for step in from_ns / self.step_ns..until_ns / self.step_ns {
+            self.add(step * self.step_ns, value);
+        }
+    }
+
     fn halve(&mut self) {
         let join = self.join;
         let pairs = self.values.chunks(2).map(|pair| match join {
@@ -95,6 +104,16 @@ mod tests {
         assert_eq!(sum.values().iter().sum::<f64>(), 20_000.0);
         assert!(sum.values().len() <= STEPS_MAX && max.values().iter().all(|&v| v <= 99.0));
         assert_eq!(max.values().iter().copied().fold(0.0, f64::max), 99.0);
+    }
+
+    #[test]
+    fn what_is_held_stands_in_every_step() {
+        let mut series = Series::new(Join::Max);
+        series.hold(50_000_000, 1_000_000_000, 3.0);
+        series.hold(1_000_000_000, 1_050_000_000, 2.0);
+        assert_eq!(series.values(), [3.0; 11]);
+        series.hold(1_050_000_000, 3_000_000_000_000, 1.0);
+        assert!(series.values().len() <= STEPS_MAX && series.values().iter().all(|&value| value >= 1.0));
     }
 
     #[test]

@@ -182,6 +182,9 @@ impl Volumes {
     pub fn count(&self) -> usize {
         self.names.len()
     }
+    pub fn name(&self, number: u16) -> Option<&[u8]> {
+        self.names.get(usize::from(number)).map(|name| &**name)
+    }
 }
 
 /// What a line amounted to.

@@ -280,7 +280,7 @@ pub struct RoundTripArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub rtt: Seconds,
     /// Requests in flight at once
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pub depth: u64,
     /// Most that one request carries
     #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "32KiB")]
@@ -293,7 +293,7 @@ pub struct QueueArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub write_size: Bytes,
     /// Writes per second
-    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    #[arg(long, value_name = "NUMBER", value_parser = count)]
     pub writes: f64,
     /// What leaves the queue
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
@@ -338,7 +338,7 @@ pub struct ActivityLogArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub rate: Rate,
     /// Extents in the log
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pub extents: u64,
     /// Size of an extent
     #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "4MiB")]
@@ -372,13 +372,13 @@ pub struct ModesArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "legacy")]
     pub actual: Option<Rate>,
     /// With --legacy: pages of 4096 bytes per flush
-    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    #[arg(long, value_name = "NUMBER", value_parser = count, requires = "legacy")]
     pub flush_pages: Option<f64>,
     /// With --legacy: pages per transaction
-    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    #[arg(long, value_name = "NUMBER", value_parser = count, requires = "legacy")]
     pub transaction_pages: Option<f64>,
     /// With --legacy: open transactions
-    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "legacy")]
+    #[arg(long, value_name = "NUMBER", value_parser = count, requires = "legacy")]
     pub open: Option<f64>,
 }
 
@@ -418,6 +418,17 @@ fn ratio(text: &str) -> Result<f64, String> {
     match number(text)? {
         ratio if ratio >= 1.0 => Ok(ratio),
         _ => Err(format!("{text:?} would make data larger; for data packed to half their size write 2")),
+    }
+}
+
+/// More pages, writes or extents than anything here has; the product of two is still exact.
+const COUNT_MAX: u64 = 10_000_000;
+
+/// So many of something: more than none, halves too, as means are.
+pub fn count(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        count if count <= COUNT_MAX as f64 => Ok(count),
+        _ => Err(format!("{text:?} is more than there can be ({COUNT_MAX} at most)")),
     }
 }
 

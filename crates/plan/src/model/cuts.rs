@@ -114,7 +114,7 @@ impl Cuts {
             if receipt_s > at_s {
                 break;
             }
-            self.fill.leave(bytes, count);
+            self.fill.leave(receipt_s, bytes, count);
             self.sent.pop_front();
         }
         let has_room =
@@ -142,7 +142,7 @@ impl Cuts {
         for (_, _, _, volume, offset, length) in std::mem::take(&mut self.sent) {
             self.dirty.mark(volume, offset, length);
         }
-        (self.fill.bytes, self.fill.items) = (0, 0);
+        self.fill.leave(now_s, self.fill.bytes, self.fill.items);
         self.oldest_s.get_or_insert(now_s);
         let (busy_s, sent_bytes) = (self.link.busy_s, self.link.sent_bytes);
         self.link = LinkAtWork { busy_s, sent_bytes, ..LinkAtWork::new(&self.setup) };

@@ -122,7 +122,7 @@ impl Folding {
             if receipt_s > now_s {
                 break;
             }
-            self.fill.leave(bytes, items);
+            self.fill.leave(receipt_s, bytes, items);
             self.receipts.pop_front();
         }
     }
@@ -139,7 +139,7 @@ impl Folding {
             let items: u64 = epoch.writes.iter().map(|write| parts(write.length)).sum();
             let (payload, cost, left) = union(epoch.writes.make_contiguous());
             let (cost, left) = (cost.min(before), left.min(items));
-            self.fill.leave(before - cost, items - left);
+            self.fill.leave(now_s, before - cost, items - left);
             self.folded_away_bytes += epoch.bytes - payload;
             epoch.folded = Some((payload, cost, left));
             epoch.writes.clear();

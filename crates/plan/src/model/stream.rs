@@ -101,7 +101,7 @@ impl Stream {
                 break;
             }
             now_s = now_s.max(receipt_s);
-            self.fill.leave(bytes, count);
+            self.fill.leave(receipt_s, bytes, count);
             self.receipts.pop_front();
         }
         self.waiting.add(at_s, now_s);

@@ -129,16 +129,19 @@ pub struct Fill {
     pub peak_items: u64,
     pub peak_at_s: f64,
     pub curve: Series,
+    since_s: f64,
 }
 
 impl Default for Fill {
     fn default() -> Self {
-        Self { bytes: 0, items: 0, peak_bytes: 0, peak_items: 0, peak_at_s: 0.0, curve: Series::new(Join::Max) }
+        let curve = Series::new(Join::Max);
+        Self { bytes: 0, items: 0, peak_bytes: 0, peak_items: 0, peak_at_s: 0.0, curve, since_s: 0.0 }
     }
 }
 
 impl Fill {
     pub fn enter(&mut self, at_s: f64, bytes: u64, items: u64) {
+        self.stood_until(at_s);
         self.bytes += bytes;
         self.items += items;
         self.peak_items = self.peak_items.max(self.items);
@@ -148,9 +151,19 @@ impl Fill {
         self.curve.add((at_s * 1e9) as u64, self.bytes as f64);
     }
 
-    pub fn leave(&mut self, bytes: u64, items: u64) {
+    pub fn leave(&mut self, at_s: f64, bytes: u64, items: u64) {
+        self.stood_until(at_s);
         self.bytes -= bytes;
         self.items -= items;
+    }
+
+    /// Nothing came and nothing left until then: what stood there is no less for that.
+    fn stood_until(&mut self, at_s: f64) {
+        let ns = |at_s: f64| (at_s * 1e9) as u64;
+        if self.bytes > 0 && at_s > self.since_s {
+            self.curve.hold(ns(self.since_s), ns(at_s), self.bytes as f64);
+        }
+        self.since_s = self.since_s.max(at_s);
     }
 }
 
@@ -192,6 +205,21 @@ mod tests {
         // Of ten seconds seven had no lag; in the last half of one it was over 1.5 s.
         assert_eq!(quantiles.p50, 0.0);
         assert!((1.2..=1.7).contains(&quantiles.p95), "{quantiles:?}");
+    }
+
+    /// In a stall nothing comes and nothing leaves, and the picture showed an empty queue.
+    #[test]
+    fn what_stands_in_a_stall_is_drawn() {
+        let mut fill = Fill::default();
+        fill.enter(0.0, 1000, 1);
+        fill.enter(1.0, 1000, 1);
+        fill.leave(9.0, 1000, 1);
+        fill.enter(9.55, 500, 1);
+        let seen: Vec<f64> = fill.curve.values().to_vec();
+        assert!(seen[..10].iter().all(|&bytes| bytes == 1000.0), "{seen:?}");
+        assert!(seen[10..=90].iter().all(|&bytes| bytes == 2000.0), "{seen:?}");
+        assert_eq!(seen[91..], [1000.0, 1000.0, 1000.0, 1000.0, 1500.0]);
+        assert_eq!((fill.peak_bytes, fill.peak_at_s), (2000, 1.0));
     }
 
     #[test]

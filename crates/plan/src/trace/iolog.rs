@@ -20,6 +20,11 @@ impl Iolog {
         Self { version, volumes: Volumes::default(), clock_ns: 0 }
     }
 
+    /// The file that a volume is.
+    pub fn file(&self, volume: u16) -> Option<&[u8]> {
+        self.volumes.name(volume)
+    }
+
     pub fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<Line, Fault> {
         let mut fields = Fields::new(line);
         let Some(mut first) = fields.next() else {

@@ -12,6 +12,9 @@ pub struct Merge<R> {
     sources: Vec<Source<R>>,
     /// Volume numbers of the whole, by source and by the source's own number.
     volumes: HashMap<(usize, u16), u16>,
+    /// The same by what I/O logs call them: each job of a run has its log, of the same files.
+    files: HashMap<Box<[u8]>, u16>,
+    count: u16,
     base_ns: Option<u64>,
     troubles: Troubles,
 }
@@ -30,7 +33,14 @@ impl<R: Read> Merge<R> {
     /// A sentence, when an input cannot be read.
     pub fn new(readers: Vec<TraceReader<R>>) -> Self {
         let sources = readers.into_iter().map(|reader| Source { reader, batch: Vec::new(), at: 0 }).collect();
-        Self { sources, volumes: HashMap::new(), base_ns: None, troubles: Troubles::default() }
+        Self {
+            sources,
+            volumes: HashMap::new(),
+            files: HashMap::new(),
+            count: 0,
+            base_ns: None,
+            troubles: Troubles::default(),
+        }
     }
 
     pub fn readers(&self) -> impl Iterator<Item = &TraceReader<R>> {
@@ -80,13 +90,21 @@ impl<R: Read> Merge<R> {
             source.refill()?;
             // Per-CPU files name the same devices; anything else is a volume of its own.
             let owner = if matches!(source.reader.format(), Format::Blktrace(..)) { usize::MAX } else { index };
-            let count = self.volumes.len();
-            if count >= VOLUMES_MAX && !self.volumes.contains_key(&(owner, record.volume)) {
+            let key = (owner, record.volume);
+            let file = source.reader.file_of(record.volume);
+            let known = self.volumes.get(&key).copied().or_else(|| self.files.get(file?).copied());
+            if known.is_none() && usize::from(self.count) >= VOLUMES_MAX {
                 let name = source.reader.name();
                 self.troubles.note(Fault::TooManyVolumes, || name.to_owned());
                 continue;
             }
-            record.volume = *self.volumes.entry((owner, record.volume)).or_insert(count as u16);
+            let number = known.unwrap_or(self.count);
+            if known.is_none() {
+                self.count += 1;
+                self.files.extend(file.map(|file| (file.into(), number)));
+            }
+            self.volumes.insert(key, number);
+            record.volume = number;
             out.push(record);
         }
         Ok(())
@@ -108,6 +126,20 @@ mod tests {
     use super::super::detect::Wish;
     use super::super::reader::unpack;
     use super::*;
+
+    /// Two jobs of one run on one file: what one overwrites of the other's is overwritten.
+    #[test]
+    fn logs_of_one_file_are_one_volume() {
+        let one = "fio version 3 iolog\n0 /dev/sdb add\n100 /dev/sdb write 0 512\n300 /dev/sdc write 512 512\n";
+        let two = "fio version 3 iolog\n150 /dev/sdc write 0 512\n200 /dev/sdb write 512 1024\n";
+        let open = |name, text: &'static str| {
+            TraceReader::open(name, unpack(text.as_bytes()).unwrap(), &Wish::default()).unwrap()
+        };
+        let mut merge = Merge::new(vec![open("one", one), open("two", two)]);
+        let mut out = Vec::new();
+        assert!(merge.next_batch(&mut out).unwrap());
+        assert_eq!(out.iter().map(|record| record.volume).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    }
 
     #[test]
     fn files_meet_in_the_order_of_time() {

@@ -128,6 +128,13 @@ impl<R: Read> TraceReader<R> {
     pub fn format(&self) -> &Format {
         &self.format
     }
+    /// What an I/O log calls a volume: its file, which other logs may be of as well. Other formats' names are their own.
+    pub fn file_of(&self, volume: u16) -> Option<&[u8]> {
+        match &self.parser {
+            Parser::Iolog(iolog) => iolog.file(volume),
+            _ => None,
+        }
+    }
     /// Reads seen so far; they are not replayed.
     pub fn reads(&self) -> u64 {
         self.reads

@@ -50,15 +50,20 @@ fn fullest(queues: &[Queue]) -> Check {
     const ID: &str = "queues";
     let by_share = |a: &&Queue, b: &&Queue| a.fullest_share().total_cmp(&b.fullest_share());
     let Some(most) = queues.iter().max_by(by_share) else { return Check::ok(ID, "none") };
-    let have = format!(
-        "{}: {} full at its fullest ({} of {}, {} of {} writes) since the daemon started",
-        most.group,
-        show_share(most.fullest_share()),
-        size(most.bytes_hwm),
-        size(most.limit_bytes),
-        most.items_hwm,
-        most.limit_items
-    );
+    let peak = |limits: &str| {
+        let (bytes, items) = (size(most.bytes_hwm), most.items_hwm);
+        format!(
+            "{}: {limits} at its fullest ({bytes} of {}, {items} of {} writes) since the daemon started",
+            most.group,
+            size(most.limit_bytes),
+            most.limit_items
+        )
+    };
+    // A queue that was made smaller, or that took one write larger than it, has held more than it may hold now.
+    let have = match most.fullest_share() {
+        share if share > 1.0 => peak("more than it may hold now"),
+        share => peak(&format!("{} full", show_share(share))),
+    };
     let near = queues.iter().filter(|queue| queue.fullest_share() > FULL_SHARE).count();
     if near == 0 {
         return Check::ok(ID, have);
@@ -74,9 +79,10 @@ fn fullest(queues: &[Queue]) -> Check {
     };
     let (key, twice) =
         if most.bytes_hwm as f64 * most.limit_items as f64 >= most.items_hwm as f64 * most.limit_bytes as f64 {
-            ("queue.memory", crate::config::units::size_text((2 * most.limit_bytes).min(QUEUE_MEMORY.max)))
+            let bytes = roomy(most.limit_bytes, most.bytes_hwm).next_multiple_of(1 << 20);
+            ("queue.memory", crate::config::units::size_text(bytes.min(QUEUE_MEMORY.max)))
         } else {
-            ("queue.items", (2 * most.limit_items).min(QUEUE_ITEMS.max).to_string())
+            ("queue.items", roomy(most.limit_items, most.items_hwm).min(QUEUE_ITEMS.max).to_string())
         };
     Check::new(ID, Verdict::Warning, format!("{have}{others}"))
         .want(format!("{} at most", show_share(FULL_SHARE)))
@@ -84,6 +90,11 @@ fn fullest(queues: &[Queue]) -> Check {
             "when it is full writers wait, or regions are only marked: the line was too slow for a burst, or away{waited}"
         ))
         .run(format!("farshore set {} {key}={twice}", most.group))
+}
+
+/// Twice the bound, or more where the peak would still come near that.
+fn roomy(limit: u64, peak: u64) -> u64 {
+    limit.saturating_mul(2).max((peak as f64 / FULL_SHARE).ceil() as u64)
 }
 
 #[cfg(test)]
@@ -142,6 +153,13 @@ mod tests {
             (Verdict::Warning, Some("farshore set c queue.memory=128MiB"))
         );
         assert!(full.have.ends_with("; so were 2 other groups'") && full.why.contains("waited 1.5 s"), "{full:?}");
+        // Made smaller since: what it held then is no share of what it may hold now, and has to fit what is advised.
+        let smaller = fullest(&[queue("d", 800, 3)]);
+        assert!(
+            smaller.have.starts_with("d: more than it may hold now at its fullest (800 MiB of 64 MiB"),
+            "{smaller:?}"
+        );
+        assert_eq!(smaller.command.as_deref(), Some("farshore set d queue.memory=1000MiB"));
         assert_eq!(fullest(&[queue("b", 1, 900)]).command.as_deref(), Some("farshore set b queue.items=2000"));
     }
 }
