@@ -156,7 +156,7 @@ fn socket_lines(socket: &SocketStatus, line: &mut impl FnMut(&str, &str)) {
         .map(|option| match option.granted {
             Some(granted) if granted == option.requested => format!("{} = {granted}", option.option),
             Some(granted) => format!("{} = {granted} ({} was asked)", option.option, option.requested),
-            None => format!("{} refused", option.option),
+            None => format!("{} not known to this kernel", option.option),
         })
         .collect();
     line("Options", &options.join(", "));

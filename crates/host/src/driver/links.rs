@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use engine::wire::Header;
@@ -173,6 +174,11 @@ impl LinkEvents for Plane {
         }
         for warning in &info.socket.warnings {
             tracing::warn!("the connection with node {}: {warning}", info.name);
+        }
+        // Of the kernel, not of the connection: once is enough.
+        static NOTED: Once = Once::new();
+        if !info.socket.notes.is_empty() {
+            NOTED.call_once(|| tracing::info!("{}", info.socket.notes.join("; ")));
         }
         let core = &mut *self.core.borrow_mut();
         tracing::info!("the socket to node {}: {}", info.name, info.socket);

@@ -153,6 +153,8 @@ pub struct SocketReport {
     pub options: Vec<OptionReport>,
     /// One sentence for each refused option.
     pub warnings: Vec<String>,
+    /// The same of what nobody asked for and the kernel does not know: nothing to be done about.
+    pub notes: Vec<String>,
 }
 
 impl fmt::Display for SocketReport {
@@ -180,11 +182,13 @@ struct Wish {
     slack: Option<u64>,
     /// Where to look when it is refused.
     hint: &'static str,
+    /// Nobody asked for it: it is what we ask of every socket.
+    is_default: bool,
 }
 
 impl Wish {
     fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> Wish {
-        Wish { name, place: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint }
+        Wish { name, place: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
     }
 }
 
@@ -192,7 +196,8 @@ impl Wish {
 fn early_wishes(options: &SocketOptions) -> Vec<Wish> {
     let rto_max = options.rto_max.map(|pause| {
         let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_max_ms sets it for the whole system";
-        Wish::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint)
+        let is_default = options.rto_max == SocketOptions::default().rto_max;
+        Wish { is_default, ..Wish::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint) }
     });
     let segment = options.segment_bytes.map(|bytes| Wish {
         slack: None,
@@ -233,17 +238,24 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
         value: rate,
         slack: Some(0),
         hint: "the queueing discipline fq (net.core.default_qdisc) paces best",
+        is_default: false,
     }));
     wishes
 }
 
 impl SocketReport {
     fn ask(&mut self, socket: BorrowedFd<'_>, wish: &Wish) {
-        let Wish { name, place, value, slack, hint } = *wish;
-        let set = set_option(socket, place, value);
-        let granted = read_option(socket, place).ok();
+        let set = set_option(socket, wish.place, wish.value);
+        self.judge(wish, set, read_option(socket, wish.place).ok());
+    }
+
+    fn judge(&mut self, wish: &Wish, set: io::Result<()>, granted: Option<u64>) {
+        let Wish { name, place, value, slack, hint, is_default } = *wish;
         let is_kept = |granted| slack.is_none_or(|slack| (value..=value.saturating_add(slack)).contains(&granted));
         match (set, granted) {
+            (Err(error), _) if is_default && error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                self.notes.push(format!("this kernel has no {name}; the link works without it ({hint})"));
+            }
             (Err(error), _) => self
                 .warnings
                 .push(format!("the kernel refused {name} = {value}: {error}; the link works without it ({hint})")),
@@ -514,8 +526,23 @@ mod tests {
             assert_eq!(buffer.granted_when_connected, 200_000, "the kernel doubles: {report}");
         }
         assert!(!report.congestion.is_empty());
-        // Only a kernel before 6.15 has anything to say.
-        assert!(report.warnings.iter().all(|warning| warning.contains("TCP_RTO_MAX_MS")), "{:?}", report.warnings);
+        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+    }
+
+    /// Each kernel before 6.15, at each connection, warned of what nobody had asked for.
+    #[test]
+    fn a_default_that_the_kernel_does_not_know_is_no_warning() {
+        for (pause_s, errno, warns) in
+            [(1, libc::ENOPROTOOPT, false), (2, libc::ENOPROTOOPT, true), (1, libc::EINVAL, true)]
+        {
+            let options = SocketOptions { rto_max: Some(Duration::from_secs(pause_s)), ..SocketOptions::default() };
+            let wish = early_wishes(&options).into_iter().next().expect("the longest pause");
+            let mut report = SocketReport::default();
+            report.judge(&wish, Err(io::Error::from_raw_os_error(errno)), None);
+            assert_eq!((report.warnings.len(), report.notes.len()), (warns.into(), (!warns).into()), "{report:?}");
+            let said = [report.warnings, report.notes].concat();
+            assert!(said[0].contains("TCP_RTO_MAX_MS") && said[0].contains("net.ipv4.tcp_rto_max_ms"), "{said:?}");
+        }
     }
 
     #[test]
