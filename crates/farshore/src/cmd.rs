@@ -194,7 +194,8 @@ fn report(reply: Reply) -> Outcome {
     match reply {
         Reply::Ok { message, warnings } => {
             print(&format!("{message}\n"))?;
-            warnings.iter().for_each(warn);
+            // What it came to may itself be the warning.
+            warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
             Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
         }
         Reply::Error { message, .. } => Err(message.into()),

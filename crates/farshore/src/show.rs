@@ -54,7 +54,7 @@ pub fn status(status: &Status, paint: &Paint) -> String {
     let head = format!("{}  farshore {}, up {}", status.node, status.version, show_seconds(status.uptime_s));
     let mut text = paint.with(Colour::Head, &head) + "\n";
     for warning in &status.warnings {
-        text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), clean(warning));
+        text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), in_one_line(warning));
     }
     if let Some(shared) = &status.shared {
         text += &shared_line(shared);
@@ -119,7 +119,7 @@ fn notes(group: &GroupStatus) -> Vec<String> {
     reason
         .chain(broken)
         .chain(group.warnings.iter().cloned())
-        .map(|note| clean(&format!("{}: {note}", group.name)))
+        .map(|note| in_one_line(&format!("{}: {note}", group.name)))
         .collect()
 }
 
@@ -128,7 +128,7 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
     let mut text = format!("{name}  {}, mode {}, {state}\n", clean(group.role.as_str()), clean(&group.mode));
-    let mut line = |title: &str, content: &str| text += &format!("  {title:<12}{}\n", clean(content));
+    let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
     line("Protection", &protection_words(group));
     if let Some(reason) = &group.reason {
@@ -215,7 +215,7 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
     }
     line("Peer", &link);
     if group.role == Role::Primary {
-        line("Behind", &format!("{}; {} dirty", lag(peer), show_size(peer.dirty_bytes)));
+        line("Behind", &behind(group, peer));
     } else if peer.lag_bytes.is_some() || peer.lag_seconds.is_some() {
         line("Behind", &lag(peer));
     }
@@ -224,6 +224,16 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
         None => "no consistent point now".to_owned(),
     };
     line("Copy is at", &point);
+}
+
+/// Marks outlive what they stand for: they are taken away when nothing else is to do.
+fn behind(group: &GroupStatus, peer: &PeerStatus) -> String {
+    let in_step = group.state == GroupState::Replicating && group.queue.items == 0 && peer.lag_bytes == Some(0);
+    match show_size(peer.dirty_bytes) {
+        _ if in_step && peer.dirty_bytes == 0 => "nothing".to_owned(),
+        marked if in_step => format!("nothing; {marked} still marked dirty from writes that the peer has"),
+        dirty => format!("{}; {dirty} dirty", lag(peer)),
+    }
 }
 
 fn promotable_words(group: &GroupStatus) -> String {
@@ -272,15 +282,12 @@ fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
         0 => "no writer waited".to_owned(),
         ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
     };
-    line(
-        "Peak",
-        &format!(
-            "{} ({} %), {} writes; {waited}",
-            show_size(queue.bytes_hwm),
-            percent(queue.bytes_hwm, queue.limit_bytes),
-            queue.items_hwm
-        ),
-    );
+    // Made smaller since, or one write larger than all of it: no share of what it may hold now.
+    let share = match queue.bytes_hwm > queue.limit_bytes {
+        true => "more than it may hold now".to_owned(),
+        false => format!("{} %", percent(queue.bytes_hwm, queue.limit_bytes)),
+    };
+    line("Peak", &format!("{} ({share}), {} writes; {waited}", show_size(queue.bytes_hwm), queue.items_hwm));
 }
 
 fn volumes(group: &GroupStatus, paint: &Paint) -> String {
@@ -297,7 +304,7 @@ fn volumes(group: &GroupStatus, paint: &Paint) -> String {
             plain(&show_size(volume.size_bytes)),
             plain(&show_size(volume.dirty_bytes)),
             plain(&volume.clients.to_string()),
-            (clean(&device), mark),
+            (in_one_line(&device), mark),
         ]);
     }
     table.text("  ", paint)
@@ -355,6 +362,27 @@ fn colour(group: &GroupStatus) -> Colour {
         GroupState::Failed | GroupState::Paused => Colour::Bad,
         _ => Colour::Busy,
     }
+}
+
+/// A line of a page; of a content of several lines the others stand below the first.
+pub(crate) fn titled(title: &str, width: usize, content: &str) -> String {
+    let mut text = format!("  {title:<width$}");
+    for (at, line) in content.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+        let indent = if at == 0 { String::new() } else { format!("\n{:1$}", "", width + 2) };
+        text += &(indent + &clean(line));
+    }
+    text + "\n"
+}
+
+/// The same where there is one line for all.
+pub(crate) fn in_one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let join = |all: String, line: &str| match all.chars().last() {
+        None => line.to_owned(),
+        Some(':' | ';' | ',') => all + " " + line,
+        Some(_) => all + "; " + line,
+    };
+    clean(&lines.fold(String::new(), join))
 }
 
 /// Reasons may carry what a peer sent: control characters never reach the terminal.

@@ -197,6 +197,16 @@ fn status_exits_with_1_when_a_group_needs_an_operator() {
     assert!(!said(&puppet.run(&["status"])).contains('\u{1b}'), "no colours into a pipe");
 }
 
+/// What a warned command did is its answer: it stands on standard output, once.
+#[test]
+fn a_warning_that_is_the_answer_is_shown_once() {
+    let text = "promoted by force; 12 writes may be lost";
+    let puppet = Puppet::start(vec![Reply::Ok { message: format!("db: {text}"), warnings: vec![text.into()] }]);
+    let output = puppet.run(&["promote", "db", "--force"]);
+    expect(&output, 1, text);
+    assert_eq!((said(&output), told(&output)), (format!("db: {text}\n"), String::new()));
+}
+
 #[test]
 fn commands_report_success_warning_and_refusal() {
     let warned = Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()] };

@@ -99,6 +99,10 @@ fn the_far_side_is_promoted_and_the_old_primary_follows() {
     assert!(code == 2 && said.contains("--force"), "{code}: {said}");
     let (code, said) = pair.told(Node::Far, &["promote", GROUP, "--force"]);
     assert_eq!(code, 1, "a forced promotion warns: {said}");
+    assert!(
+        !said.contains("done") && said.contains("sequence") && said.lines().count() == 1,
+        "it says what it did: {said}"
+    );
     pair.qemu_io(Node::Far, "data", &["read -P 5 0 1M", "write -P 6 1M 1M", "flush"]);
 
     pair.serve(Node::Near);

@@ -228,6 +228,50 @@ One group in full: farshore status GROUP
     assert!(status.groups.iter().map(show::needs_attention).eq([false, false, true]));
 }
 
+/// What several lines are about stands in several lines, each where eyes look for it, and in one line where there is one.
+#[test]
+fn a_reason_of_several_lines() {
+    let mut db = group("db");
+    db.state = GroupState::Paused;
+    db.reason = Some("it does not fit:\n  one thing\n  and another".into());
+    let page = show::status(&status(vec![db.clone()]), &Paint::plain());
+    assert!(
+        page.contains("\n  Why         it does not fit:\n                one thing\n                and another\n"),
+        "{page}"
+    );
+    let table = show::status(&status(vec![db, group("web")]), &Paint::plain());
+    assert!(table.contains("\n! db: paused: it does not fit: one thing; and another\n"), "{table}");
+}
+
+/// Marks are taken away when nothing else is to do: on a group in step they are no fault.
+#[test]
+fn what_is_marked_in_step_is_not_behind() {
+    let mut db = group("db");
+    (db.queue.items, db.queue.bytes) = (0, 0);
+    (db.peers[0].lag_bytes, db.peers[0].lag_seconds) = (Some(0), Some(0.0));
+    let behind = |db: &GroupStatus| {
+        let page = show::status(&status(vec![db.clone()]), &Paint::plain());
+        let line = page.lines().find_map(|line| line.strip_prefix("  Behind      ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{page}"))
+    };
+    assert_eq!(behind(&db), "nothing");
+    db.peers[0].dirty_bytes = 6 * MIB;
+    assert_eq!(behind(&db), "nothing; 6 MiB still marked dirty from writes that the peer has");
+    db.state = GroupState::Logging;
+    assert_eq!(behind(&db), "0 B, 0.0 s; 6 MiB dirty");
+}
+
+#[test]
+fn a_peak_above_what_the_queue_may_hold_now() {
+    let mut db = group("db");
+    (db.queue.limit_bytes, db.queue.bytes, db.queue.bytes_hwm) = (2 * MIB, 0, 33 * MIB);
+    let page = show::status(&status(vec![db]), &Paint::plain());
+    assert!(
+        page.contains("  Peak        33 MiB (more than it may hold now), 390 writes; no writer waited\n"),
+        "{page}"
+    );
+}
+
 #[test]
 fn nothing_to_show_is_said() {
     check(

@@ -24,7 +24,10 @@ pub fn hint<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> St
 
 /// `"a", "b" and "c"`, for sentences that list what exists.
 pub fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("{word:?}")).collect();
+    let mut words: Vec<String> = words.into_iter().map(|word| format!("{word:?}")).collect();
+    // A group both of whose sides are one node names it twice.
+    let mut named = std::collections::BTreeSet::new();
+    words.retain(|word| named.insert(word.clone()));
     match words.split_last() {
         None => "none".to_owned(),
         Some((last, [])) => last.clone(),
@@ -66,6 +69,7 @@ mod tests {
         assert_eq!(nearest("mdoe", keys), Some("mode"));
         assert_eq!(nearest("color", keys), None);
         assert_eq!(list(["a", "b", "c"]), "\"a\", \"b\" and \"c\"");
+        assert_eq!(list(["alpha", "mode", "alpha"]), "\"alpha\" and \"mode\"", "each once");
         assert_eq!(list([]), "none");
     }
 }

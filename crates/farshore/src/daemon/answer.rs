@@ -132,12 +132,12 @@ impl Desk {
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
-        let (id, _) = match self.find(name) {
+        let (id, group) = match self.find(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
         let result = self.control.command(id, command).await?;
-        Ok(reply(name, result))
+        Ok(reply(group, result))
     }
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
@@ -175,7 +175,7 @@ impl Desk {
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],
-            refused @ CommandResult::Refused(_) => return Ok(reply(name, refused)),
+            refused @ CommandResult::Refused(_) => return Ok(reply(group, refused)),
         };
         let file = self.config.node(&self.node).expect("the node was looked up before").overrides_file();
         if let Err(problem) = wanted.save(&file) {
@@ -250,10 +250,14 @@ impl Desk {
     }
 }
 
-fn reply(group: &str, result: CommandResult) -> Reply {
+/// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
+fn reply(group: &Group, result: CommandResult) -> Reply {
+    let told = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {
-        CommandResult::Done(text) => Reply::ok(format!("{group}: {text}")),
-        CommandResult::Warning(text) => Reply::Ok { message: format!("{group}: done"), warnings: vec![text] },
-        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, format!("{group}: {text}")),
+        CommandResult::Done(text) => Reply::ok(told(&text)),
+        CommandResult::Warning(text) => {
+            Reply::Ok { message: told(&text), warnings: vec![view::with_names(group, &text)] }
+        }
+        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, told(&text)),
     }
 }

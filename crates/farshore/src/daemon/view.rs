@@ -66,7 +66,10 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         mode: now.mode.word().to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),
-        reason: question.clone().filter(|_| waits_for_word(now)).or_else(|| reason(now)),
+        reason: question
+            .clone()
+            .filter(|_| waits_for_word(now))
+            .or_else(|| reason(now).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
         queue: api::QueueStatus {
             bytes: now.queue.bytes,
@@ -138,6 +141,15 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
         }),
         _ => None,
     }
+}
+
+/// The engine knows volumes by their place in the group.
+pub(super) fn with_names(group: &Group, text: &str) -> String {
+    let named = |text: String, (index, volume): (usize, &crate::config::Volume)| {
+        let place = format!("volume {} of the group (in the order of names)", index + 1);
+        text.replace(&place, &format!("volume {}", volume.name))
+    };
+    group.volumes.iter().enumerate().fold(text.to_owned(), named)
 }
 
 fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {

@@ -127,6 +127,8 @@ pub struct Link {
     pub reason: Option<String>,
     pub warnings: Vec<String>,
     pub verdict: Option<String>,
+    /// What limits it, as `status --json` calls it.
+    pub limit: Option<String>,
     /// `None`: it is not up.
     pub tcp: Option<Tcp>,
     pub congestion: Option<String>,

@@ -274,6 +274,7 @@ fn link_facts(link: &LinkReport, history: &[LinkRecord]) -> Link {
         reason: link.link_reason.clone(),
         warnings: link.warnings.clone(),
         verdict: link.verdict.clone(),
+        limit: link.limit.as_ref().map(ToString::to_string),
         tcp: link.tcp.map(|tcp| Tcp {
             rtt_s: tcp.rtt_ms / 1000.0,
             rtt_min_s: tcp.rtt_min_ms / 1000.0,

@@ -1,6 +1,6 @@
 //! The links as text for eyes: one line in `status`, all of it in `link show`, a table in `link history`.
 
-use super::{Paint, Table, clean, plain};
+use super::{Paint, Table, clean, in_one_line, plain, titled};
 use crate::api::{
     BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text,
 };
@@ -10,9 +10,9 @@ use crate::config::units::{show_rate, show_seconds, show_size};
 pub fn lines(links: &[LinkReport], paint: &Paint) -> String {
     let mut text = String::new();
     for link in links {
-        text += &format!("link {}\n", clean(&head(link)));
+        text += &format!("link {}\n", in_one_line(&head(link)));
         for warning in &link.warnings {
-            text += &format!("{} link {}: {}\n", paint.with(super::Colour::Bad, "!"), link.node, clean(warning));
+            text += &format!("{} link {}: {}\n", paint.with(super::Colour::Bad, "!"), link.node, in_one_line(warning));
         }
     }
     text
@@ -66,7 +66,7 @@ pub fn pages(links: &[LinkReport], paint: &Paint) -> String {
 
 fn page(link: &LinkReport, paint: &Paint) -> String {
     let mut text = format!("{}\n", paint.with(super::Colour::Head, &clean(&link.node)));
-    let mut line = |title: &str, content: &str| text += &format!("  {title:<16}{}\n", clean(content));
+    let mut line = |title: &str, content: &str| text += &titled(title, 16, content);
     let reason = link.link_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     line("State", &format!("{} for {}{reason}", link.link, show_seconds(link.link_since_s)));
     if let (Some(address), Some(dialed)) = (&link.address, link.dialed) {

@@ -17,6 +17,8 @@ const HELD: f64 = 0.5;
 const LOSSY: f64 = 0.001;
 /// Fewer bytes say nothing about loss, nor about queues.
 const TELLING_BYTES: u64 = 1 << 20;
+/// A slow line that is full has something to send nearly all of the time; heartbeats and their late acknowledgements take less.
+const QUIET: f64 = 0.5;
 /// A round trip this much longer than the shortest is time spent in queues.
 const QUEUED: f64 = 1.5;
 const QUEUED_MIN_US: u32 = 5_000;
@@ -145,14 +147,15 @@ impl Limit {
         let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US
             && f64::from(now.rtt_us) > QUEUED * f64::from(now.rtt_min_us);
         // Heartbeats fill no queue: on a quiet link a long round trip is a busy machine, or somebody else's traffic.
-        let quiet = now.app_limited && lately.sent_bytes < TELLING_BYTES;
+        // The kernel's own word for it comes and goes with each packet, so little to send most of the time says it too.
+        let quiet = lately.sent_bytes < TELLING_BYTES && (now.app_limited || lately.busy() < QUIET);
         let rows = [
             (Limit::Rate, lately.held() > HELD),
             (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && tells(lately.receiver_limited_us)),
             (Limit::SendBuffer, lately.buffer_limited() > LIMITED && tells(lately.buffer_limited_us)),
             (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= TELLING_BYTES),
             (Limit::Queueing, now.rtt_min_us > 0 && slow && !quiet),
-            (Limit::Nothing, now.app_limited || lately.sent_bytes == 0),
+            (Limit::Nothing, now.app_limited || quiet),
         ];
         rows.into_iter().find(|(_, holds)| *holds).map_or(Limit::Network, |(limit, _)| limit)
     }
@@ -393,13 +396,18 @@ mod tests {
 
     #[test]
     fn only_a_link_with_traffic_waits_in_its_own_queues() {
-        for (app_limited, sent, limit) in
-            [(true, 40_000, Limit::Nothing), (false, 40_000, Limit::Queueing), (true, 2_000_000, Limit::Queueing)]
-        {
+        for (app_limited, sent, busy_share, limit) in [
+            (true, 40_000, 1, Limit::Nothing),
+            (false, 40_000, 1, Limit::Queueing),
+            // Heartbeats alone, whose acknowledgements were late: nothing of a queue, whatever the last packet was.
+            (false, 40_000, 5, Limit::Nothing),
+            (true, 2_000_000, 1, Limit::Queueing),
+        ] {
             let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
             looks(&mut meter, start, 10, |info| {
                 (info.rtt_us, info.rtt_min_us) = (18_700, 20);
                 (info.app_limited, info.bytes_sent) = (app_limited, info.bytes_sent * sent / 100_000_000);
+                info.busy_us /= busy_share;
             });
             assert_eq!(meter.reading(start + 10 * SECOND).expect("it is up").limit, limit, "{sent} bytes");
         }

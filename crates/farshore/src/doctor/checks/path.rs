@@ -1,5 +1,7 @@
 //! The way to the peer: whether it is there, how far, how large a packet, how much is lost; and its clock.
 
+use host::link::meter::Limit;
+
 use super::{Check, time};
 use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Link, Peer, Tcp};
@@ -27,7 +29,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         Some("bbr") => "farshore link set pacing=RATE        (a few percent below the line's)",
         _ => "farshore link set congestion=bbr",
     };
-    list.extend([round_trip(peer, tcp, shorten), path_mtu(peer, tcp, facts), clock_offset(peer)]);
+    list.extend([round_trip(peer, facts.link.as_ref(), shorten), path_mtu(peer, tcp, facts), clock_offset(peer)]);
     list.extend(tcp.map(|tcp| retransmissions(tcp, shorten)));
     list
 }
@@ -63,12 +65,14 @@ fn link_state(link: &Link) -> Vec<Check> {
     std::iter::once(state).chain(link.warnings.iter().map(warning)).collect()
 }
 
-fn round_trip(peer: &Peer, tcp: Option<&Tcp>, shorten: &str) -> Check {
+fn round_trip(peer: &Peer, link: Option<&Link>, shorten: &str) -> Check {
     const ID: &str = "round-trip";
-    if let Some(tcp) = tcp {
+    if let Some((link, tcp)) = link.and_then(|link| Some((link, link.tcp.as_ref()?))) {
         let have = format!("{} on the link, at best {}", time(tcp.rtt_s), time(tcp.rtt_min_s));
         let is_queue = tcp.rtt_s > QUEUE_FACTOR * tcp.rtt_min_s && tcp.rtt_s - tcp.rtt_min_s > QUEUE_MIN_S;
-        if is_queue {
+        // Who sends next to nothing fills no queue: a peer that acknowledges late looks alike.
+        let is_quiet = link.limit.as_deref() == Some(Limit::Nothing.word());
+        if is_queue && !is_quiet {
             return Check::new(ID, Verdict::Warning, have)
                 .want(format!("near {}", time(tcp.rtt_min_s)))
                 .why("packets wait in queues on the way; pacing a few percent below the line's rate, or bbr, keeps them short")
@@ -194,6 +198,11 @@ mod tests {
         let lately = |tcp: Tcp| with(Link { tcp: Some(tcp), ..up.clone() });
         assert_eq!(found(&with(up.clone())), []);
         assert_eq!(found(&lately(Tcp { rtt_s: 0.08, ..tcp })), [("round-trip", Warning)]);
+        // An idle link between neighbours, whose heartbeats are acknowledged late.
+        let late = Tcp { rtt_s: 0.0096, rtt_min_s: 6e-6, ..tcp };
+        let limited_by = |limit: &str| with(Link { tcp: Some(late), limit: Some(limit.to_owned()), ..up.clone() });
+        assert_eq!(found(&limited_by("nothing")), []);
+        assert_eq!(found(&limited_by("queueing")), [("round-trip", Warning)]);
         assert_eq!(found(&lately(Tcp { retransmitted_share: 0.002, ..tcp })), [("retransmissions", Warning)]);
         assert_eq!(found(&lately(Tcp { retransmitted_share: 0.002, sent_bytes: 1000, ..tcp })), []);
         let down = Link { state: "disconnected".to_owned(), tcp: None, ..up.clone() };
