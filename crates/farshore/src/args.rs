@@ -118,9 +118,6 @@ pub enum Command {
     /// Run two daemons on this machine and show what they do
     #[command(after_help = "Example:\n  farshore demo --json")]
     Demo(ForwardedArgs),
-    /// Measure this machine against other servers
-    #[command(after_help = "Example:\n  farshore bench --json")]
-    Bench(ForwardedArgs),
 }
 
 #[derive(Debug, ClapArgs)]

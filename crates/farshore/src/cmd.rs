@@ -1,7 +1,6 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
 mod accept_device;
-mod bench;
 mod calc;
 mod cert;
 mod config;
@@ -154,7 +153,6 @@ fn run(command: Command) -> Outcome {
         Command::Doctor(args) => doctor::run(&args),
         Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
         Command::Demo(args) => demo::run(&args.rest),
-        Command::Bench(args) => bench::run(&args.rest),
     }
 }
 
