@@ -11,6 +11,12 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 /// Where commands look for the configuration when nothing says otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/farshore/farshore.toml";
 
+/// The file that is read when none is named. Clap itself must not know of the variable: it takes what that says for words that were
+/// typed, and shows them as required in every sentence about wrong usage.
+pub fn default_config() -> PathBuf {
+    std::env::var_os("FARSHORE_CONFIG").map_or_else(|| DEFAULT_CONFIG.into(), PathBuf::from)
+}
+
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
 #[command(name = "farshore", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
@@ -23,8 +29,8 @@ pub struct Args {
 /// How a command finds the running daemon.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Reach {
-    /// Configuration file; its node's control socket is used
-    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    /// Configuration file, if not the one that FARSHORE_CONFIG names; its node's control socket is used
+    #[arg(long, value_name = "FILE", default_value_os_t = default_config())]
     pub config: PathBuf,
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]
@@ -122,8 +128,8 @@ pub enum Command {
 
 #[derive(Debug, ClapArgs)]
 pub struct ServeArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    /// Configuration file, if not the one that FARSHORE_CONFIG names
+    #[arg(long, value_name = "FILE", default_value_os_t = default_config())]
     pub config: PathBuf,
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]
@@ -378,12 +384,8 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// Clap would take a variable for a word that was typed, which goes with neither.
     pub fn file(&self) -> PathBuf {
-        let typed = self.file.clone().or_else(|| self.config.clone());
-        typed
-            .or_else(|| std::env::var_os("FARSHORE_CONFIG").map(PathBuf::from))
-            .unwrap_or_else(|| DEFAULT_CONFIG.into())
+        self.file.clone().or_else(|| self.config.clone()).unwrap_or_else(default_config)
     }
 }
 
@@ -437,8 +439,8 @@ pub enum CertCommand {
 /// Which cluster's certificates.
 #[derive(Debug, ClapArgs)]
 pub struct CertPlace {
-    /// Configuration file; its [tls] names the directory
-    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    /// Configuration file, if not the one that FARSHORE_CONFIG names; its [tls] names the directory
+    #[arg(long, value_name = "FILE", default_value_os_t = default_config())]
     pub config: PathBuf,
 }
 

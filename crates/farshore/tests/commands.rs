@@ -207,6 +207,22 @@ fn a_warning_that_is_the_answer_is_shown_once() {
     assert_eq!((said(&output), told(&output)), (format!("db: {text}\n"), String::new()));
 }
 
+/// A variable is no word that was typed: nothing about it is required.
+#[test]
+fn a_variable_is_not_shown_as_required() {
+    let run = |arguments: &[&str], file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(arguments).env("FARSHORE_CONFIG", file).stdin(Stdio::null()).output().expect("the command runs")
+    };
+    let wrong = run(&["sync"], "/no/such/file");
+    expect(&wrong, 3, "Usage: farshore sync");
+    assert!(!told(&wrong).contains("--config"), "{}", told(&wrong));
+    // And it is what is read.
+    expect(&run(&["status"], "/no/such/file"), 2, "/no/such/file");
+    expect(&run(&["status", "--config", "/typed/file"], "/no/such/file"), 2, "/typed/file");
+    expect(&run(&["status", "--help"], "/no/such/file"), 0, "FARSHORE_CONFIG");
+}
+
 #[test]
 fn commands_report_success_warning_and_refusal() {
     let warned = Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()] };

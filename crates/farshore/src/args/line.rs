@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
-use super::DEFAULT_CONFIG;
 use super::planner::parse_pair;
 use crate::probe::sweep::ROUNDS;
 use crate::probe::terms::Mode;
@@ -14,8 +13,8 @@ use crate::probe::terms::Mode;
 /// Whose credentials are shown: the nodes' own.
 #[derive(Clone, Debug, Args)]
 pub struct Credentials {
-    /// Configuration file: its certificates or secret are what both ends prove themselves with
-    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    /// Configuration file, if not the one that FARSHORE_CONFIG names: its certificates or secret are what both ends prove themselves with
+    #[arg(long, value_name = "FILE", default_value_os_t = super::default_config())]
     pub config: PathBuf,
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]
