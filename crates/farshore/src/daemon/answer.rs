@@ -142,14 +142,14 @@ impl Desk {
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
     async fn demote_if_unused(&self, name: &str) -> Result<Reply, Gone> {
-        let (id, _) = match self.find(name) {
+        let (id, group) = match self.find(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
         let mut looks = attached::LOOKS;
         loop {
             match self.control.command_if_unused(id, Command::Demote).await? {
-                Ok(result) => return Ok(reply(name, result)),
+                Ok(result) => return Ok(reply(group, result)),
                 Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients)),
                 // Those that have just said goodbye are as good as gone.
                 Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,
