@@ -185,8 +185,8 @@ pub(crate) struct Group {
     /// Not served yet: what the peer confirmed of the run before may be missing here.
     pub withheld: bool,
     pub withheld_since: Mono,
-    /// The peer confirmed what may be missing here, and nobody knows what: the export waits for the operator's word.
-    pub lost_unknown: bool,
+    /// What the peer confirmed may be missing here, and cannot be known or fetched any more: the export waits for the operator's word.
+    pub closed_until_chosen: bool,
     /// How far this session's settling has come.
     pub settling: Settling,
     /// What the peer was asked so far, counted.
@@ -275,7 +275,7 @@ impl Group {
             repair_due: false,
             withheld: false,
             withheld_since: Mono(0),
-            lost_unknown: false,
+            closed_until_chosen: false,
             settling: Settling::NotYet,
             questions: 0,
             pulling: Pulling::default(),

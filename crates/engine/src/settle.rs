@@ -149,7 +149,7 @@ impl Group {
     /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
     pub fn forget_doubt(&mut self) {
         self.sb.current.in_doubt = Incarnation(0);
-        self.lost_unknown = false;
+        self.closed_until_chosen = false;
         self.sb.current.doubt_generations = [Generation::BLANK; 2];
         self.sb.current.served_in_doubt = false;
         self.begin_flush_points();
@@ -184,7 +184,7 @@ impl Group {
     pub fn stop_settling(&mut self) {
         self.never_served();
         self.settling = Settling::NotYet;
-        (self.withheld, self.full_sync_due, self.lost_unknown) = (false, false, false);
+        (self.withheld, self.full_sync_due, self.closed_until_chosen) = (false, false, false);
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
@@ -336,7 +336,7 @@ impl Group {
         } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
             self.nothing_in_doubt(cx);
-        } else if self.sb.current.served_in_doubt || !self.withheld {
+        } else if self.is_written_since() {
             self.ask_operator(cx, &ranges);
         } else {
             for range in &ranges {
@@ -350,13 +350,23 @@ impl Group {
         Some(())
     }
 
+    /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
+    fn is_written_since(&self) -> bool {
+        let sb = &self.sb.current;
+        sb.served_in_doubt || sb.changed_outside || !self.withheld
+    }
+
     fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
         cx.marks.hit(Mark::TailAskedAbout);
         self.settling = Settling::Asking;
+        // An export that was not opened stays closed: somebody's bytes may stand where the peer's would come.
+        self.closed_until_chosen |= self.withheld;
+        let since =
+            if self.withheld { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
         let why = format!(
-            "before this node lost power the peer confirmed {bytes} bytes ({} ranges) that may be missing here, and this node \
-             has served since: 'farshore sync GROUP' here keeps this node's content; to keep the peer's, demote this node \
+            "before this node lost power the peer confirmed {bytes} bytes ({} ranges) that may be missing here, and {since}: \
+             'farshore sync GROUP' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
             ranges.len()
         );
@@ -366,7 +376,7 @@ impl Group {
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
-        (self.settling, self.lost_unknown) = (Settling::Asking, true);
+        (self.settling, self.closed_until_chosen) = (Settling::Asking, true);
         let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                    more. The export stays closed until you choose: 'farshore sync GROUP' here keeps this node's content; if the \
                    peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
@@ -380,8 +390,9 @@ impl Group {
 
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
+        let is_written_since = self.is_written_since();
         let Settling::StoringRanges { ranges } = &mut self.settling else { return };
-        if self.sb.current.served_in_doubt || !self.withheld {
+        if is_written_since {
             let ranges = core::mem::take(ranges);
             return self.ask_operator(cx, &ranges);
         }
@@ -534,7 +545,7 @@ impl Group {
             StartAlone::Serve => core::time::Duration::ZERO,
             StartAlone::Wait(wait) => wait,
         };
-        if self.lost_unknown && self.settings.start_alone != StartAlone::Serve {
+        if self.closed_until_chosen && self.settings.start_alone != StartAlone::Serve {
             // The operator was asked, and waiting answers nothing.
             return;
         }

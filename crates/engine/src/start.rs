@@ -306,7 +306,6 @@ impl Group {
             }
             Role::Primary => {
                 sb.changed_outside = true;
-                sb.served_in_doubt |= sb.in_doubt != Incarnation(0);
             }
         }
         sb.compare = true;

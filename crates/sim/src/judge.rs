@@ -95,6 +95,15 @@ struct Happened {
     deaths: u64,
 }
 
+/// A sector that a failed write was for.
+#[derive(Clone, Copy, Debug)]
+struct Wild {
+    /// The last write of it that failed.
+    failed: Seq,
+    /// From this number on it is known again.
+    until: Option<Seq>,
+}
+
 /// A sector that is what the primary's disk made of a failed write, from a number on.
 #[derive(Debug)]
 struct Repaired {
@@ -128,7 +137,7 @@ pub(crate) struct Run {
     received: Seq,
     /// Sectors whose local write failed: the secondary's may be the one before it or after it, up to this number, or until they
     /// are known to be repaired.
-    wild: BTreeMap<(VolumeId, u64), Option<Seq>>,
+    wild: BTreeMap<(VolumeId, u64), Wild>,
     /// What they were repaired to: from that number on they hold this.
     repaired: Vec<Repaired>,
     /// Its exports have not opened yet.
@@ -451,7 +460,7 @@ impl Judge {
     pub fn has_wild(&self, group: GroupId) -> bool {
         let Some(g) = self.groups.get(&group) else { return false };
         let run = g.current.and_then(|(_, key)| g.runs.get(&key));
-        run.is_some_and(|run| run.wild.values().any(Option::is_none))
+        run.is_some_and(|run| run.wild.values().any(|wild| wild.until.is_none()))
     }
 
     /// Both nodes are in step, the secondary at `at`, and nothing is asked: what was wild is repaired, and is what the primary holds.
@@ -459,8 +468,8 @@ impl Judge {
         let g = self.group(group);
         let Some(run) = g.current.and_then(|(_, key)| g.runs.get_mut(&key)) else { return };
         let from = run.last.max(at);
-        for ((volume, sector), until) in run.wild.iter_mut().filter(|(_, until)| until.is_none()) {
-            *until = Some(from);
+        for ((volume, sector), wild) in run.wild.iter_mut().filter(|(_, wild)| wild.until.is_none()) {
+            wild.until = Some(from);
             let (volume, sector) = (*volume, *sector);
             let bytes = &images[usize::from(volume.0)][sector as usize * SECTOR..][..SECTOR];
             let bytes = bytes.try_into().expect("a whole sector");
@@ -539,11 +548,17 @@ impl GroupJudge {
         let Some((_, last)) = p.admitted else { return };
         let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
         if !ok {
-            run.wild.extend(sectors.map(|s| ((volume, s), None)));
+            for sector in sectors {
+                let wild = run.wild.entry((volume, sector)).or_insert(Wild { failed: last, until: None });
+                *wild = Wild { failed: wild.failed.max(last), until: None };
+            }
             return;
         }
         for sector in sectors.clone() {
-            if let Some(until @ None) = run.wild.get_mut(&(volume, sector)) {
+            // An older one may be answered later: it waited for the peer.
+            if let Some(Wild { failed, until: until @ None }) = run.wild.get_mut(&(volume, sector))
+                && last > *failed
+            {
                 *until = Some(last);
             }
         }
@@ -652,7 +667,7 @@ impl Run {
 
     /// Nobody knows which side of a failed write the sector is on at that number.
     pub fn is_wild(&self, volume: VolumeId, sector: u64, at: Seq) -> bool {
-        self.wild.get(&(volume, sector)).is_some_and(|until| until.is_none_or(|until| at < until))
+        self.wild.get(&(volume, sector)).is_some_and(|wild| wild.until.is_none_or(|until| at < until))
     }
 
     fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {

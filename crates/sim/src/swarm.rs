@@ -132,9 +132,10 @@ impl Options {
         *rng.pick(&[Policy::Degrade, Policy::Degrade, Policy::Hold(Duration::from_secs(2)), Policy::Strict])
     }
 
-    /// One seed in eight has a database for its clients, with long outages: a quarter of what it asks are flushes.
+    /// One seed in eight has a database for its clients, with long outages: a quarter of what it asks are flushes. It wants a volume
+    /// for its log and another one, and both whole.
     pub fn is_database(&self) -> bool {
-        self.seed % 8 == 5
+        self.seed % 8 == 5 && self.volumes > 1 && self.spread.is_none()
     }
 
     pub fn nodes(&self) -> usize {

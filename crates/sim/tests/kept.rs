@@ -181,4 +181,9 @@ fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
     world.pass_unjudged(30 * SECOND);
     assert!(world.images_of(0)[0][..4096] == [0xab; 4096], "an older write was fetched over it");
     assert!(world.images_of(1)[0][..4096] != [0xab; 4096], "it went to the peer without a word");
+    let reason = world.figures(0).reason;
+    assert!(!serves(&world) && reason.contains("written from outside since"), "{reason}");
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.pass_unjudged(30 * SECOND);
+    assert!(serves(&world) && world.images_of(0) == world.images_of(1), "{}", world.figures(0).reason);
 }
