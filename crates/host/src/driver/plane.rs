@@ -126,6 +126,17 @@ pub(super) struct Core {
     completions: Vec<Completion>,
 }
 
+fn is_open(setup: &GroupSetup) -> bool {
+    setup.volumes.iter().all(|volume| volume.device.is_some())
+}
+
+/// Places of the volumes, in the order of their exports' names.
+fn sorted_by_export(volumes: &[VolumeHere]) -> Vec<usize> {
+    let mut by_name: Vec<usize> = (0..volumes.len()).collect();
+    by_name.sort_by(|a, b| volumes[*a].export.cmp(&volumes[*b].export));
+    by_name
+}
+
 impl Plane {
     pub fn new(node: NodeConfig, groups: Vec<GroupSetup>, disks: FileEngine, front: Pool, meeting: Meeting) -> Plane {
         assert_eq!(node.groups.len(), groups.len(), "every group has its stores");
@@ -133,8 +144,7 @@ impl Plane {
         let (mut here, mut volumes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (config, setup) in node.groups.iter().zip(groups) {
             assert_eq!(config.volumes.len(), setup.volumes.len(), "every volume has its device");
-            let is_open = |volume: &VolumeSetup| volume.device.is_some();
-            assert_eq!(setup.volumes.iter().all(is_open), setup.refused.is_none(), "what is not refused is open");
+            assert_eq!(is_open(&setup), setup.refused.is_none(), "what is not refused is open");
             refused.extend(setup.refused.map(|refused| (config.id, refused)));
             let first_volume = volumes.len();
             for (number, VolumeSetup { name, device }) in setup.volumes.into_iter().enumerate() {
@@ -159,8 +169,7 @@ impl Plane {
                 tap: None,
             });
         }
-        let mut by_name: Vec<usize> = (0..volumes.len()).collect();
-        by_name.sort_by(|a, b| volumes[*a].export.cmp(&volumes[*b].export));
+        let by_name = sorted_by_export(&volumes);
         let clock = Clock::new();
         let mut engine = Node::new(node);
         refused.into_iter().for_each(|(id, Refused { why, recorded })| engine.refuse(id, why, recorded));
