@@ -173,7 +173,7 @@ fn a_volume_that_shrank_is_refused_with_both_numbers() {
         let pair = at_rest();
         let volume = fs::OpenOptions::new().write(true).open(pair.device(node, "data")).expect("there");
         volume.set_len(1 << 20).expect("cut");
-        fails_with(pair, node, &["volume 1 of the group", "shrank", "1048576", "2097152", "give it its old size back"]);
+        fails_with(pair, node, &["volume data", "shrank", "1048576", "2097152", "give it its old size back"]);
     }
 }
 

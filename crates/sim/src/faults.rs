@@ -284,7 +284,9 @@ impl World {
             _ => {
                 let node = *self.rng.pick(&[primary, secondary]);
                 let up = self.nodes[node].up();
-                if up && node == secondary && self.rng.percent(25) {
+                // A wide volume would need a full sync after it.
+                let fits = self.options.spread.is_none();
+                if up && fits && node == secondary && self.rng.percent(25) {
                     self.stops_and_is_written(node, primary);
                 }
                 self.input(node, Input::Stop);

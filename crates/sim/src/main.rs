@@ -36,7 +36,7 @@ usage: sim SEED                       one seed, a line per transition
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
-       sim --plant NAME [--wide | --crowd] FROM..TO
+       sim --plant NAME [--wide | --crowd | --sparse] FROM..TO
                                       plants one and runs seeds until a judge catches it (cargo feature `planted`)";
 
 /// Runs of one kind: what one of them and many are called, and what replays one.
@@ -137,7 +137,7 @@ fn task(words: &[&str]) -> Option<Task> {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), judged, from, to)
         }
-        ["--plant", name, profile @ ("--wide" | "--crowd"), seeds] => {
+        ["--plant", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
             Task::Plant((*name).to_owned(), worlds(profile), from, to)
         }
@@ -151,7 +151,11 @@ fn task(words: &[&str]) -> Option<Task> {
 }
 
 fn worlds(profile: &str) -> Judged {
-    if profile == "--wide" { judged_wide } else { judged_crowd }
+    match profile {
+        "--wide" => judged_wide,
+        "--crowd" => judged_crowd,
+        _ => judged_sparse,
+    }
 }
 
 fn range(words: &str) -> Option<(u64, u64)> {
