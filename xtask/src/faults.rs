@@ -21,6 +21,8 @@ pub struct FaultsArgs {
 
 /// Where the next range of seeds begins.
 const RANGE_STEP: u64 = 100_000;
+/// Worlds of other kinds, for a fault that seeds do not show: how the simulator calls them, and how many are tried.
+const OTHER_WORLDS: [(&str, u64); 2] = [("--sparse", 40_000), ("--wide", 100)];
 
 /// A fault as the simulator lists it.
 #[derive(Clone, Debug)]
@@ -35,6 +37,14 @@ struct Outcome {
     /// One more than were tried if nobody objected.
     seeds: u64,
     oracle: String,
+    /// Of which kind, if not seeds.
+    worlds: Option<&'static str>,
+}
+
+impl Outcome {
+    fn is_caught(&self, tried: u64) -> bool {
+        self.worlds.is_some() || self.seeds <= tried
+    }
 }
 
 /// Builds the simulator with the faults in it, runs them all, and prints the table. Non-zero if one is not caught, or
@@ -52,13 +62,14 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     let mut missed = 0;
     let mut farthest = 1;
     for (fault, mut of_fault) in faults.iter().zip(outcomes) {
-        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome.seeds, arguments.seeds)).collect();
-        let caught = of_fault.iter().map(|outcome| outcome.seeds).filter(|seeds| *seeds <= arguments.seeds);
-        farthest = farthest.max(caught.max().unwrap_or(arguments.seeds));
-        of_fault.sort_by_key(|outcome| outcome.seeds);
+        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome, arguments.seeds)).collect();
+        let by_seeds = of_fault.iter().filter(|outcome| outcome.worlds.is_none());
+        let caught = by_seeds.map(|outcome| outcome.seeds).filter(|seeds| *seeds <= arguments.seeds);
+        farthest = farthest.max(caught.max().unwrap_or(1));
+        of_fault.sort_by_key(|outcome| (!outcome.is_caught(arguments.seeds), outcome.worlds, outcome.seeds));
         let median = &of_fault[of_fault.len() / 2];
-        missed += usize::from(median.seeds > arguments.seeds);
-        let median_told = told(median.seeds, arguments.seeds);
+        missed += usize::from(!median.is_caught(arguments.seeds));
+        let median_told = told(median, arguments.seeds);
         let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
         println!("{name:<28} {breaks:<22} {median_told:>6}  {:<14} {oracle}", seeds.join(" "));
     }
@@ -67,8 +78,12 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     Ok(if missed == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(seeds: u64, most: u64) -> String {
-    if seeds > most { "-".to_owned() } else { seeds.to_string() }
+fn told(outcome: &Outcome, most: u64) -> String {
+    match outcome.worlds {
+        Some(worlds) => format!("{}{worlds}", outcome.seeds),
+        None if outcome.seeds > most => "-".to_owned(),
+        None => outcome.seeds.to_string(),
+    }
 }
 
 fn list(sim: &str) -> Result<Vec<Fault>> {
@@ -100,7 +115,7 @@ fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Ve
             let next = jobs.lock().ok().and_then(|mut jobs| jobs.pop_front());
             let Some((fault, range)) = next else { return done };
             let from = range * RANGE_STEP;
-            let outcome = run_one(sim, &faults[fault].name, from, from + arguments.seeds);
+            let outcome = run_worlds(sim, &faults[fault].name, from, arguments.seeds);
             eprintln!("{}: seeds {from}..: {outcome:?}", faults[fault].name);
             done.push((fault, range, outcome));
         }
@@ -119,13 +134,29 @@ fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Ve
     Ok(outcomes)
 }
 
-fn run_one(sim: &str, name: &str, from: u64, to: u64) -> Result<Outcome> {
-    let output = Command::new(sim).args(["--plant", name, &format!("{from}..{to}")]).output()?;
+/// Seeds first; worlds of other kinds for what they do not show.
+fn run_worlds(sim: &str, name: &str, from: u64, seeds: u64) -> Result<Outcome> {
+    let outcome = run_one(sim, name, None, from, seeds)?;
+    if outcome.is_caught(seeds) {
+        return Ok(outcome);
+    }
+    for (worlds, most) in OTHER_WORLDS {
+        let other = run_one(sim, name, Some(worlds), from, most)?;
+        if other.seeds <= most {
+            return Ok(other);
+        }
+    }
+    Ok(outcome)
+}
+
+fn run_one(sim: &str, name: &str, worlds: Option<&'static str>, from: u64, count: u64) -> Result<Outcome> {
+    let range = format!("{from}..{}", from + count);
+    let output = Command::new(sim).args(["--plant", name]).args(worlds).arg(range).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
     match words[..] {
-        ["caught", seeds, oracle, ..] => Ok(Outcome { seeds: seeds.parse()?, oracle: oracle.to_owned() }),
-        ["missed", ..] => Ok(Outcome { seeds: to - from + 1, oracle: "nobody".to_owned() }),
+        ["caught", seeds, oracle, ..] => Ok(Outcome { seeds: seeds.parse()?, oracle: oracle.to_owned(), worlds }),
+        ["missed", ..] => Ok(Outcome { seeds: count + 1, oracle: "nobody".to_owned(), worlds: None }),
         _ => anyhow::bail!("the simulator said `{text}` of the fault {name}, which is no verdict"),
     }
 }
