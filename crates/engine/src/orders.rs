@@ -124,9 +124,11 @@ impl Group {
         if self.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
+        // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
+        let overrules = full || self.sb.current.changed_outside;
         (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);
-        if full {
+        if overrules {
             self.ask_nothing(cx);
         } else {
             self.settle_by_order(cx);
@@ -143,6 +145,11 @@ impl Group {
         }
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        if self.sb.current.changed_outside && self.is_in_doubt() {
+            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
+                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
+            return cx.refuse(id, why);
         }
         (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);

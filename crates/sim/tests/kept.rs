@@ -177,6 +177,13 @@ fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
     let volume = Store::Volume(GROUP, VolumeId(0));
     world.nodes[0].disks.get_mut(&volume).expect("there").goes_astray(0, &[0xab; 4096]);
     world.boot_changed(0);
+    world.pass_unjudged(2 * SECOND);
+    // While the peer is away his word would be forgotten before it counts.
+    let early = world.command(0, GROUP, Command::Sync { full: false });
+    world.pass_unjudged(SECOND);
+    assert!(
+        matches!(&world.operator.results[&early], CommandResult::Refused(why) if why.contains("when it is connected"))
+    );
     world.restore_path();
     world.pass_unjudged(30 * SECOND);
     assert!(world.images_of(0)[0][..4096] == [0xab; 4096], "an older write was fetched over it");
