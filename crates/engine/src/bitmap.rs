@@ -25,17 +25,37 @@ pub(crate) fn region_span(offset: u64, length: u64) -> (u64, u64) {
     (offset / REGION_BYTES, (offset + length - 1) / REGION_BYTES)
 }
 
-/// One volume's dirty regions.
+/// One volume's dirty regions. Its cost follows what is set, not what the volume could hold: a volume of 16 TiB has eight
+/// million words, and a walk over a few bits looks at hardly more of them than hold one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitmap {
     words: Vec<u64>,
+    /// A bit for each word that is not zero.
+    used: Vec<u64>,
     size_bytes: u64,
     set: u64,
 }
 
+/// The first bit at or after `from`.
+fn next_bit(words: &[u64], from: u64) -> Option<u64> {
+    let first = (from / 64) as usize;
+    let masked = words.get(first)? & (u64::MAX << (from % 64));
+    let later = words[first + 1..].iter().copied().zip(first as u64 + 1..);
+    let (word, index) = core::iter::once((masked, first as u64)).chain(later).find(|(word, _)| *word != 0)?;
+    Some(index * 64 + u64::from(word.trailing_zeros()))
+}
+
+/// The bits of a word that lie from `first` to `last`; the word holds some of these.
+fn between(index: u64, first: u64, last: u64) -> u64 {
+    let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+    let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+    low & high
+}
+
 impl Bitmap {
     pub fn new(size_bytes: u64) -> Bitmap {
-        Bitmap { words: vec![0; regions(size_bytes).div_ceil(64) as usize], size_bytes, set: 0 }
+        let words = regions(size_bytes).div_ceil(64) as usize;
+        Bitmap { words: vec![0; words], used: vec![0; words.div_ceil(64)], size_bytes, set: 0 }
     }
 
     pub fn get(&self, region: u64) -> bool {
@@ -45,38 +65,45 @@ impl Bitmap {
     /// Sets the bit; true if it was clear.
     pub fn set(&mut self, region: u64) -> bool {
         assert!(region < regions(self.size_bytes), "region past the volume's end");
-        let word = &mut self.words[(region / 64) as usize];
-        let bit = 1u64 << (region % 64);
-        let was_clear = *word & bit == 0;
-        *word |= bit;
-        self.set += u64::from(was_clear);
+        let was_clear = !self.get(region);
+        self.put(region / 64, self.words[(region / 64) as usize] | 1 << (region % 64));
         was_clear
     }
 
     pub fn clear(&mut self, region: u64) {
-        let word = &mut self.words[(region / 64) as usize];
-        let bit = 1u64 << (region % 64);
-        self.set -= u64::from(*word & bit != 0);
-        *word &= !bit;
+        self.put(region / 64, self.words[(region / 64) as usize] & !(1 << (region % 64)));
     }
 
     pub fn set_all(&mut self) {
-        for region in 0..regions(self.size_bytes) {
-            self.set(region);
+        for index in 0..self.words.len() as u64 {
+            self.put(index, self.within(index));
         }
+    }
+
+    /// The word becomes this one.
+    fn put(&mut self, index: u64, new: u64) {
+        let word = &mut self.words[index as usize];
+        self.set = self.set + u64::from(new.count_ones()) - u64::from(word.count_ones());
+        *word = new;
+        let (used, bit) = (&mut self.used[(index / 64) as usize], 1 << (index % 64));
+        *used = if new == 0 { *used & !bit } else { *used | bit };
+    }
+
+    /// The bits of a word that lie in the volume.
+    fn within(&self, index: u64) -> u64 {
+        let count = regions(self.size_bytes);
+        if (index + 1) * 64 > count { !(u64::MAX << (count % 64)) } else { u64::MAX }
     }
 
     /// The first dirty region at or after `from`.
     pub fn next_set(&self, from: u64) -> Option<u64> {
-        let mut index = (from / 64) as usize;
-        let mut word = *self.words.get(index)? & (u64::MAX << (from % 64));
-        loop {
-            if word != 0 {
-                return Some(index as u64 * 64 + u64::from(word.trailing_zeros()));
-            }
-            index += 1;
-            word = *self.words.get(index)?;
+        let index = from / 64;
+        let word = self.words.get(index as usize)? & (u64::MAX << (from % 64));
+        if word != 0 {
+            return Some(index * 64 + u64::from(word.trailing_zeros()));
         }
+        let index = next_bit(&self.used, index + 1)?;
+        Some(index * 64 + u64::from(self.words[index as usize].trailing_zeros()))
     }
 
     /// Bytes of dirty regions, the partial tail counted as what it holds.
@@ -90,11 +117,13 @@ impl Bitmap {
     /// Bytes of the regions that both mark.
     pub fn common_bytes(&self, other: &Bitmap) -> u64 {
         let mut both = Bitmap::new(self.size_bytes);
-        for (index, (a, b)) in self.words.iter().zip(&other.words).enumerate() {
-            both.words[index] = a & b;
-            both.set += u64::from((a & b).count_ones());
-        }
+        self.used_words().for_each(|index| both.put(index, self.words[index as usize] & other.words[index as usize]));
         both.dirty_bytes()
+    }
+
+    /// The words that are not zero.
+    fn used_words(&self) -> impl Iterator<Item = u64> {
+        core::iter::successors(next_bit(&self.used, 0), |index| next_bit(&self.used, index + 1))
     }
 
     pub fn is_clean(&self) -> bool {
@@ -182,14 +211,9 @@ impl Bitmap {
 
     /// Puts words in the place of a cell's; bits past the volume's end are left out.
     pub fn set_cell(&mut self, cell: u64, words: &[u64]) {
-        let from = cell as usize * WORDS_PER_CELL;
-        let last = self.words.len().wrapping_sub(1);
-        let count = regions(self.size_bytes);
-        for (at, word) in (from..self.words.len().min(from + WORDS_PER_CELL)).zip(words) {
-            let spare = if at == last && !count.is_multiple_of(64) { u64::MAX << (count % 64) } else { 0 };
-            let new = word & !spare;
-            self.set = self.set + u64::from(new.count_ones()) - u64::from(self.words[at].count_ones());
-            self.words[at] = new;
+        let from = cell * WORDS_PER_CELL as u64;
+        for (index, word) in (from..(self.words.len() as u64).min(from + WORDS_PER_CELL as u64)).zip(words) {
+            self.put(index, word & self.within(index));
         }
     }
 
@@ -199,24 +223,26 @@ impl Bitmap {
         self.set_cell(cell, &kept);
     }
 
+    /// Dirty regions from `first` to `last`.
+    pub fn count_in(&self, first: u64, last: u64) -> u64 {
+        let words = first / 64..=last / 64;
+        words.map(|index| u64::from((self.words[index as usize] & between(index, first, last)).count_ones())).sum()
+    }
+
     /// Every bit of the range that is set here is set in `other`.
     pub fn is_within(&self, other: &Bitmap, first: u64, last: u64) -> bool {
         (first / 64..=last / 64).all(|index| {
-            let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
-            let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
             let left_out = index == last / 64 && index > first / 64 && planted(Fault::LastWordMasked);
-            let high = if left_out { 0 } else { high };
+            let looked_at = if left_out { 0 } else { between(index, first, last) };
             let at = index as usize;
-            self.words[at] & !other.words[at] & low & high == 0
+            self.words[at] & !other.words[at] & looked_at == 0
         })
     }
 
     /// Sets every bit that is set in `other`, a map of the same size.
     pub fn join(&mut self, other: &Bitmap) {
-        for region in 0..self.words.len() {
-            let new = self.words[region] | other.words[region];
-            self.set += u64::from((new ^ self.words[region]).count_ones());
-            self.words[region] = new;
+        for index in other.used_words() {
+            self.put(index, self.words[index as usize] | other.words[index as usize]);
         }
     }
 
@@ -227,12 +253,9 @@ impl Bitmap {
 
     /// Sets the bits of a word that lie in the volume.
     pub fn join_word(&mut self, index: u64, word: u64) {
-        let count = regions(self.size_bytes);
-        let Some(mine) = self.words.get_mut(index as usize) else { return };
-        let spare = if (index + 1) * 64 > count { u64::MAX << (count % 64) } else { 0 };
-        let new = *mine | (word & !spare);
-        self.set += u64::from((new ^ *mine).count_ones());
-        *mine = new;
+        if let Some(mine) = self.words.get(index as usize) {
+            self.put(index, mine | (word & self.within(index)));
+        }
     }
 }
 
@@ -251,6 +274,34 @@ mod tests {
         map.clear(199);
         assert_eq!(map.next_set(65), None);
         assert_eq!(map.next_set(10_000), None);
+    }
+
+    #[test]
+    fn a_walk_finds_what_a_look_at_each_bit_finds() {
+        let count = 64 * 64 * 3 + 17;
+        let mut map = Bitmap::new(count * REGION_BYTES);
+        let mut state = 9u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..2_000 {
+            let region = draw(count);
+            match draw(6) {
+                0 | 1 => _ = map.set(region),
+                2 | 3 => (region..count.min(region + 700)).for_each(|region| map.clear(region)),
+                4 => map.join_word(region / 64, draw(1 << 31) << draw(33)),
+                _ if draw(20) == 0 => map.set_all(),
+                _ => map.mask_cell(0, &[0, u64::MAX, 0, 5]),
+            }
+            let from = draw(count + 100);
+            assert_eq!(map.next_set(from), (from..count).find(|region| map.get(*region)));
+            let (first, last) = (from.min(region), from.max(region).min(count - 1));
+            let set = (first..=last).filter(|region| map.get(*region)).count() as u64;
+            assert_eq!(map.count_in(first, last), set);
+        }
+        let set = map.count_in(0, count - 1);
+        assert_eq!(map.dirty_bytes(), set * REGION_BYTES);
     }
 
     #[test]

@@ -328,14 +328,7 @@ impl Volume {
     }
 
     pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
-        let Some(bits) = &self.cut else { return 0 };
-        let mut count = 0;
-        let mut from = first;
-        while let Some(region) = bits.unshipped.next_set(from).filter(|region| *region <= last) {
-            count += 1;
-            from = region + 1;
-        }
-        count
+        self.cut.as_ref().map_or(0, |bits| bits.unshipped.count_in(first, last))
     }
 }
 

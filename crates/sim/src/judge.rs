@@ -142,6 +142,19 @@ pub(crate) struct Run {
     repaired: Vec<Repaired>,
     /// Its exports have not opened yet.
     withheld: bool,
+    /// The prefix that a secondary claimed last, if the next one goes on from there.
+    replayed: Option<Replayed>,
+}
+
+/// The volumes of a run after a prefix of its writes.
+#[derive(Debug)]
+struct Replayed {
+    seq: Seq,
+    /// So many of the log.
+    writes: usize,
+    /// Nothing of it is half a write.
+    is_whole: bool,
+    images: Vec<Vec<u8>>,
 }
 
 /// Which run: generation's tag and incarnation.
@@ -369,11 +382,11 @@ impl Judge {
 
     /// A primary may withhold its exports: until they open its volumes are all there is of this run, and what it fetches from
     /// its peer meanwhile is where the run begins.
-    pub fn primary_up(&mut self, group: GroupId, at: Position, images: Vec<Vec<u8>>) {
+    pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
         if g.runs.get(&key).is_none_or(|run| run.withheld) {
-            g.runs.insert(key, Run::new(images, true));
+            g.runs.insert(key, Run::new(copied(images), true));
         }
     }
 
@@ -383,7 +396,7 @@ impl Judge {
         node: usize,
         group: GroupId,
         at: Position,
-        images: Vec<Vec<u8>>,
+        images: &[&[u8]],
         caches: Caches,
         identity: &Identity,
     ) -> Result<(), Failure> {
@@ -396,7 +409,7 @@ impl Judge {
             g.goes_on.insert(identity.generation.tag, root);
         }
         if caches != Caches::Anothers {
-            g.check_durable(&images, caches)?;
+            g.check_durable(images, caches)?;
         }
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in g.sectors[volume].iter_mut().enumerate() {
@@ -405,7 +418,7 @@ impl Judge {
             }
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let run = Run::new(images, false);
+        let run = Run::new(copied(images), false);
         if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(Failure::new(Oracle::Order, what));
@@ -417,7 +430,7 @@ impl Judge {
     }
 
     /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
-    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Failure> {
+    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
         self.prefix_checks += 1;
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
@@ -425,12 +438,11 @@ impl Judge {
             return Err(Failure::new(Oracle::Prefix, format!("the secondary claims a run that never was: {at:?}")));
         }
         g.promises_kept(key, at)?;
-        let run = &g.runs[&key];
-        let expected = run.image_at(at.seq);
-        for (volume, (image, expected)) in images.iter().zip(&expected).enumerate() {
-            run.compare(VolumeId(volume as u16), image, expected, at)?;
-        }
-        Ok(())
+        let run = g.runs.get_mut(&key).expect("looked up");
+        let replayed = run.replayed_to(at.seq);
+        let checked = run.compare_all(images, &replayed.images, at);
+        run.replayed = Some(replayed).filter(|replayed| replayed.is_whole);
+        checked
     }
 
     /// A promotion that nobody had to force: everything acknowledged before it is there (rule 15).
@@ -600,7 +612,7 @@ impl GroupJudge {
     }
 
     /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
-    fn check_durable(&self, images: &[Vec<u8>], caches: Caches) -> Result<(), Failure> {
+    fn check_durable(&self, images: &[&[u8]], caches: Caches) -> Result<(), Failure> {
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in self.sectors[volume].iter().enumerate() {
                 let found = &image[index * SECTOR..(index + 1) * SECTOR];
@@ -623,6 +635,10 @@ impl GroupJudge {
     }
 }
 
+fn copied(images: &[&[u8]]) -> Vec<Vec<u8>> {
+    images.iter().map(|image| image.to_vec()).collect()
+}
+
 impl Run {
     fn new(base: Vec<Vec<u8>>, withheld: bool) -> Self {
         Run {
@@ -635,29 +651,37 @@ impl Run {
             wild: BTreeMap::new(),
             repaired: Vec::new(),
             withheld,
+            replayed: None,
         }
     }
 
-    /// The volumes after exactly the numbers up to `seq`.
-    fn image_at(&self, seq: Seq) -> Vec<Vec<u8>> {
-        let mut images = self.base.clone();
+    /// The volumes after exactly the numbers up to `seq`: what was looked at last, and what came after it.
+    fn replayed_to(&mut self, seq: Seq) -> Replayed {
+        // A repair that was found since may belong before what was replayed.
+        let goes_on = |of: &Replayed| of.seq <= seq && self.repaired.is_empty();
+        let fresh = || Replayed { seq: Seq::NONE, writes: 0, is_whole: true, images: self.base.clone() };
+        let mut replayed = self.replayed.take().filter(goes_on).unwrap_or_else(fresh);
         let mut repaired = self.repaired.iter().filter(|of| of.from <= seq).peekable();
         let repair = |images: &mut [Vec<u8>], of: &Repaired| {
             images[usize::from(of.volume.0)][of.sector as usize * SECTOR..][..SECTOR].copy_from_slice(&of.bytes);
         };
-        for write in self.log.iter().filter(|w| w.first <= seq) {
+        for write in self.log.iter().skip(replayed.writes).take_while(|w| w.first <= seq) {
             while let Some(of) = repaired.next_if(|of| of.from < write.first) {
-                repair(&mut images, of);
+                repair(&mut replayed.images, of);
             }
             let parts = seq.0.min(write.last.0) - write.first.0 + 1;
             let length = (parts * write.part_bytes).min(write.length);
             for sector in write.offset / SECTOR as u64..(write.offset + length) / SECTOR as u64 {
                 let bytes = sector_bytes(write.fill, write.volume, sector);
-                images[usize::from(write.volume.0)][sector as usize * SECTOR..][..SECTOR].copy_from_slice(&bytes);
+                let image = &mut replayed.images[usize::from(write.volume.0)];
+                image[sector as usize * SECTOR..][..SECTOR].copy_from_slice(&bytes);
             }
+            replayed.is_whole &= write.last <= seq;
+            replayed.writes += 1;
         }
-        repaired.for_each(|of| repair(&mut images, of));
-        images
+        repaired.for_each(|of| repair(&mut replayed.images, of));
+        replayed.seq = seq;
+        replayed
     }
 
     /// A write of the sector has failed.
@@ -670,7 +694,17 @@ impl Run {
         self.wild.get(&(volume, sector)).is_some_and(|wild| wild.until.is_none_or(|until| at < until))
     }
 
+    fn compare_all(&self, images: &[&[u8]], expected: &[Vec<u8>], at: Position) -> Result<(), Failure> {
+        for (volume, (image, expected)) in images.iter().zip(expected).enumerate() {
+            self.compare(VolumeId(volume as u16), image, expected, at)?;
+        }
+        Ok(())
+    }
+
     fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
+        if image == expected {
+            return Ok(());
+        }
         for sector in 0..image.len().min(expected.len()) / SECTOR {
             let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
             if found != wanted && !self.is_wild(volume, sector as u64, at.seq) {

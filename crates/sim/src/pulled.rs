@@ -12,7 +12,7 @@ use crate::oracle::{Failure, Oracle};
 impl Judge {
     /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
     /// run that ended. No sector may hold less than the secondary has.
-    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[Vec<u8>]) -> Result<(), Failure> {
+    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
         let g = self.group(group);
         let Some((_, key)) = g.current else { return Ok(()) };
         if (g.history(at.generation.tag), at.incarnation.0) != key {

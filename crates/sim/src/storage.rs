@@ -62,22 +62,23 @@ impl World {
                 return self.fail(Failure::new(Oracle::Prefix, what));
             };
             let offset = spread.image(offset, data.len() as u64).start;
-            return self.begin_write(node, token, store, offset, &folded, durable);
+            return self.begin_write(node, token, store, offset, folded, durable);
         }
-        self.begin_write(node, token, store, offset, data, durable);
+        self.begin_write(node, token, store, offset, data.to_vec(), durable);
     }
 
     pub fn disk_zero(&mut self, node: usize, token: Token, store: Store, offset: u64, length: u64, durable: bool) {
         let image = self.spread_of(store).map(|spread| spread.image(offset, length));
         let range = image.unwrap_or(offset..offset + length);
         let zeroes = vec![0; (range.end - range.start) as usize];
-        self.begin_write(node, token, store, range.start, &zeroes, durable);
+        self.begin_write(node, token, store, range.start, zeroes, durable);
     }
 
-    fn begin_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: &[u8], durable: bool) {
+    fn begin_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: Vec<u8>, durable: bool) {
         let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
+        let length = data.len() as u64;
         let write = disk.begin_write(offset, data);
-        self.disk_job(node, token, Job::Write { store, write, offset, length: data.len() as u64, durable });
+        self.disk_job(node, token, Job::Write { store, write, offset, length, durable });
     }
 
     /// A volume's, if it is wide.

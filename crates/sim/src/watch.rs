@@ -2,12 +2,13 @@
 //! is held in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use engine::identity::Role;
 use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
 use engine::wire::{Ack, Header, Kind, SyncBegin};
-use engine::{GroupId, Incarnation, Seq, Store, Wall, superblock};
+use engine::{GroupId, Incarnation, Seq, Store, VolumeId, Wall, superblock};
 
 use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
@@ -27,6 +28,16 @@ const PAYLOAD_SLACK_BYTES: u64 = 2 * QUEUE_SLACK_BYTES;
 /// A run of numbers on the wire: group, generation's tag, incarnation.
 type Run = (GroupId, u64, u64);
 
+/// The two copies of a region, compared when one of them had changed.
+struct Compared {
+    region: u64,
+    /// Of the image.
+    bytes: Range<usize>,
+    /// The image's in both nodes, when they were compared.
+    revisions: Option<[u64; 2]>,
+    differ: bool,
+}
+
 /// What the judges remember of the wire.
 #[derive(Default)]
 pub struct Watch {
@@ -41,6 +52,8 @@ pub struct Watch {
     /// Groups with a forced promotion that took place and has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
+    /// What was found when the two copies of a volume were compared last.
+    compared: BTreeMap<(GroupId, VolumeId), Vec<Compared>>,
     /// Stores that were damaged.
     pub rotten: BTreeSet<(usize, Store)>,
     /// Secondaries with a journal in which a batch that they count as durable was hit.
@@ -245,10 +258,10 @@ impl World {
         for g in 0..self.options.groups() {
             let group = GroupId(g);
             self.check_covered(group);
-            self.check_memory(group);
             self.check_forks_settled(group);
             self.sees_repaired(group);
         }
+        self.check_memory();
         self.check_answers();
     }
 
@@ -284,37 +297,54 @@ impl World {
             return;
         }
         self.watch.coverage_checks += 1;
+        self.compare_changed(group);
         if let Some(what) = self.uncovered(group, primary, secondary) {
             self.fail(Failure::new(Oracle::Coverage, what));
+        }
+    }
+
+    /// Looks which regions of the two copies differ, where one of them has changed since.
+    fn compare_changed(&mut self, group: GroupId) {
+        for v in 0..self.options.volumes {
+            let store = Store::Volume(group, VolumeId(v));
+            let [a, b] = self.options.pairs[group.0 as usize].map(|node| &self.nodes[node].disks[&store]);
+            let compared = self.watch.compared.entry((group, VolumeId(v))).or_insert_with(|| {
+                let regions = self.options.regions(a.size().min(b.size()));
+                regions.into_iter().map(|(region, bytes)| Compared { region, bytes, revisions: None, differ: false }).collect()
+            });
+            for part in compared {
+                let revisions = Some([a.revision(&part.bytes), b.revision(&part.bytes)]);
+                if part.revisions != revisions {
+                    part.revisions = revisions;
+                    part.differ = a.view()[part.bytes.clone()] != b.view()[part.bytes.clone()];
+                }
+            }
         }
     }
 
     fn uncovered(&self, group: GroupId, primary: usize, secondary: usize) -> Option<String> {
         let engines = [primary, secondary].map(|n| self.nodes[n].engine.as_ref());
         let [Some(ours), Some(theirs)] = engines else { return None };
+        let volumes = (0..self.options.volumes).map(VolumeId);
+        let differ = volumes.flat_map(|v| self.watch.compared[&(group, v)].iter().map(move |part| (v, part)));
+        let mut differ = differ.filter(|(_, part)| part.differ).peekable();
+        differ.peek()?;
         let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
-        let images = [primary, secondary].map(|n| self.nodes[n].views(group));
-        for (volume, (a, b)) in images[0].iter().zip(&images[1]).enumerate() {
-            for (region, part) in self.options.regions(a.len().min(b.len())) {
-                let (x, y) = (&a[part.clone()], &b[part]);
-                let dirty = ours[volume].get(region) || theirs[volume].get(region);
-                if !dirty && x != y {
-                    return Some(format!(
-                        "group {} volume {volume} region {region} differs between nodes {primary} and {secondary}, and \
-                         neither holds it for dirty; {}",
-                        group.0,
-                        first_difference(region, x, y)
-                    ));
-                }
-            }
-        }
-        None
+        let is_dirty = |v: VolumeId, region: u64| [&ours, &theirs].iter().any(|dirty| dirty[usize::from(v.0)].get(region));
+        let (volume, part) = differ.find(|(v, part)| !is_dirty(*v, part.region))?;
+        let of = |node: usize| &self.nodes[node].disks[&Store::Volume(group, volume)].view()[part.bytes.clone()];
+        Some(format!(
+            "group {} volume {} region {} differs between nodes {primary} and {secondary}, and neither holds it for dirty; {}",
+            group.0,
+            volume.0,
+            part.region,
+            first_difference(part.region, of(primary), of(secondary))
+        ))
     }
 
-    fn check_memory(&mut self, group: GroupId) {
-        for node in self.options.pairs[group.0 as usize] {
-            let Some(engine) = &self.nodes[node].engine else { continue };
-            let Some(status) = engine.status().into_iter().find(|s| s.id == group) else { continue };
+    fn check_memory(&mut self) {
+        let engines = self.nodes.iter().enumerate().filter_map(|(node, sim)| Some((node, sim.engine.as_ref()?)));
+        for (node, status) in engines.flat_map(|(node, engine)| engine.status().into_iter().map(move |s| (node, s))) {
             // One that was made smaller holds what it held.
             let queue_limit = status.settings.queue_bytes.max(self.options.queue_bytes) + QUEUE_SLACK_BYTES;
             let over = if status.queue.bytes > queue_limit {
@@ -329,7 +359,7 @@ impl World {
             } else {
                 continue;
             };
-            return self.fail(Failure::new(Oracle::Memory, format!("node {node} group {}: {over}", group.0)));
+            return self.fail(Failure::new(Oracle::Memory, format!("node {node} group {}: {over}", status.id.0)));
         }
     }
 

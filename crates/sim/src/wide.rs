@@ -315,8 +315,8 @@ impl World {
         // Where both stand is where the judge's knowledge begins.
         let secondary = self.other(group, self.operator.authority(group));
         let at = self.superblock_of(secondary, group).identity.position;
-        let images = self.nodes[secondary].images(group);
-        self.judge.primary_up(group, at, images);
+        let images = self.nodes[secondary].views(group);
+        self.judge.primary_up(group, at, &images);
     }
 
     fn superblock_of(&self, node: usize, group: GroupId) -> Superblock {

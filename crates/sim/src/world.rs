@@ -540,10 +540,9 @@ impl World {
         // A copy that was given up and is promoted again by force is nobody's prefix any more.
         let given_up = self.operator.discarded(group, node);
         let Some(forced) = self.operator.takes_over(group, node) else { return };
-        let images = self.nodes[node].images(group);
         let (parent, position) = (glance.identity.parent, glance.identity.position);
         if !parent.generation.is_blank() && !was_authority && !given_up {
-            let mut checked = self.judge.check_prefix(group, parent, &images);
+            let mut checked = self.judge.check_prefix(group, parent, &self.nodes[node].views(group));
             // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/reliability.md).
             if !forced && !self.watch.forked.contains(&group) {
                 checked = checked.and_then(|()| self.judge.check_handover(group, parent));
@@ -571,6 +570,7 @@ impl World {
         if was_authority && lost_power && !alone && !chosen {
             let peer = self.other(group, node);
             let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
+            let images = self.nodes[node].views(group);
             let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
             if let Err(failure) = checked {
                 return self.fail(failure);
@@ -583,7 +583,8 @@ impl World {
             true if lost_power || forgot => Caches::Lost,
             true => Caches::Kept,
         };
-        let begins = self.judge.primary_ready(node, group, position, images, caches, &glance.identity);
+        let images = self.nodes[node].views(group);
+        let begins = self.judge.primary_ready(node, group, position, &images, caches, &glance.identity);
         if let Err(failure) = begins {
             self.fail(failure);
         }
@@ -618,9 +619,8 @@ impl World {
 
     /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
     fn primary_up(&mut self, node: usize, group: GroupId) {
-        let images = self.nodes[node].images(group);
         if let Some(glance) = self.glance(node, group) {
-            self.judge.primary_up(group, glance.identity.position, images);
+            self.judge.primary_up(group, glance.identity.position, &self.nodes[node].views(group));
         }
     }
 
@@ -662,7 +662,7 @@ impl World {
 
     /// The node says that exactly this place of the order stands on its volumes.
     fn check_prefix(&mut self, node: usize, group: GroupId, at: Position) {
-        let images = self.nodes[node].images(group);
+        let images = self.nodes[node].views(group);
         if !self.operator.discarded(group, node)
             && let Err(failure) = self.judge.check_prefix(group, at, &images)
         {
