@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: seeds, sparse scenarios, enumerated crashes and fuzzers on all cores, until the time is over. Its last line is for
-//! docs/reliability.md.
+//! `cargo xtask soak`: seeds, sparse scenarios, lying peers, enumerated crashes and fuzzers on all cores, until the time
+//! is over. Its last line is for docs/reliability.md.
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ pub struct SoakArgs {
     /// How long; without it until it is stopped (a sum is printed after every slice)
     #[arg(long)]
     minutes: Option<u64>,
-    /// The first seed, and the first sparse scenario
+    /// The first seed, sparse scenario and lying peer
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
     /// Leave out the fuzzers
@@ -21,6 +21,8 @@ pub struct SoakArgs {
 
 /// Seeds, or sparse scenarios, run for so long at a time.
 const SLICE: Duration = Duration::from_secs(10 * 60);
+/// Lying peers of one slice: about a minute of two cores.
+const LIARS_PER_SLICE: u64 = 5_000;
 /// Each fuzz target grows for so long, once per soak and hour.
 const FUZZ_SECONDS: u64 = 20;
 
@@ -29,6 +31,7 @@ const FUZZ_SECONDS: u64 = 20;
 struct Sum {
     seeds: u64,
     scenarios: u64,
+    liars: u64,
     faults: u64,
     crashes: u64,
     stories: u64,
@@ -52,15 +55,17 @@ pub fn main(arguments: &SoakArgs) -> Result<ExitCode> {
             1 => stories(&sim, &mut sum)?,
             2 if !arguments.no_fuzz => fuzz(&project, &mut sum)?,
             4 => scenarios(&sim, arguments.from, deadline, &mut sum)?,
+            5 => liars(&sim, arguments.from, &mut sum)?,
             _ => seeds(&sim, arguments.from, deadline, &mut sum)?,
         }
         slice += 1;
         let minutes = begin.elapsed().as_secs() / 60;
         let from = arguments.from;
-        let (seeds, scenarios) = (from + sum.seeds, from + sum.scenarios);
+        let (seeds, scenarios, liars) = (from + sum.seeds, from + sum.scenarios, from + sum.liars);
         println!(
-            "soak: {minutes} minutes, seeds {from}..{seeds}, sparse scenarios {from}..{scenarios}, {} crashes at chosen instants of stories, {:.1} virtual hours, {} \
-             faults and {} crashes in seeds, {} failures",
+            "soak: {minutes} minutes, seeds {from}..{seeds}, sparse scenarios {from}..{scenarios}, lying peers \
+             {from}..{liars}, {} crashes at chosen instants of stories, {:.1} virtual hours, {} faults and {} crashes in \
+             seeds, {} failures",
             sum.stories, sum.virtual_hours, sum.faults, sum.crashes, sum.failures
         );
     }
@@ -85,6 +90,15 @@ fn scenarios(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> 
     let text = run(Command::new(sim).args(["--sparse", &seconds, "--from", &(from + sum.scenarios).to_string()]))?;
     let line = text.lines().find(|line| line.contains(" scenarios: ")).context("the simulator printed no sum")?;
     sum.scenarios += number_before(line, " scenarios: ").unwrap_or(0);
+    sum.take(&text);
+    Ok(())
+}
+
+/// A slice of peers that are authenticated and wrong, from where the last one ended.
+fn liars(sim: &str, from: u64, sum: &mut Sum) -> Result<()> {
+    let first = from + sum.liars;
+    let text = run(Command::new(sim).args(["--liars", &format!("{first}..{}", first + LIARS_PER_SLICE)]))?;
+    sum.liars += LIARS_PER_SLICE;
     sum.take(&text);
     Ok(())
 }

@@ -262,7 +262,9 @@ impl Disk {
         let flying: BTreeMap<u64, Vec<u64>> = self
             .versions()
             .into_iter()
-            .map(|(sector, versions)| (sector, versions.into_iter().filter(|w| w.completed.is_none()).map(|w| w.id).collect()))
+            .map(|(sector, versions)| {
+                (sector, versions.into_iter().filter(|w| w.completed.is_none()).map(|w| w.id).collect())
+            })
             .collect();
         let lost: Vec<(u64, u64)> = flying
             .into_iter()

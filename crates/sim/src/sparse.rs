@@ -323,10 +323,15 @@ const SLOW: &[(u64, u64)] = &[
 
 impl Draw<'_> {
     fn new<'a>(options: &Options, rng: &'a mut Rng) -> Draw<'a> {
-        // Some scenarios have a few kinds, some have many.
-        let share = *rng.pick(&[30, 50, 100]);
-        let has =
-            KINDS.iter().filter(|(.., percent)| rng.percent(percent * share.max(*percent) / 100)).collect::<Vec<_>>();
+        // Some scenarios have a few kinds, some have many; some have a writer that commits, and outages that nothing disturbs.
+        let outages = rng.percent(30);
+        let share = if outages { 30 } else { *rng.pick(&[30, 50, 100]) };
+        let mut has = |kind: &Kind, percent: u64| match kind {
+            Kind::Burst | Kind::Trip | Kind::Defect if outages => false,
+            Kind::Commit | Kind::Cut | Kind::Heal | Kind::Power if outages => true,
+            _ => rng.percent(percent * share.max(percent) / 100),
+        };
+        let has: Vec<_> = KINDS.iter().filter(|(kind, _, percent)| has(kind, *percent)).collect();
         let kinds: Vec<_> =
             has.into_iter().map(|(kind, weight, _)| (*kind, weight * *rng.pick(&[1, 1, 2, 4]))).collect();
         let among = |kind: Kind| kinds.iter().any(|(has, _)| *has == kind);

@@ -310,7 +310,10 @@ impl World {
             let [a, b] = self.options.pairs[group.0 as usize].map(|node| &self.nodes[node].disks[&store]);
             let compared = self.watch.compared.entry((group, VolumeId(v))).or_insert_with(|| {
                 let regions = self.options.regions(a.size().min(b.size()));
-                regions.into_iter().map(|(region, bytes)| Compared { region, bytes, revisions: None, differ: false }).collect()
+                regions
+                    .into_iter()
+                    .map(|(region, bytes)| Compared { region, bytes, revisions: None, differ: false })
+                    .collect()
             });
             for part in compared {
                 let revisions = Some([a.revision(&part.bytes), b.revision(&part.bytes)]);
@@ -330,7 +333,8 @@ impl World {
         let mut differ = differ.filter(|(_, part)| part.differ).peekable();
         differ.peek()?;
         let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
-        let is_dirty = |v: VolumeId, region: u64| [&ours, &theirs].iter().any(|dirty| dirty[usize::from(v.0)].get(region));
+        let is_dirty =
+            |v: VolumeId, region: u64| [&ours, &theirs].iter().any(|dirty| dirty[usize::from(v.0)].get(region));
         let (volume, part) = differ.find(|(v, part)| !is_dirty(*v, part.region))?;
         let of = |node: usize| &self.nodes[node].disks[&Store::Volume(group, volume)].view()[part.bytes.clone()];
         Some(format!(
