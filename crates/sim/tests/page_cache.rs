@@ -37,8 +37,9 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
         disks.get_mut(&store).expect("every store has a disk").restore(before);
     }
     let bitmap = disks.get_mut(&BITMAP).expect("there is a bitmap");
-    let write = bitmap.begin_write(0, &stored);
-    bitmap.end_write(now, write, 0, stored.len() as u64, false);
+    let length = stored.len() as u64;
+    let write = bitmap.begin_write(0, stored);
+    bitmap.end_write(now, write, 0, length, false);
     world.until("it serves again", serves);
     world.nodes[0].disks.get_mut(&BITMAP).expect("there is a bitmap").will_keep(|_| false);
     world.crash(0, true, SECOND);
