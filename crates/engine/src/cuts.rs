@@ -404,7 +404,8 @@ impl Group {
     fn announce_cut(&mut self, cx: &mut Cx) {
         let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
-        let Some(link) = link.filter(|_| self.flushed_through(cx, from.seq) && !self.generation_due) else { return };
+        let flushed = self.flushed_through(cx, from.seq) || planted(Fault::CutUnflushed);
+        let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
         let parent = self.sb.current.identity.parent;
         let to = self.peers_run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };

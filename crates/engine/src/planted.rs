@@ -170,6 +170,10 @@ faults! {
         "The flush of one volume is recorded for all of the group.";
     TrimsUnordered, "trims-unordered", "rule 3, P2",
         "A trim is applied beside the writes that it overlaps.";
+    CutUnflushed, "cut-unflushed", "rule 8, P1",
+        "A cut is announced before its volumes are flushed up to where it stands.";
+    TurnForgotten, "turn-forgotten", "P5",
+        "A group that may not sync yet gets no place in line.";
 }
 
 #[cfg(feature = "planted")]

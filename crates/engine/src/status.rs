@@ -201,11 +201,14 @@ impl Node {
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
-        let status = |group: &Group| {
-            let status = group.status(self.links.get(&group.config.peer)?, self.now);
-            Some(GroupStatus { sync_place: self.syncs.place(group.id()), ..status })
-        };
-        self.groups.values().filter_map(status).collect()
+        self.groups.keys().filter_map(|id| self.status_of(*id)).collect()
+    }
+
+    /// `None`: there is no such group.
+    pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
+        let group = self.groups.get(&id)?;
+        let status = group.status(self.links.get(&group.config.peer)?, self.now);
+        Some(GroupStatus { sync_place: self.syncs.place(id), ..status })
     }
 }
 

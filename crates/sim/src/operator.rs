@@ -255,7 +255,7 @@ impl World {
             self.operator.plans.insert(group, Plan::SwitchPromote { asked: None });
             return;
         }
-        if p.identity.role != Role::Primary || p.state != State::Logging {
+        if p.identity.role != Role::Primary || p.state != State::Logging || self.waits_for_turn(primary, group) {
             return;
         }
         let first = self.operator.first_synced.insert(group);
@@ -282,6 +282,12 @@ impl World {
         }
     }
 
+    /// It stands in line for a sync, and gets there without anybody's help.
+    fn waits_for_turn(&self, node: usize, group: GroupId) -> bool {
+        let status = self.nodes[node].engine.as_ref().and_then(|engine| engine.status_of(group));
+        status.is_some_and(|status| status.reason.starts_with("waiting for its turn"))
+    }
+
     /// A secondary whose history is full gets out of it by giving its rollback point up, sooner or later. True: it was
     /// asked to.
     fn helps_paused(&mut self, node: usize, group: GroupId) -> bool {
@@ -295,8 +301,8 @@ impl World {
     }
 
     pub fn rollback_point(&self, node: usize, group: GroupId) -> Option<String> {
-        let status = self.nodes[node].engine.as_ref()?.status();
-        status.into_iter().find(|g| g.id == group)?.rollback_point.map(|point| point.name)
+        let status = self.nodes[node].engine.as_ref()?.status_of(group)?;
+        status.rollback_point.map(|point| point.name)
     }
 
     /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions

@@ -2,9 +2,10 @@
 //! comes to rest between two steps, or is cut short in the midst of one. Each is drawn from its number, takes some hundred
 //! virtual seconds and about ten real milliseconds, and ends healed and judged like a seed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 use engine::{Command, GroupId, Input, Request, RequestId, StartAlone, VolumeId};
 
@@ -18,6 +19,7 @@ use crate::rng::Rng;
 use crate::story::{GROUP, MILLISECOND, SECOND, options};
 use crate::swarm::Options;
 use crate::trip::{Instant, Trip};
+use crate::wide::{BITS_FRAME_BYTES, Spread};
 use crate::world::{Tally, World};
 
 /// What makes a scenario's draws others than those of the seed of its number.
@@ -28,6 +30,9 @@ const BLOCK: u64 = 4 * KIB;
 
 /// Requests that may wait for their answers at once.
 const DEPTH: usize = 48;
+
+/// One in so many scenarios has a volume of more than 8 GiB. Each full sync of one costs as much as a hundred other scenarios.
+const WIDE_EVERY: u64 = 512;
 
 /// How long the first sync may take.
 const PEACE_NS: u64 = 20 * SECOND;
@@ -145,6 +150,9 @@ impl Scenario {
         let mut draw = Draw::new(&options, &mut rng);
         let count = draw.rng.between(6, 26);
         let mut steps = Vec::new();
+        if draw.is_wide || draw.rng.percent(4) {
+            draw.loses_its_primary_in_a_sync(&mut steps);
+        }
         while (steps.len() as u64) < count {
             let kind = draw.kind();
             let pause = draw.pause();
@@ -176,7 +184,9 @@ impl Scenario {
         world.operator.rests = true;
         world.run_until(SECOND / 2);
         let primary = world.operator.authority(GROUP);
-        world.command(primary, GROUP, Command::Sync { full: true });
+        if self.options.spread.is_none() {
+            world.command(primary, GROUP, Command::Sync { full: true });
+        }
         while world.verdict.is_ok() && !world.in_step(GROUP) && world.now < PEACE_NS {
             world.run_until(world.now + SECOND / 20);
         }
@@ -208,7 +218,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
     let delay_ns = *rng.pick(&[100_000, MILLISECOND, 20 * MILLISECOND, 20 * MILLISECOND]);
     let window_bytes = *rng.pick(&[40 * KIB, 64 * KIB]);
     let base = options(mode, Options::policy(rng));
-    Options {
+    let drawn = Options {
         seed: number,
         volumes: rng.between(1, 2) as u16,
         volume_bytes: rng.between(4, 12) * BLOCK,
@@ -224,6 +234,32 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
         start_alone_ms: *rng.pick(&[1000, 20_000, 300_000, 300_000]),
         ..base
+    };
+    if number % WIDE_EVERY == WIDE_EVERY - 1 { drawn.far_apart(rng) } else { drawn }
+}
+
+impl Options {
+    /// One volume of more regions than a frame of dirty bits tells of, of which few blocks are written, most of them behind those.
+    fn far_apart(self, rng: &mut Rng) -> Options {
+        let blocks = |from: u64, count: u64| from..from + count * BLOCK;
+        let near = blocks(rng.below(100) * MIB, 2);
+        let far = (0..rng.between(6, 12)).map(|n| blocks(BITS_FRAME_BYTES + n * 5 * MIB, rng.between(2, 8)));
+        Options {
+            volumes: 1,
+            volume_bytes: BITS_FRAME_BYTES + 64 * MIB,
+            spread: Some(Arc::new(Spread::new(far.chain([near]).collect()))),
+            // A full sync of zeroes is over in good time, the update of a few blocks can be cut short.
+            window_bytes: 4 * MIB,
+            queue_bytes: 4 * MIB,
+            journal_bytes: 8 * MIB,
+            bytes_per_s: *rng.pick(&[400_000, 4_000_000]),
+            disk_ns: (20_000, 200_000),
+            delay_ns: MILLISECOND,
+            jitter_ns: 0,
+            activity: engine::ActivityConfig { extent_bytes: MIB, ..self.activity },
+            history_bytes: 64 * MIB,
+            ..self
+        }
     }
 }
 
@@ -290,8 +326,9 @@ struct Draw<'a> {
     rng: &'a mut Rng,
     kinds: Vec<(Kind, u64)>,
     volumes: u16,
-    /// Of a volume.
+    /// Of a volume: of its image, if it is wide.
     blocks: u64,
+    is_wide: bool,
     hot: Blocks,
     hot_percent: u64,
     /// The writer is a database: where the next entry of its log goes, in the first volume.
@@ -336,7 +373,7 @@ impl Draw<'_> {
             has.into_iter().map(|(kind, weight, _)| (*kind, weight * *rng.pick(&[1, 1, 2, 4]))).collect();
         let among = |kind: Kind| kinds.iter().any(|(has, _)| *has == kind);
         let (has_power, has_force) = (among(Kind::Power), among(Kind::Force));
-        let (volumes, blocks) = (options.volumes, options.volume_bytes / BLOCK);
+        let (volumes, blocks) = (options.volumes, options.image_bytes() / BLOCK);
         let hot = Blocks { volume: rng.below(u64::from(volumes)) as u16, first: rng.below(blocks), count: 1 };
         let hot_percent = *rng.pick(&[20, 50, 80, 100]);
         // A log written in sequence and flushed at each commit, one hot block overwritten for ever.
@@ -348,6 +385,7 @@ impl Draw<'_> {
             kinds,
             volumes,
             blocks,
+            is_wide: options.spread.is_some(),
             hot,
             hot_percent,
             log,
@@ -477,6 +515,22 @@ impl Draw<'_> {
         steps.insert(at, (pause, step));
     }
 
+    /// What was written alone is synced, which is cut short; the copy is promoted and has to go back to where it was.
+    fn loses_its_primary_in_a_sync(&mut self, steps: &mut Vec<(u64, Step)>) {
+        let (pause, burst) = (self.moment(), self.step(Kind::Burst));
+        steps.push((pause, burst));
+        steps.push((SECOND, Step::Order { whom: Whom::Primary, command: Command::Logging }));
+        let (pause, burst) = (self.moment(), self.step(Kind::Burst));
+        steps.push((pause, burst));
+        steps.push((SECOND, Step::Order { whom: Whom::Primary, command: Command::Sync { full: false } }));
+        let longest = *self.rng.pick(&[20 * MS, 300 * MS, SECOND]);
+        steps.push((self.rng.below(longest), Step::Cable([false; 2])));
+        let force = self.order(Whom::Secondary, true);
+        steps.push((self.moment(), force));
+        self.amiss(steps);
+        steps.push((self.moment(), Step::Cable([true; 2])));
+    }
+
     fn step(&mut self, kind: Kind) -> Step {
         match kind {
             Kind::Commit if self.log.is_some() => {
@@ -516,6 +570,10 @@ impl Draw<'_> {
                 down_ns: self.down(),
             },
             Kind::Stop => Step::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() },
+            // Nobody writes to a wide volume from outside: a full sync would follow each time.
+            Kind::Outside if self.is_wide => {
+                Step::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() }
+            }
             Kind::Outside => {
                 let outside = (0..self.rng.between(1, 2)).map(|_| self.blocks()).collect();
                 Step::Stop { whom: self.whom(35), down_ns: self.down(), outside }
@@ -535,7 +593,10 @@ impl Draw<'_> {
         let nth = self.rng.between(1, 4);
         match kind {
             Kind::Demote => Step::Order { whom: self.whom(85), command: Command::Demote },
-            Kind::Sync => Step::Order { whom: self.whom(85), command: Command::Sync { full: self.rng.percent(40) } },
+            Kind::Sync => {
+                let full = self.rng.percent(40) && !self.is_wide;
+                Step::Order { whom: self.whom(85), command: Command::Sync { full } }
+            }
             Kind::Logging => Step::Order { whom: Whom::Primary, command: Command::Logging },
             Kind::Mode => Step::Mode(*self.rng.pick(&Mode::ALL)),
             Kind::Settings => match self.rng.below(3) {
@@ -652,14 +713,19 @@ impl World {
             return;
         }
         let node = self.operator.authority(GROUP);
-        let (volume, offset, length) = (VolumeId(at.volume), at.first * BLOCK, at.count * BLOCK);
+        let (volume, image, mut length) = (VolumeId(at.volume), at.first * BLOCK, at.count * BLOCK);
+        if let Some(spread) = &self.options.spread {
+            length = spread.fit(image, length);
+        }
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.judge.issued(id, node, GROUP, Asked::Write { volume, offset, length, fill, fua }, self.now);
+        let asked = Asked::Write { volume, offset: image, length, fill, fua };
+        self.judge.issued(id, node, GROUP, asked, self.now);
+        let offset = self.options.placed(image);
         let request = match fill {
             Fill::Zero => Request::Zero { offset, length, no_hole, fua },
             Fill::Stamp(_) => {
-                let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+                let sectors = image / SECTOR as u64..(image + length) / SECTOR as u64;
                 let buf = Payload::handed_over(content(fill, volume, sectors), self.nodes[node].queued(GROUP));
                 Request::Write { offset, length, buf, fua }
             }

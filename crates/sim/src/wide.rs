@@ -31,7 +31,7 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 const SECOND: u64 = 1_000_000_000;
 const TIB: u64 = 1024 * GIB;
 /// Regions that one frame of dirty bits tells of; in bytes of the volume.
-const BITS_FRAME_BYTES: u64 = 8 * GIB;
+pub const BITS_FRAME_BYTES: u64 = 8 * GIB;
 /// Regions of one word, and of one cell of the stored bitmap; in bytes.
 const WORD_BYTES: u64 = 64 * REGION_BYTES;
 const CELL_SPAN_BYTES: u64 = REGIONS_PER_CELL * REGION_BYTES;
