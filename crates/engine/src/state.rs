@@ -85,7 +85,7 @@ impl Broken {
             Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
             Broken::VolumeShrank => "a volume is smaller than it was",
-            Broken::Device => "a volume's device is not the one that is recorded",
+            Broken::Device => "it was not taken up when the daemon started",
             Broken::Start => "the group's state could not be recovered",
         }
     }

@@ -172,6 +172,14 @@ impl Config {
         local::check_local(self, node)
     }
 
+    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other.
+    ///
+    /// # Errors
+    /// Every problem, in one list.
+    pub fn check_to_serve(&self, node: &NodeName) -> Result<(), Problems> {
+        local::check_to_serve(self, node)
+    }
+
     /// Reads what `node` proves with who it is: its certificates, else the shared secret.
     ///
     /// # Errors

@@ -77,6 +77,7 @@ pub fn run(
     raise_descriptors();
     let opened = open::open(&config, &node)?;
     let (proof, renewal) = given(&config, &node, proof);
+    let refused = opened.refused.clone();
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
     end_at_a_breakdown();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -95,7 +96,7 @@ pub fn run(
         let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
         let settings = (overrides, link_overrides);
-        let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), renewal);
+        let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().renew_for_ever());
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {

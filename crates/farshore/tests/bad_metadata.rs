@@ -114,17 +114,17 @@ fn files_that_were_cut_short_are_refused() {
         ("bitmap", ["bitmap", "cut short"]),
         ("activity", ["activity", "the last stop was not clean"]),
     ] {
-        let pair = killed_primary();
+        let mut pair = killed_primary();
         halve(&state(&pair, Node::Near, name));
-        is_refused(&pair, Node::Near, &parts);
+        is_refused(&mut pair, Node::Near, &parts);
     }
 }
 
 #[test]
 fn a_missing_superblock_beside_other_files_is_refused() {
-    let pair = at_rest();
+    let mut pair = at_rest();
     fs::remove_file(state(&pair, Node::Near, "superblock")).expect("removed");
-    is_refused(&pair, Node::Near, &["superblock is missing, though its journal is there", "restore it"]);
+    is_refused(&mut pair, Node::Near, &["superblock is missing, though its journal is there", "restore it"]);
 }
 
 /// Which of them are named depends on what the superblock counted when the node was killed; the story with each of both is
@@ -179,9 +179,9 @@ fn a_volume_that_shrank_is_refused_with_both_numbers() {
 
 #[test]
 fn the_activity_log_takes_another_size_after_a_clean_stop_only() {
-    let pair = killed_primary();
+    let mut pair = killed_primary();
     pair.edit_config("[groups.g]", "[groups.g]\nactivity.extents = 600");
-    is_refused(&pair, Node::Near, &["activity", "give 'activity.extents' its old value"]);
+    is_refused(&mut pair, Node::Near, &["activity", "give 'activity.extents' its old value"]);
     let pair = at_rest();
     pair.edit_config("[groups.g]", "[groups.g]\nactivity.extents = 600");
     heals_with(pair, Node::Near, &[]);

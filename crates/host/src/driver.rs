@@ -58,7 +58,7 @@ pub struct VolumeSetup {
     pub device: Option<Arc<File>>,
 }
 
-/// Why a group is not taken up in this run: its volumes are not opened, and nobody is served or sent anything.
+/// Why a group is not taken up in this run: none of its files is open, and nobody is served or sent anything.
 pub struct Refused {
     /// For operators.
     pub why: String,
@@ -71,6 +71,12 @@ pub struct GroupSetup {
     pub name: String,
     pub volumes: Vec<VolumeSetup>,
     pub refused: Option<Refused>,
+    /// `None` in a group that is refused, and there alone.
+    pub stores: Option<Stores>,
+}
+
+/// A group's own files in the state directory, open and locked.
+pub struct Stores {
     pub superblock: Arc<File>,
     pub journal: Arc<File>,
     pub bitmap: Arc<File>,

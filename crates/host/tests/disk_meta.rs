@@ -109,10 +109,10 @@ fn what_is_no_state_file_is_refused() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
     let at = |name: &str| directory.path().join(name);
     assert!(matches!(open_meta(&at("none")), Err(OpenError::Missing(_))));
-    assert!(matches!(open_meta(directory.path()), Err(OpenError::WrongKind { .. })));
+    assert!(matches!(open_meta(directory.path()), Err(OpenError::NoStateFile { .. })));
     std::fs::write(at("target"), [0; 512]).unwrap();
     std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
-    assert!(matches!(open_meta(&at("link")), Err(OpenError::WrongKind { .. })));
+    assert!(matches!(open_meta(&at("link")), Err(OpenError::NoStateFile { .. })));
     std::fs::write(at("odd"), [0; 100]).unwrap();
     assert!(matches!(open_meta(&at("odd")), Err(OpenError::OddSize { .. })));
     let missing = create_or_open_meta(&at("none/journal"), 512).unwrap_err();

@@ -13,7 +13,7 @@ use crate::overrides::Overrides;
 pub fn run(args: &ServeArgs) -> Outcome {
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
-    config.check_local(&name)?;
+    config.check_to_serve(&name)?;
     let proof = config.proof(&name)?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;

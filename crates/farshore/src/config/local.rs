@@ -33,6 +33,23 @@ pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeNa
 }
 
 pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Problems> {
+    check(config, name, Devices::All)
+}
+
+pub(super) fn check_to_serve(config: &Config, name: &NodeName) -> Result<(), Problems> {
+    // A node that does not start for another reason tells of all there is.
+    check(config, name, Devices::Found).or_else(|_| check_local(config, name))
+}
+
+/// Whose problems are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Devices {
+    All,
+    /// What a device is for that can be looked at: two groups may mean one, and which is right is not known.
+    Found,
+}
+
+fn check(config: &Config, name: &NodeName, devices: Devices) -> Result<(), Problems> {
     let mut problems = Vec::new();
     if let Err(found) = read_proof(config, name) {
         problems.extend(found);
@@ -41,7 +58,7 @@ pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Proble
         check_state(config, node, &mut problems);
         check_nbd(config, node, &mut problems);
     }
-    check_devices(config, name, &mut problems);
+    check_devices(config, name, devices, &mut problems);
     if problems.is_empty() { Ok(()) } else { Err(Problems::new(&config.file, problems)) }
 }
 
@@ -126,7 +143,7 @@ fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
 }
 
 /// Every device of this node exists, is something we can use, and is nobody else's under another name.
-fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) {
+fn check_devices(config: &Config, name: &NodeName, devices: Devices, problems: &mut Vec<Problem>) {
     let machine = config.machine_of(name);
     let mut taken: Vec<(Footprint, String)> = Vec::new();
     for (_, group) in config.groups_of(name) {
@@ -151,7 +168,9 @@ fn check_devices(config: &Config, name: &NodeName, problems: &mut Vec<Problem>) 
                             problems.push(config.problem(&place, format!("{node}: {message}")));
                         }
                     }
-                    Err(message) if mine => problems.push(config.problem(&place, format!("{node}: {message}"))),
+                    Err(message) if mine && devices == Devices::All => {
+                        problems.push(config.problem(&place, format!("{node}: {message}")))
+                    }
                     Err(_) => {}
                 }
             }

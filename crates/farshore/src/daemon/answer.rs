@@ -31,6 +31,8 @@ pub(super) struct Desk {
     control: Control,
     /// With certificates.
     renewal: Option<Renewal>,
+    /// Why groups were not taken up, by their names.
+    refused: BTreeMap<String, String>,
 }
 
 impl Desk {
@@ -40,11 +42,11 @@ impl Desk {
         (overrides, link_overrides): (Overrides, LinkOverrides),
         recorder: Rc<Recorder>,
         control: Control,
-        renewal: Option<Renewal>,
+        (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
         let changing = Mutex::new(());
-        Desk { config, node, changing, overrides, link_overrides, recorder, control, renewal }
+        Desk { config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
     }
 
     /// Takes up new certificates as they come; for ever.
@@ -132,7 +134,7 @@ impl Desk {
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
-        let (id, group) = match self.find(name) {
+        let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
@@ -142,7 +144,7 @@ impl Desk {
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
     async fn demote_if_unused(&self, name: &str) -> Result<Reply, Gone> {
-        let (id, group) = match self.find(name) {
+        let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
@@ -160,7 +162,7 @@ impl Desk {
 
     /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.
     async fn set(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
-        let (id, group) = match self.find(name) {
+        let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
@@ -237,6 +239,15 @@ impl Desk {
             Some((id, settings))
         };
         self.config.groups_of(&self.node).filter_map(one).collect()
+    }
+
+    /// A group that can be given orders.
+    fn find_taken_up(&self, name: &str) -> Result<(GroupId, &Group), Reply> {
+        let found = self.find(name)?;
+        match self.refused.get(name) {
+            Some(why) => Err(Reply::error(ErrorCode::Refused, format!("{name}: the group has failed: {why}"))),
+            None => Ok(found),
+        }
     }
 
     fn find(&self, name: &str) -> Result<(GroupId, &Group), Reply> {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use engine::identity::{Identity, Role};
+use engine::limits;
 use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::read_blocks;
@@ -31,11 +32,23 @@ use crate::config::{Config, Group, NodeName, Problem, Volume};
 /// What is to become of a group at this start.
 pub(super) enum Look {
     /// Its volumes are on their devices, or it is new; if it is new because devices were accepted, the role it begins in.
-    Good { found: Devices, begins_as: Option<Role> },
-    /// In words, with the sizes that its volumes had and who it was.
-    Refused { why: String, sizes: Vec<u64>, recorded: Option<Identity> },
+    Good {
+        found: Devices,
+        begins_as: Option<Role>,
+    },
+    Refused(Box<Closed>),
     /// A device cannot be looked at: opening it tells why.
     Unknown,
+}
+
+/// A group that is not taken up.
+pub(super) struct Closed {
+    /// In words.
+    pub why: String,
+    /// That its volumes have, as far as that is known.
+    pub sizes: Vec<u64>,
+    /// Who it was.
+    pub recorded: Option<Identity>,
 }
 
 /// What the operator says of a device that is not the recorded one.
@@ -84,10 +97,26 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::R
     match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
         Some(accepted) => place.begin_anew(found, &accepted),
         None => {
-            let sizes = place.sizes(&found);
-            Ok(Look::Refused { why: place.refusal(&strangers), sizes, recorded: place.recorded_identity() })
+            let why = place.refusal(&strangers);
+            let (sizes, recorded) = (place.sizes(&found), place.recorded_identity());
+            Ok(Look::Refused(Box::new(Closed { why, sizes, recorded })))
         }
     }
+}
+
+/// A group that cannot be opened, and what stands in its way. The node's other groups have nothing to do with it.
+pub(super) fn close(config: &Config, node: &NodeName, group: &Group, problems: &[String]) -> Box<Closed> {
+    let place = Place::of(config, node, group);
+    let found = |volume: &Volume| Some((volume.name.to_string(), DeviceId::of(volume.device(node)).ok()?));
+    let found = group.volumes.iter().filter_map(found).collect();
+    let why = format!(
+        "it cannot be opened: {}. Nothing of the group is served or sent, and the peer's copy stays as it is; other groups go on. When \
+         this is put right, restart the daemon",
+        problems.join("; ")
+    );
+    // What is recorded may be the other node's.
+    let recorded = if place.is_the_peers() { None } else { place.recorded_identity() };
+    Box::new(Closed { why, sizes: place.sizes(&found), recorded })
 }
 
 /// Keeps which devices the group is on, durably. Called before the group is taken up.
@@ -193,12 +222,13 @@ impl<'a> Place<'a> {
         (found.node, found.peer) == (node_id(self.config, peer), node_id(self.config, self.node))
     }
 
-    /// The recorded sizes: the group's other files have theirs from them.
+    /// The recorded sizes, or those that are there.
     fn sizes(&self, found: &Devices) -> Vec<u64> {
         let recorded = record::read_devices(&self.directory).ok().flatten().unwrap_or_default();
         let size = |volume: &Volume| {
             let name = volume.name.as_str();
-            recorded.get(name).or_else(|| found.get(name)).map_or(0, |device| device.size_bytes)
+            let size = recorded.get(name).or_else(|| found.get(name)).map_or(0, |device| device.size_bytes);
+            size.clamp(limits::SECTOR_BYTES, limits::VOLUME_BYTES_MAX)
         };
         self.group.volumes.iter().map(size).collect()
     }

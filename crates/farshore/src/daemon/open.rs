@@ -1,5 +1,6 @@
-//! Opens everything a node needs, reports all problems at once, and describes it to the data thread.
+//! Opens everything a node needs and describes it to the data thread. What is wrong with a group keeps that group down alone.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +11,15 @@ use host::disk::meta::make_directory;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
-use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, VolumeSetup, group_tag};
+use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
 use host::link::Peer;
 
-use super::devices::{self, Look};
+use super::device_record::Devices;
+use super::devices::{self, Closed, Look};
 use super::difference::show_difference;
 use super::names::Strays;
 use super::seals::{GroupSeals, Seals};
-use super::state_files::{self, StateFiles};
+use super::state_files;
 use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Volume};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
@@ -34,9 +36,12 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// All of a node's groups, open.
+#[derive(Default)]
 pub(super) struct Opened {
     groups: Vec<OpenGroup>,
     seals: Seals,
+    /// Why groups are not taken up, by their names.
+    pub refused: BTreeMap<String, String>,
 }
 
 struct OpenGroup {
@@ -45,7 +50,7 @@ struct OpenGroup {
     begins_as: Role,
     volumes: Vec<OpenVolume>,
     refused: Option<Refused>,
-    own: StateFiles,
+    stores: Option<Stores>,
 }
 
 /// A volume of a group that is refused is not open.
@@ -55,49 +60,106 @@ struct OpenVolume {
     changed_outside: bool,
 }
 
-/// A group as far as it could be looked at before anything of ours is made.
-struct Seen<'a> {
-    id: GroupId,
-    group: &'a Group,
-    look: Look,
-    files: Vec<Arc<File>>,
+/// What is the same for all groups of a start.
+struct Opening<'a> {
+    config: &'a Config,
+    node: &'a NodeName,
+    state: &'a Path,
+    strays: Strays,
+    patience: Patience,
+    taken: Taken,
 }
 
-/// Opens volumes and state files of all groups of `node`.
+/// Opens volumes and state files of all groups of `node`. A group that cannot be opened is refused, and keeps no other down.
 ///
 /// # Errors
-/// A sentence for every volume and file that cannot be used, in one text.
+/// A sentence: the configuration has more groups than can be counted.
 pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
-    let here = config.node(node).expect("the node was looked up before");
-    let patience = Patience::new();
-    let mut problems = Vec::new();
-    let mut taken = Taken::default();
-    let mut seen = Vec::new();
+    let state = &config.node(node).expect("the node was looked up before").state;
+    let strays = Strays::find(&state.join(GROUPS), config, node);
+    let mut opening = Opening { config, node, state, strays, patience: Patience::new(), taken: Taken::default() };
+    let mut opened = Opened::default();
     for (number, group) in config.groups_of(node) {
-        let look = devices::look(config, node, group).unwrap_or_else(|error| {
-            problems.push(format!("group {}: {error:#}", group.name));
-            Look::Unknown
-        });
-        let files = match &look {
-            Look::Refused { .. } => Vec::new(),
-            _ => open_volumes(group, node, patience, &mut taken, &mut problems),
-        };
-        seen.push(Seen { id: GroupId(u32::try_from(number)?), group, look, files });
-    }
-    // Nothing of ours is made before every volume is known to be good.
-    fail(&problems)?;
-    let strays = Strays::find(&here.state.join(GROUPS), config, node);
-    let mut opened = Opened { groups: Vec::new(), seals: Seals::default() };
-    for seen in seen {
-        let name = &seen.group.name;
-        let result = group_directory(&here.state, seen.group, &strays)
-            .and_then(|directory| open_group(config, node, &directory, seen, patience, &mut opened));
-        if let Err(problem) = result {
-            problems.push(format!("group {name}: {problem:#}"));
+        let id = GroupId(u32::try_from(number)?);
+        match opening.group(id, group) {
+            Ok((open, seals)) => {
+                opened.groups.push(open);
+                opened.seals.add(seals);
+            }
+            Err(closed) => {
+                tracing::error!("group {}: {}", group.name, closed.why);
+                opened.refused.insert(group.name.to_string(), closed.why.clone());
+                opened.groups.push(opening.closed(id, group, *closed));
+            }
         }
     }
-    fail(&problems)?;
     Ok(opened)
+}
+
+impl Opening<'_> {
+    /// Nothing of ours is made before every volume of the group is known to be good.
+    fn group(&mut self, id: GroupId, group: &Group) -> Result<(OpenGroup, GroupSeals), Box<Closed>> {
+        let close = |problems: &[String]| devices::close(self.config, self.node, group, problems);
+        let look = devices::look(self.config, self.node, group).map_err(|error| close(&[format!("{error:#}")]))?;
+        if let Look::Refused(closed) = look {
+            return Err(closed);
+        }
+        let (mut files, mut problems) = (Vec::new(), Vec::new());
+        for volume in &group.volumes {
+            let name = format!("{}/{}", group.name, volume.name);
+            match open_one(volume, self.node, &name, self.patience, &mut self.taken) {
+                Ok(file) => files.push(Arc::new(file)),
+                Err(problem) => problems.push(format!("volume {name}: {problem}")),
+            }
+        }
+        let Look::Good { found, begins_as } = look else {
+            if problems.is_empty() {
+                problems.push("a device came into being in this very moment".to_owned());
+            }
+            return Err(close(&problems));
+        };
+        if !problems.is_empty() {
+            return Err(close(&problems));
+        }
+        self.with_stores((id, group), files, (found, begins_as)).map_err(|error| close(&[format!("{error:#}")]))
+    }
+
+    fn with_stores(
+        &self,
+        (id, group): (GroupId, &Group),
+        files: Vec<Arc<File>>,
+        (found, begins_as): (Devices, Option<Role>),
+    ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
+        let directory = group_directory(self.state, group, &self.strays)?;
+        let tag = group_tag(self.config.cluster.as_str(), group.name.as_str());
+        let sizes = files.iter().map(|file| file.size_bytes());
+        let stores = Some(state_files::open(&directory, group, tag, sizes, self.patience)?);
+        devices::keep(&directory, &found)?;
+        let named = group.volumes.iter().map(|volume| volume.name.to_string());
+        let named: Vec<_> = named.zip(files.iter().cloned()).collect();
+        let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
+        let changed = seals.compare();
+        let open = |(file, changed_outside): (Arc<File>, bool)| OpenVolume {
+            size_bytes: file.size_bytes(),
+            file: Some(file),
+            changed_outside,
+        };
+        let volumes = files.into_iter().zip(changed).map(open).collect();
+        let begins_as = begins_as.unwrap_or_else(|| self.starts_as(group));
+        let open = OpenGroup { id, config: group.clone(), begins_as, volumes, refused: None, stores };
+        Ok((open, seals))
+    }
+
+    fn closed(&self, id: GroupId, group: &Group, Closed { why, sizes, recorded }: Closed) -> OpenGroup {
+        let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
+        let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(Refused { why, recorded }));
+        let begins_as = self.starts_as(group);
+        OpenGroup { id, config: group.clone(), begins_as, volumes, refused, stores: None }
+    }
+
+    fn starts_as(&self, group: &Group) -> Role {
+        if group.primary == *self.node { Role::Primary } else { Role::Secondary }
+    }
 }
 
 /// The bytes that volumes lie in, and whose they are.
@@ -137,32 +199,6 @@ impl Patience {
     }
 }
 
-fn fail(problems: &[String]) -> anyhow::Result<()> {
-    match problems {
-        [] => Ok(()),
-        [problem] => anyhow::bail!("{problem}"),
-        many => anyhow::bail!("{} problems:\n  {}", many.len(), many.join("\n  ")),
-    }
-}
-
-fn open_volumes(
-    group: &Group,
-    node: &NodeName,
-    patience: Patience,
-    taken: &mut Taken,
-    problems: &mut Vec<String>,
-) -> Vec<Arc<File>> {
-    let mut files = Vec::new();
-    for volume in &group.volumes {
-        let name = format!("{}/{}", group.name, volume.name);
-        match open_one(volume, node, &name, patience, taken) {
-            Ok(file) => files.push(Arc::new(file)),
-            Err(problem) => problems.push(format!("volume {name}: {problem}")),
-        }
-    }
-    files
-}
-
 fn open_one(
     volume: &Volume,
     node: &NodeName,
@@ -192,46 +228,6 @@ fn open_one(
     Ok(file)
 }
 
-fn open_group(
-    config: &Config,
-    node: &NodeName,
-    directory: &Path,
-    Seen { id, group, look, files }: Seen<'_>,
-    patience: Patience,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let tag = group_tag(config.cluster.as_str(), group.name.as_str());
-    let starts_as = if group.primary == *node { Role::Primary } else { Role::Secondary };
-    let (found, begins_as) = match look {
-        Look::Good { found, begins_as } => (found, begins_as.unwrap_or(starts_as)),
-        Look::Refused { why, sizes, recorded } => {
-            tracing::error!("group {}: {why}", group.name);
-            let own = state_files::open(directory, group, tag, sizes.iter().copied(), patience)?;
-            let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
-            let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(Refused { why, recorded }));
-            let config = group.clone();
-            opened.groups.push(OpenGroup { id, config, begins_as: starts_as, volumes, refused, own });
-            return Ok(());
-        }
-        Look::Unknown => anyhow::bail!("a device came into being in this very moment; start again"),
-    };
-    let sizes = files.iter().map(|file| file.size_bytes());
-    let own = state_files::open(directory, group, tag, sizes, patience)?;
-    devices::keep(directory, &found)?;
-    let named: Vec<_> = group.volumes.iter().map(|volume| volume.name.to_string()).zip(files.iter().cloned()).collect();
-    let seals = GroupSeals::load(group.name.as_str(), directory, tag, named);
-    let changed = seals.compare();
-    let open = |(file, changed_outside): (Arc<File>, bool)| OpenVolume {
-        size_bytes: file.size_bytes(),
-        file: Some(file),
-        changed_outside,
-    };
-    let volumes = files.into_iter().zip(changed).map(open).collect();
-    opened.groups.push(OpenGroup { id, config: group.clone(), begins_as, volumes, refused: None, own });
-    opened.seals.add(seals);
-    Ok(())
-}
-
 fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Result<PathBuf> {
     let groups = state.join(GROUPS);
     let directory = groups.join(group.name.as_str());
@@ -250,7 +246,7 @@ pub(super) fn setup(
     node: &NodeName,
     (overrides, link_overrides): (&Overrides, &LinkOverrides),
     proof: Proof,
-    Opened { groups, seals }: Opened,
+    Opened { groups, seals, .. }: Opened,
 ) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
@@ -297,11 +293,7 @@ fn group_setup(group: OpenGroup) -> GroupSetup {
         name: group.config.name.to_string(),
         volumes: named.map(|(volume, open)| VolumeSetup { name: volume.name.to_string(), device: open.file }).collect(),
         refused: group.refused,
-        superblock: group.own.superblock,
-        journal: group.own.journal,
-        bitmap: group.own.bitmap,
-        activity: group.own.activity,
-        undo: group.own.undo,
+        stores: group.stores,
     }
 }
 

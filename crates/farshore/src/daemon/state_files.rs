@@ -11,20 +11,12 @@ use engine::{ActivityConfig, activity_file_bytes, bitmap_file_bytes, limits};
 use host::disk::File;
 use host::disk::meta::{create_or_open_meta, create_or_open_sparse, read_blocks};
 use host::disk::volume::OpenError;
+use host::driver::Stores;
 
 use super::names;
 use super::open::Patience;
 use crate::config::Group;
 use crate::config::units::size_text;
-
-/// All of them, open and locked.
-pub(super) struct StateFiles {
-    pub superblock: Arc<File>,
-    pub journal: Arc<File>,
-    pub bitmap: Arc<File>,
-    pub activity: Arc<File>,
-    pub undo: Arc<File>,
-}
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {
@@ -50,7 +42,7 @@ pub(super) fn open(
     tag: u64,
     volumes: impl Iterator<Item = u64>,
     patience: Patience,
-) -> anyhow::Result<StateFiles> {
+) -> anyhow::Result<Stores> {
     let files = Files { directory, patience };
     files.nothing_without_superblock()?;
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
@@ -69,7 +61,7 @@ pub(super) fn open(
     let holds_point = recorded.as_ref().map_or(true, |found| found.as_ref().is_some_and(|f| f.rollback_point.id != 0));
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
-    Ok(StateFiles { superblock, journal, bitmap, activity, undo })
+    Ok(Stores { superblock, journal, bitmap, activity, undo })
 }
 
 /// Whether the superblock in `directory` is not there or says nothing yet.

@@ -93,22 +93,31 @@ pub fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
     assert!(pair.content(node, "data") == volume, "a volume was touched");
 }
 
-/// The daemon must end at once with a sentence that has these parts, and the group's files must be as they were.
+/// The group must not be taken up, for a reason that has these parts, and its files must be as they were.
 #[track_caller]
-pub fn is_refused(pair: &Pair, node: Node, parts: &[&str]) {
-    let read = || {
+pub fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
+    let read = |pair: &Pair| {
         let names =
             fs::read_dir(directory(pair, node)).expect("a directory").map(|entry| entry.expect("listed").path());
         let mut files: Vec<_> = names.map(|path| (fs::read(&path).expect("readable"), path)).collect();
         files.sort_by(|(_, a), (_, b)| a.cmp(b));
         files
     };
-    let (before, volume) = (read(), pair.content(node, "data"));
-    let (code, said) = pair.told(node, &["serve"]);
-    assert_eq!(code, 2, "{said}");
+    let (before, volume) = (read(pair), pair.content(node, "data"));
+    let said = not_taken_up(pair, node);
     parts.iter().for_each(|part| assert!(said.contains(part), "no {part:?} in: {said}"));
     assert!(pair.content(node, "data") == volume, "{said}");
-    assert!(read() == before, "a file was changed: {said}");
+    assert!(read(pair) == before, "a file was changed: {said}");
+}
+
+/// The daemon runs and does not take the group up; what it says of it. It is stopped again.
+#[track_caller]
+pub fn not_taken_up(pair: &mut Pair, node: Node) -> String {
+    pair.serve(node);
+    let status = pair.status(node);
+    assert_eq!(status["state"], "failed", "{status}\n{}", pair.log(node));
+    assert!(pair.stop(node).success(), "{}", pair.log(node));
+    status["reason"].as_str().expect("a sentence").to_owned()
 }
 
 /// Both nodes must come to be in step again, the log of `node` must say these parts, and the volumes be equal.

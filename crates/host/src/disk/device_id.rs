@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
 use super::file::Identity;
 use super::holders::{self, Number, sysfs};
-use super::volume::OpenError;
+use super::volume::{OpenError, check_kind};
 
 /// Longest value kept; longer ones are cut, which only makes them a little less telling.
 const VALUE_BYTES_MAX: usize = 512;
@@ -77,11 +77,13 @@ impl DeviceId {
     /// The path leads nowhere, or may not be looked at.
     pub fn of(path: &Path) -> Result<DeviceId, OpenError> {
         let failed = |errno| OpenError::at(path, "looking at it", errno);
-        let identity = holders::identity_of(path).map_err(failed)?;
+        let stat = rustix::fs::stat(path).map_err(failed)?;
+        check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+        let identity = holders::identity_from(&stat);
         let mut id = DeviceId::default();
         match identity {
             Identity::File { .. } => {
-                id.size_bytes = rustix::fs::stat(path).map(|stat| stat.st_size.unsigned_abs()).map_err(failed)?;
+                id.size_bytes = stat.st_size.unsigned_abs();
                 id.add_file("", path).map_err(failed)?;
             }
             Identity::Device { major, minor } => {

@@ -150,13 +150,14 @@ pub fn create_or_open_sparse(path: &Path, size_bytes: u64) -> Result<MetaFile, O
 pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::LOOP => OpenError::WrongKind { path: path.into(), what: "a symbolic link, as no state file may be" },
-        Errno::ISDIR => OpenError::WrongKind { path: path.into(), what: "a directory" },
+        Errno::LOOP => OpenError::NoStateFile { path: path.into(), what: "a symbolic link" },
+        Errno::ISDIR => OpenError::NoStateFile { path: path.into(), what: "a directory" },
+        Errno::NXIO => OpenError::NoStateFile { path: path.into(), what: "no regular file" },
         errno => OpenError::at(path, "opening it", errno),
     })?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(OpenError::WrongKind { path: path.into(), what: "not a regular file" });
+        return Err(OpenError::NoStateFile { path: path.into(), what: "no regular file" });
     }
     let identity @ Identity::File { .. } = holders::identity_from(&stat) else { unreachable!("a regular file") };
     lock(&fd, path, identity)?;

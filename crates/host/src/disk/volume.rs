@@ -36,6 +36,8 @@ pub enum OpenError {
     Missing(PathBuf),
     #[error("{} is {what}; a volume must be a regular file or a block device", .path.display())]
     WrongKind { path: PathBuf, what: &'static str },
+    #[error("{} is {what}; only a file that farshore made can stand there: put it back", .path.display())]
+    NoStateFile { path: PathBuf, what: &'static str },
     #[error("{} may not be opened for reading and writing: {errno}; run as its owner or as root", .path.display())]
     Denied { path: PathBuf, errno: Errno },
     #[error("{} is read-only; make it writable (blockdev --setrw, or remount its file system)", .0.display())]
@@ -131,7 +133,7 @@ pub fn identity(path: &Path) -> Result<Identity, OpenError> {
     holders::identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
 }
 
-fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
+pub(super) fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
     let what = match kind {
         FileType::RegularFile | FileType::BlockDevice => return Ok(()),
         FileType::Directory => "a directory",

@@ -100,11 +100,11 @@ impl Core {
                 let at = self.group(group).first_volume + usize::from(volume.0);
                 self.volumes[at].device()
             }
-            Store::Journal(group) => &self.group(group).journal,
-            Store::Superblock(group) => &self.group(group).superblock,
-            Store::Bitmap(group) => &self.group(group).bitmap,
-            Store::Activity(group) => &self.group(group).activity,
-            Store::Undo(group) => &self.group(group).undo,
+            Store::Journal(group) => &self.group(group).stores().journal,
+            Store::Superblock(group) => &self.group(group).stores().superblock,
+            Store::Bitmap(group) => &self.group(group).stores().bitmap,
+            Store::Activity(group) => &self.group(group).stores().activity,
+            Store::Undo(group) => &self.group(group).stores().undo,
         }
     }
 

@@ -12,7 +12,7 @@ use super::gateway::{Client, Due};
 use super::links::{LinkHere, Meeting};
 use super::slab::Slab;
 use super::tap::Tap;
-use super::{GroupSetup, Refused, VolumeSetup, story};
+use super::{GroupSetup, Refused, Stores, VolumeSetup, story};
 use crate::buffers::Pool;
 use crate::disk::{Completion, File, FileEngine};
 use crate::frontend::{Outcome, Replies};
@@ -69,17 +69,21 @@ pub(super) struct GroupHere {
     /// Where its volumes start in [`Core::volumes`].
     pub first_volume: usize,
     pub volume_count: usize,
-    pub superblock: Arc<File>,
-    pub journal: Arc<File>,
-    pub bitmap: Arc<File>,
-    pub activity: Arc<File>,
-    pub undo: Arc<File>,
+    /// `None`: it is refused.
+    stores: Option<Stores>,
     /// Its exports are open.
     pub open: bool,
     pub sync: Option<SyncHere>,
     pub decided: story::Decided,
     /// Somebody records what is asked of it.
     pub tap: Option<Tap>,
+}
+
+impl GroupHere {
+    /// Of a group that was taken up.
+    pub fn stores(&self) -> &Stores {
+        self.stores.as_ref().expect("a group that is refused asks for nothing of its stores")
+    }
 }
 
 /// A sync under way, for people.
@@ -127,7 +131,7 @@ pub(super) struct Core {
 }
 
 fn is_open(setup: &GroupSetup) -> bool {
-    setup.volumes.iter().all(|volume| volume.device.is_some())
+    setup.stores.is_some() && setup.volumes.iter().all(|volume| volume.device.is_some())
 }
 
 /// Places of the volumes, in the order of their exports' names.
@@ -158,11 +162,7 @@ impl Plane {
                 name: setup.name,
                 first_volume,
                 volume_count: volumes.len() - first_volume,
-                superblock: setup.superblock,
-                journal: setup.journal,
-                bitmap: setup.bitmap,
-                activity: setup.activity,
-                undo: setup.undo,
+                stores: setup.stores,
                 open: false,
                 sync: None,
                 decided: story::Decided::default(),

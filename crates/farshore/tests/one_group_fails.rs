@@ -1,0 +1,150 @@
+//! A group that cannot be opened is failed and says why; the node's other groups serve, and it serves again when it can be opened.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{GROUP, Node, Pair, Plan};
+use serde_json::Value;
+
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };
+
+/// Groups `g` and `h`, both in step.
+fn two_groups() -> Pair {
+    let mut pair = Pair::new(&SMALL);
+    let (near, far) = (pair.path("near-h"), pair.path("far-h"));
+    for path in [&near, &far] {
+        fs::File::create(path).and_then(|file| file.set_len(2 << 20)).expect("a volume");
+    }
+    let mut text = fs::read_to_string(pair.config()).expect("there");
+    text += &format!(
+        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+         [groups.h.volumes.data]\nnear = {near:?}\nfar = {far:?}\n"
+    );
+    fs::write(pair.config(), text).expect("written");
+    pair.first_sync();
+    pair.done(Node::Near, &["sync", "h", "--full", "--wait"]);
+    pair
+}
+
+fn status_of(pair: &Pair, node: Node, name: &str) -> Value {
+    let output = pair.run(node, &["status", "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
+    let groups = status["groups"].as_array().expect("a list");
+    groups.iter().find(|group| group["name"] == name).cloned().expect("the group is there")
+}
+
+/// Group `h` is failed on `node` with these words wherever somebody may look, and `g` serves.
+#[track_caller]
+fn only_h_fails(pair: &mut Pair, node: Node, parts: &[&str]) {
+    pair.serve(node);
+    pair.done(Node::Near, &["wait", GROUP, "--for", "replicating", "--timeout", "90s"]);
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 64k", "flush"]);
+    let status = status_of(pair, node, "h");
+    assert_eq!(status["state"], "failed", "{parts:?}: {status}\n{}", pair.log(node));
+    let (code, text) = pair.told(node, &["status", "h"]);
+    assert_eq!(code, 1, "{text}");
+    let mut told =
+        vec![("status", status["reason"].to_string()), ("text", text.replace("\n", " ")), ("log", pair.log(node))];
+    for verb in
+        [&["sync", "h", "--full"][..], &["demote", "h"], &["promote", "h", "--force"], &["set", "h", "mode=async"]]
+    {
+        let (code, said) = pair.told(node, verb);
+        assert_eq!(code, 2, "{verb:?}: {said}");
+        told.push((verb[0], said));
+    }
+    for (place, said) in &told {
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [&["it cannot be opened: ", "restart the daemon"], parts].concat() {
+            assert!(words.contains(part), "{place}: no {part:?} in: {said}");
+        }
+    }
+    // Without a superblock nobody knows who this node was, and its peer waits for one that does.
+    if !parts.iter().any(|part| part.contains("superblock is missing")) {
+        pair.until("the peer says so", |pair| {
+            let peer = status_of(pair, node.other(), "h");
+            peer["reason"].to_string().contains("its half of the group has failed")
+        });
+    }
+}
+
+/// Killed, as a clean stop would ask about a file that changed its name.
+#[track_caller]
+fn both_serve(pair: &mut Pair, node: Node) {
+    pair.kill(node);
+    pair.serve(node);
+    for group in [GROUP, "h"] {
+        pair.done(Node::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+    }
+    pair.kill(node);
+}
+
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("aside")
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_keeps_one_group_down() {
+    let mut pair = two_groups();
+    for node in Node::BOTH {
+        pair.kill(node);
+        let volume = pair.path(&format!("{}-h", node.name()));
+        let away = |path: &Path| fs::rename(path, aside(path)).expect("taken away");
+        let back = |path: &Path| fs::rename(aside(path), path).expect("put back");
+
+        away(&volume);
+        let missing = format!("volume h/data: {} does not exist", volume.display());
+        only_h_fails(&mut pair, node, &[&missing]);
+        let (code, said) = pair.told(node, &["config", "check"]);
+        assert!(code == 2 && said.contains("does not exist; attach the device"), "{said}");
+        back(&volume);
+        both_serve(&mut pair, node);
+
+        away(&volume);
+        fs::create_dir(&volume).expect("a directory");
+        only_h_fails(&mut pair, node, &["is a directory; a volume must be"]);
+        pair.kill(node);
+        fs::remove_dir(&volume).expect("removed");
+        back(&volume);
+
+        let held = fs::File::open(&volume).expect("there");
+        held.try_lock().expect("free");
+        only_h_fails(&mut pair, node, &["is locked by ", "stop that program"]);
+        drop(held);
+        both_serve(&mut pair, node);
+
+        let file = fs::OpenOptions::new().write(true).open(&volume).expect("there");
+        file.set_len((2 << 20) + 100).expect("odd");
+        only_h_fails(&mut pair, node, &["which is no multiple of 512"]);
+        file.set_len(2 << 20).expect("its own size");
+        pair.kill(node);
+        pair.serve(node);
+    }
+}
+
+#[test]
+fn a_state_file_that_cannot_be_opened_keeps_one_group_down() {
+    let mut pair = two_groups();
+    for node in Node::BOTH {
+        for (name, part) in [
+            ("journal", "journal is no regular file; only a file that farshore made"),
+            ("bitmap", "where 16384 are expected; a volume was given another size"),
+            ("superblock", "superblock is missing, though its journal is there"),
+        ] {
+            pair.kill(node);
+            let path = pair.path(node.name()).join("state/groups/h").join(name);
+            fs::rename(&path, aside(&path)).expect("taken away");
+            match name {
+                "journal" => drop(std::os::unix::net::UnixListener::bind(&path).expect("no file")),
+                "bitmap" => fs::write(&path, [0; 4096]).expect("too short"),
+                _ => {}
+            }
+            only_h_fails(&mut pair, node, &[part]);
+            let _ = fs::remove_file(&path);
+            fs::rename(aside(&path), &path).expect("put back");
+            both_serve(&mut pair, node);
+            pair.serve(node);
+        }
+    }
+}
