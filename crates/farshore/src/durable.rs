@@ -13,8 +13,16 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let unfinished = path.with_file_name(name);
+    // What somebody has put there under this name leads nowhere.
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let write = || {
-        let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut new = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(no_link)
+            .open(&unfinished)?;
         new.write_all(content)?;
         new.sync_all()?;
         fs::rename(&unfinished, path)?;

@@ -11,9 +11,10 @@ use toml::de::DeTable;
 
 use crate::api::{Origin, SettingStatus};
 use crate::config::{LinkKey, LinkSettings, Problems, Sheet};
-use crate::overrides::{self, DEFAULT};
+use crate::overrides::{self, DEFAULT, Kind};
 
-const HEAD: &str = "# Written by `farshore link set`; it wins over the configuration file. Undo a line with: farshore link set KEY=default\n\n[link]\n";
+const LINK: Kind = Kind { first: "# farshore link 1", command: "farshore link set" };
+const WORDS: &str = "# Written by `farshore link set`; it wins over the configuration file. Undo a line with: farshore link set KEY=default\n\n[link]\n";
 
 /// Overrides of one node's links, every value checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl LinkOverrides {
     /// # Errors
     /// Every problem of the file; nothing of a damaged one is used.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        Self::parse(file, &overrides::read(file)?)
+        Self::parse(file, &overrides::read(file, &LINK)?)
     }
 
     /// Checks a text as if it came from `file`.
@@ -57,11 +58,11 @@ impl LinkOverrides {
     /// # Errors
     /// A sentence; the old file stands then.
     pub fn save(&self, file: &Path) -> Result<(), String> {
-        let mut text = HEAD.to_owned();
+        let mut text = WORDS.to_owned();
         for (key, value) in &self.0 {
             let _ = writeln!(text, "{key} = {value:?}");
         }
-        overrides::replace(file, &text)
+        overrides::replace(file, &LINK, &text)
     }
 
     /// Each override: key, value.

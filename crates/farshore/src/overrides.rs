@@ -1,7 +1,8 @@
 //! What `set` changed, kept over a restart: `<state>/overrides.toml`, one table per group.
 //!
 //! An override wins over the configuration file until `set KEY=default` removes it. The file is replaced as a whole and
-//! durably: after a crash it is the old one or the new one.
+//! durably: after a crash it is the old one or the new one. One that somebody emptied or cut says nothing of what was set, so it is
+//! no file without overrides: its first line and its last one tell. A missing one is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,19 @@ use crate::config::{Config, GroupName, Key, Problems, Settings, Sheet};
 use crate::durable;
 use crate::limits::CONFIG_BYTES_MAX;
 
-const HEAD: &str = "# Written by `farshore set`; it wins over the configuration file. Undo a line with: farshore set GROUP KEY=default\n";
+const WORDS: &str = "# Written by `farshore set`; it wins over the configuration file. Undo a line with: farshore set GROUP KEY=default\n";
+
+/// Which overrides a file holds.
+pub(crate) struct Kind {
+    /// The file's first line.
+    pub first: &'static str,
+    /// The command that writes it.
+    pub command: &'static str,
+}
+
+const OVERRIDES: Kind = Kind { first: "# farshore overrides 1", command: "farshore set" };
+/// The last line of each: what was cut does not have it.
+const END: &str = "# end";
 
 /// The value of `set` that removes an override.
 pub const DEFAULT: &str = "default";
@@ -33,7 +46,7 @@ impl Overrides {
     /// # Errors
     /// Every problem of the file. Nothing of a damaged file is used: half of an operator's wishes is none of them.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        Self::parse(file, &read(file)?)
+        Self::parse(file, &read(file, &OVERRIDES)?)
     }
 
     /// Checks a text as if it came from `file`.
@@ -66,7 +79,7 @@ impl Overrides {
     /// # Errors
     /// A sentence; the old file stands then.
     pub fn save(&self, file: &Path) -> Result<(), String> {
-        replace(file, &self.text())
+        replace(file, &OVERRIDES, &self.text())
     }
 
     /// Each override: group, key, value.
@@ -75,7 +88,7 @@ impl Overrides {
     }
 
     fn text(&self) -> String {
-        let mut text = HEAD.to_owned();
+        let mut text = WORDS.to_owned();
         for (group, keys) in self.groups.iter().filter(|(_, keys)| !keys.is_empty()) {
             let _ = write!(text, "\n[{:?}]\n", group.as_str());
             for (key, value) in keys {
@@ -138,19 +151,43 @@ impl Overrides {
 }
 
 /// Replaces a file of overrides by another text.
-pub(crate) fn replace(file: &Path, text: &str) -> Result<(), String> {
-    durable::replace(file, text.as_bytes())
+pub(crate) fn replace(file: &Path, kind: &Kind, text: &str) -> Result<(), String> {
+    durable::replace(file, format!("{}\n{text}{END}\n", kind.first).as_bytes())
         .map_err(|error| format!("the overrides {} cannot be written: {error}", file.display()))
 }
 
 /// Reads a file of overrides; a missing one is empty.
-pub(crate) fn read(file: &Path) -> Result<String, Problems> {
+///
+/// # Errors
+/// It cannot be read, or is not whole.
+pub(crate) fn read(file: &Path, kind: &Kind) -> Result<String, Problems> {
     let cannot = |error: std::io::Error| Problems::one(file, format!("the overrides cannot be read: {error}"));
     let mut text = String::new();
     match File::open(file) {
-        Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map(|_| text).map_err(cannot),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(text),
-        Err(error) => Err(cannot(error)),
+        Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map_err(cannot)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(text),
+        Err(error) => return Err(cannot(error)),
+    };
+    let wrong = kind.what_is_wrong(&text).map(|wrong| Problems::one(file, wrong));
+    wrong.map_or(Ok(text), Err)
+}
+
+impl Kind {
+    fn what_is_wrong(&self, text: &str) -> Option<String> {
+        let (first, command) = (self.first, self.command);
+        let what = if text.trim().is_empty() {
+            "it is empty".to_owned()
+        } else if text.lines().next() != Some(first) {
+            format!("its first line is not {first:?}, so it is none that '{command}' wrote")
+        } else if text.lines().next_back() != Some(END) || !text.ends_with('\n') {
+            format!("it is cut short: its last line is not {END:?}")
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{what}, and what '{command}' changed is not known. Restore the file; or remove it, then the configuration file alone counts, \
+             and set again what it should not be"
+        ))
     }
 }
 
@@ -242,6 +279,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_cut_or_is_another_is_not_taken_for_one_without_overrides() {
+        let dir = tempfile::tempdir().expect("dir");
+        let file = dir.path().join("overrides.toml");
+        let mut overrides = Overrides::default();
+        overrides.change(&db(), &wanted(&[("policy", "strict"), ("mode", "sync")])).expect("good");
+        overrides.save(&file).expect("saved");
+        let whole = std::fs::read(&file).expect("there");
+        for end in 0..whole.len() {
+            std::fs::write(&file, &whole[..end]).expect("written");
+            let problem = Overrides::load(&file).expect_err("cut").to_string();
+            let what = if end == 0 { "it is empty, and what 'farshore set' changed is not known" } else { "" };
+            assert!(problem.contains(what) && problem.contains("remove it"), "cut at {end}: {problem}");
+        }
+        for (text, what) in [
+            ("\n \n", "it is empty"),
+            ("# farshore link 1\n[link]\n# end\n", "its first line is not \"# farshore overrides 1\""),
+            ("[db]\npolicy = \"strict\"\n", "its first line is not"),
+        ] {
+            std::fs::write(&file, text).expect("written");
+            let problem = Overrides::load(&file).expect_err("foreign").to_string();
+            assert!(problem.contains(what), "{problem}");
+        }
+        std::fs::write(&file, whole).expect("written");
+        assert_eq!(Overrides::load(&file).expect("whole"), overrides);
+    }
+
+    #[test]
     fn a_group_that_left_the_configuration_is_told() {
         let mut overrides = Overrides::default();
         overrides.change(&GroupName::parse("old").expect("a name"), &wanted(&[("mode", "sync")])).expect("good");
@@ -255,7 +319,7 @@ mod tests {
         let file = dir.path().join("overrides.toml");
         // A directory in the way of the unfinished file: works for root too, unlike permissions.
         std::fs::create_dir(dir.path().join("overrides.toml.new")).expect("mkdir");
-        std::fs::write(&file, "[db]\nmode = \"sync\"\n").expect("write");
+        std::fs::write(&file, "# farshore overrides 1\n[db]\nmode = \"sync\"\n# end\n").expect("write");
         let error = Overrides::default().save(&file).expect_err("in the way");
         assert!(error.contains("cannot be written"), "{error}");
         assert!(Overrides::load(&file).expect("old").groups.contains_key(&db()));

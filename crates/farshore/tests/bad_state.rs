@@ -216,3 +216,44 @@ fn a_state_directory_open_to_others_is_refused() {
         assert!(code == 2 && said.contains("chmod 0700"), "{command:?} {code}: {said}");
     }
 }
+
+/// What is empty says nothing; it is not taken for a file that never was.
+#[test]
+fn emptied_state_files_are_named_and_refused() {
+    for (name, parts) in [
+        ("volumes", ["volumes is empty", "restore it"]),
+        ("nodes", ["nodes is empty", "restore it"]),
+        ("devices", ["the record of its devices is damaged", "accept-device"]),
+        ("superblock", ["superblock has a size of 0 bytes", "restart the daemon"]),
+        ("journal", ["journal has a size of 0 bytes", "restart the daemon"]),
+        ("bitmap", ["bitmap has a size of 0 bytes", "restart the daemon"]),
+    ] {
+        let mut pair = at_rest();
+        fs::write(state(&pair, Node::Far, name), "").expect("emptied");
+        is_refused(&mut pair, Node::Far, &parts);
+    }
+}
+
+/// A policy that an operator has set is not given up because a file lost its content.
+#[test]
+fn emptied_overrides_do_not_count_as_nothing_set() {
+    let mut pair = in_step();
+    pair.done(Node::Near, &["set", GROUP, "policy=strict"]);
+    pair.stop_both();
+    let overrides = pair.path("near/state/overrides.toml");
+    let whole = fs::read(&overrides).expect("written by 'set'");
+    for end in [0, whole.len() / 2, whole.len() - 1] {
+        fs::write(&overrides, &whole[..end]).expect("cut");
+        for command in [&["serve"][..], &["config", "check"]] {
+            let (code, said) = pair.told(Node::Near, command);
+            assert_eq!(code, 2, "{command:?} {end}: {said}");
+            for part in ["overrides.toml", "what 'farshore set' changed is not known", "Restore the file; or remove it"]
+            {
+                assert!(said.contains(part), "{command:?} {end}: no {part:?} in: {said}");
+            }
+        }
+    }
+    fs::write(&overrides, whole).expect("restored");
+    pair.serve(Node::Near);
+    assert_eq!(pair.status(Node::Near)["settings"]["policy"]["value"], "strict");
+}

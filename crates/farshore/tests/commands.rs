@@ -437,8 +437,18 @@ fn serve_refuses_before_it_touches_anything() {
     std::fs::write(dir.path().join("disk"), [0; 512]).expect("write");
     farshore::config::create_secret(&dir.path().join("secret")).expect("secret");
     std::fs::create_dir(dir.path().join("state")).expect("mkdir");
-    std::fs::write(dir.path().join("state/overrides.toml"), "[db]\nmode = \"fast\"\n").expect("write");
-    expect(&serve("alpha"), 2, "overrides.toml:2:8: mode: \"fast\" is not a mode");
+    let overrides = dir.path().join("state/overrides.toml");
+    std::fs::write(&overrides, "# farshore overrides 1\n[db]\nmode = \"fast\"\n# end\n").expect("write");
+    expect(&serve("alpha"), 2, "overrides.toml:3:8: mode: \"fast\" is not a mode");
+    let check = || farshore(&["config", "check", "--config", file.to_str().expect("text"), "--node", "alpha"]);
+    for (name, command) in [("overrides.toml", "farshore set"), ("link.toml", "farshore link set")] {
+        std::fs::write(dir.path().join("state").join(name), "").expect("emptied");
+        let sentence =
+            format!("{name}: it is empty, and what '{command}' changed is not known. Restore the file; or remove it");
+        expect(&serve("alpha"), 2, &sentence);
+        expect(&check(), 2, &sentence);
+        std::fs::remove_file(dir.path().join("state").join(name)).expect("removed");
+    }
     expect(&serve("gamma"), 2, "choose one of \"alpha\" and \"beta\"");
 }
 

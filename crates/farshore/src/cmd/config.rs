@@ -2,8 +2,10 @@
 
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::CheckArgs;
-use crate::config::{Config, Problems, example, host_name};
+use crate::config::{Config, NodeName, Problem, Problems, example, host_name};
 use crate::daemon::{devices, names};
+use crate::link_overrides::LinkOverrides;
+use crate::overrides::Overrides;
 
 pub fn check(args: &CheckArgs) -> Outcome {
     let config = Config::load(&args.file()).map_err(told)?;
@@ -20,6 +22,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
             let mut problems = config.check_local(node).err().map(|found| found.list).unwrap_or_default();
             problems.extend(names::refused(&config, node));
             problems.extend(devices::refused(&config, node));
+            problems.extend(overrides_refused(&config, node));
             if !problems.is_empty() {
                 return Err(told(Problems::new(&config.file, problems)));
             }
@@ -38,6 +41,15 @@ pub fn check(args: &CheckArgs) -> Outcome {
     print(&text)?;
     warnings.iter().for_each(warn);
     Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
+}
+
+/// What is kept of `set` and `link set`, as a start would read it.
+fn overrides_refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+    let Some(here) = config.node(node) else { return Vec::new() };
+    let groups = Overrides::load(&here.overrides_file()).err();
+    let link = LinkOverrides::load(&here.link_overrides_file()).err();
+    let told = |problems: Problems| config.problem(&format!("nodes.{node}.state"), problems.to_string());
+    groups.into_iter().chain(link).map(told).collect()
 }
 
 pub fn example() -> Outcome {

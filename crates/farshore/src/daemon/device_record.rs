@@ -50,15 +50,25 @@ pub(super) fn keep_devices(directory: &Path, devices: &Devices) -> anyhow::Resul
     write(directory, DEVICES, &[], devices)
 }
 
-/// Reads `accepted`; one that is damaged says nothing.
-pub(super) fn read_accepted(directory: &Path) -> Option<Accepted> {
-    let (head, devices) = read(directory, ACCEPTED).ok().flatten()?;
-    let begins_as = match head.get("begins")?.as_str() {
-        "primary" => Role::Primary,
-        "secondary" => Role::Secondary,
-        _ => return None,
+/// Reads `accepted`; `None`: there is none.
+///
+/// # Errors
+/// A sentence: it cannot be read, or is damaged.
+pub(super) fn read_accepted(directory: &Path) -> anyhow::Result<Option<Accepted>> {
+    let lost = || {
+        format!(
+            "{} is of no use, so what 'farshore accept-device' was told is not known: remove it, restart the daemon, and say it again if \
+             that is asked",
+            directory.join(ACCEPTED).display()
+        )
     };
-    Some(Accepted { begins_as, devices })
+    let Some((head, devices)) = read(directory, ACCEPTED).with_context(lost)? else { return Ok(None) };
+    let begins_as = match head.get("begins").map(String::as_str) {
+        Some("primary") => Role::Primary,
+        Some("secondary") => Role::Secondary,
+        _ => return Err(anyhow::anyhow!("it does not say in which role").context(lost())),
+    };
+    Ok(Some(Accepted { begins_as, devices }))
 }
 
 pub(super) fn write_accepted(directory: &Path, accepted: &Accepted) -> anyhow::Result<()> {
@@ -185,14 +195,17 @@ mod tests {
     fn what_was_accepted_comes_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path();
-        assert_eq!(read_accepted(place), None);
+        assert_eq!(read_accepted(place).expect("nothing is wrong"), None);
         for begins_as in [Role::Primary, Role::Secondary] {
             let devices = Devices::from([("data".to_owned(), device(7))]);
             let accepted = Accepted { begins_as, devices };
             write_accepted(place, &accepted).expect("written");
-            assert_eq!(read_accepted(place), Some(accepted));
+            assert_eq!(read_accepted(place).expect("sound"), Some(accepted));
         }
-        std::fs::write(place.join(ACCEPTED), "rubbish").expect("written");
-        assert_eq!(read_accepted(place), None);
+        for text in ["", "rubbish", "farshore accepted 1\n"] {
+            std::fs::write(place.join(ACCEPTED), text).expect("written");
+            let told = format!("{:#}", read_accepted(place).expect_err("damaged"));
+            assert!(told.contains("accepted is of no use, so what 'farshore accept-device' was told"), "{told}");
+        }
     }
 }

@@ -79,11 +79,10 @@ struct Place<'a> {
 /// Looks at the volumes of `group`. What was accepted is made so.
 ///
 /// # Errors
-/// A sentence: what is recorded cannot be removed where that was accepted.
+/// A sentence: what was accepted cannot be read, or what is recorded cannot be removed where that was accepted.
 pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::Result<Look> {
     let place = Place::of(config, node, group);
     let Some(found) = place.found() else { return Ok(Look::Unknown) };
-    let accepted = record::read_accepted(&place.directory);
     let on_record = !place.is_new();
     if on_record && place.is_the_peers() {
         // All that is recorded is about its devices: the engine refuses that in words of its own, and nothing is kept.
@@ -91,8 +90,14 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::R
         return Ok(Look::Good { found: theirs, begins_as: None });
     }
     let strangers = if on_record { place.strangers(&found) } else { Vec::new() };
+    if strangers.is_empty() && on_record {
+        // The group is on record again, or each volume was given its own device back.
+        record::remove_accepted(&place.directory);
+        return Ok(Look::Good { found, begins_as: None });
+    }
+    let accepted = record::read_accepted(&place.directory)?;
     if strangers.is_empty() {
-        return Ok(place.good(found, accepted, on_record));
+        return Ok(Look::Good { found, begins_as: accepted.map(|accepted| accepted.begins_as) });
     }
     match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
         Some(accepted) => place.begin_anew(found, &accepted),
@@ -133,7 +138,8 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
     for (_, group) in config.groups_of(node) {
         let place = Place::of(config, node, group);
         let Some(found) = place.found().filter(|_| !place.is_new() && !place.is_the_peers()) else { continue };
-        if record::read_accepted(&place.directory).is_some_and(|accepted| same_devices(&accepted.devices, &found)) {
+        let accepted = record::read_accepted(&place.directory);
+        if matches!(&accepted, Ok(Some(accepted)) if same_devices(&accepted.devices, &found)) {
             continue;
         }
         for stranger in place.strangers(&found) {
@@ -279,19 +285,6 @@ impl<'a> Place<'a> {
             }
         }
         String::new()
-    }
-
-    fn good(&self, found: Devices, accepted: Option<Accepted>, on_record: bool) -> Look {
-        let begins_as = match accepted {
-            Some(accepted) if !on_record => Some(accepted.begins_as),
-            Some(_) => {
-                // The group is on record again, or each volume was given its own device back.
-                record::remove_accepted(&self.directory);
-                None
-            }
-            None => None,
-        };
-        Look::Good { found, begins_as }
     }
 
     fn begin_anew(&self, found: Devices, accepted: &Accepted) -> anyhow::Result<Look> {

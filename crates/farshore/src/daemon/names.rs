@@ -105,6 +105,15 @@ impl Record {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             read => read.with_context(|| format!("{} cannot be read", path.display()))?,
         };
+        if (kept.is_empty() || !kept.ends_with('\n')) && !is_new {
+            bail!(
+                "{} is {}, so the names under which the group was begun are not known: restore it; it lists its {}, one a line, as they \
+                 were at the first start",
+                path.display(),
+                if kept.is_empty() { "empty" } else { "cut short" },
+                self.file
+            )
+        }
         if kept != names && !is_new {
             bail!(
                 "its {} are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give \

@@ -140,6 +140,12 @@ impl Files<'_> {
         if !found.is_file() || found.len() == size_bytes {
             return Ok(());
         }
+        if found.len() == 0 && holds_point {
+            bail!(
+                "{} is empty, though it holds a rollback point: restore it; or remove it, then nothing can be rolled back",
+                path.display()
+            );
+        }
         if found.len() > size_bytes && holds_point {
             bail!(
                 "{} has {} bytes and holds a rollback point, so it cannot become smaller: give 'history' its old value \
