@@ -98,7 +98,8 @@ impl Drop for Seat {
 }
 
 /// Who holds an address holds its neighbours: of IPv6 a customer has 2^64 at the least.
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one place to come from.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
         v4 => v4,

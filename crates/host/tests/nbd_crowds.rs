@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use host::nbd::Limits;
 use host::nbd::proto::{self, Command};
+use host::nbd::{Address, Client, Limits};
 use host::tls::Clients;
 use nbd_support::*;
 use papers::Papers;
@@ -48,6 +48,38 @@ fn a_thousand_connects_at_once_are_taken() {
     server.until_quiet();
     read_once(&mut server.enter(false));
     server.stop();
+}
+
+/// One host takes all it can get over TCP. Whoever comes to the socket file comes in all the same, and so does the first client of
+/// another export; the host is told why it does not.
+#[test]
+fn one_client_does_not_take_all_places() {
+    raise_descriptors();
+    let exports: &[(&'static str, u64)] = &[("g/v", 1 << 20), ("g/w", 1 << 20)];
+    let server = TestServer::start(Setup { exports: exports.to_vec(), ..Setup::default() });
+    let tcp = Address::Tcp(server.tcp);
+    let (held, refused) = on_runtime(async {
+        let mut held = Vec::new();
+        loop {
+            match Client::connect(&tcp, "g/v").await {
+                Ok(client) => held.push(client),
+                Err(error) => return (held, error.to_string()),
+            }
+        }
+    });
+    assert_eq!(held.len(), 1024);
+    let told = "this node serves 1280 connections at once, 1024 of them are this client's; close some";
+    assert!(refused.contains(told), "{refused}");
+    assert_eq!(server.counters().connections_refused, 1);
+    let mut by_file: Vec<Line> = (0..16).map(|_| server.enter_export("g/v")).collect();
+    by_file.iter_mut().for_each(read_once);
+    let other = on_runtime(async { Client::connect(&tcp, "g/w").await.map_err(|error| error.to_string()) });
+    assert!(other.is_ok(), "{:?}", other.err());
+    let again = on_runtime(async { Client::connect(&tcp, "g/w").await.is_ok() });
+    assert!(!again, "that export has a client now");
+    drop((held, by_file, other));
+    server.until_quiet();
+    assert!(on_runtime(async { Client::connect(&tcp, "g/v").await.is_ok() }));
 }
 
 fn read_once(line: &mut Line) {

@@ -13,11 +13,6 @@ use nbd_support::*;
 
 const MIB: u32 = 1 << 20;
 
-fn on_runtime<T>(work: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(work)
-}
-
 /// Every step of a session, in one breath: answers are not waited for.
 fn recorded_session() -> Vec<u8> {
     let mut bytes = opening(true);
@@ -542,7 +537,9 @@ fn more_clients_than_allowed_are_turned_away() {
     let server =
         TestServer::start(Setup { limits: Limits { connections: 2, ..Limits::default() }, ..Setup::default() });
     let (first, second) = (server.enter(false), server.enter(false));
-    assert!(server.connect().hear_end().is_empty());
+    let refused = on_runtime(async { Client::connect(&Address::Tcp(server.tcp), "g/v").await.err() });
+    let refused = refused.expect("no place is left").to_string();
+    assert!(refused.contains("this node serves 2 connections at once, 0 of them are this client's"), "{refused}");
     assert_eq!(server.counters().connections_refused, 1);
     drop((first, second));
     server.until_quiet();

@@ -4,7 +4,7 @@
 //! in one write, right there. Only when the socket is full does the connection's own task come in: it is the sole
 //! waiter, for bytes to read, for room to write, for a slot; whatever it waits for, it keeps the answers moving too.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -135,6 +135,11 @@ impl Connection {
     /// From now on reads and errors are answered with structured chunks.
     pub fn use_structured_replies(&self) {
         self.structured.set(true);
+    }
+
+    /// The export it is at.
+    pub fn export(&self) -> Option<Ref<'_, str>> {
+        Ref::filter_map(self.stay.borrow(), |stay| stay.as_ref().map(|stay| stay.export.as_str())).ok()
     }
 
     /// It has chosen this export.

@@ -270,6 +270,14 @@ impl Negotiation {
         unknown(out, option::GO)
     }
 
+    /// Others have all the places that it may have.
+    fn no_place(&self, entry: &Entry, told: &str, out: &mut Vec<u8>) -> Step {
+        if entry.plainly {
+            return Step::Close("no place was left for it");
+        }
+        say(out, option::GO, reply::ERR_POLICY, told)
+    }
+
     fn transmission_flags(&self) -> u16 {
         let always = transmission::HAS_FLAGS
             | transmission::SEND_FLUSH
@@ -344,14 +352,17 @@ pub(super) struct Guard {
     pub store: Option<Store>,
 }
 
+/// Whether there is a place at an export; if not, a sentence for the client.
+pub(super) type Admit<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
 pub(super) async fn negotiate(
     connection: &Rc<Connection>,
     gateway: &Rc<dyn Gateway>,
-    guard: &Guard,
+    (guard, admit): (&Guard, Admit<'_>),
 ) -> Result<Session, Outside> {
     let mut negotiation = Negotiation::new(guard.encryption);
-    match converse(connection, gateway, guard, &mut negotiation).await {
+    match converse(connection, gateway, (guard, admit), &mut negotiation).await {
         Err(Outside::Left(reason)) if negotiation.was_told_to_encrypt => {
             let reason = format!("it asked without TLS, which is required here, and then: {reason}");
             Err(Outside::Refused(reason))
@@ -363,7 +374,7 @@ pub(super) async fn negotiate(
 async fn converse(
     connection: &Rc<Connection>,
     gateway: &Rc<dyn Gateway>,
-    guard: &Guard,
+    (guard, admit): (&Guard, Admit<'_>),
     negotiation: &mut Negotiation,
 ) -> Result<Session, Outside> {
     let mut inbox = Inbox::new();
@@ -388,15 +399,16 @@ async fn converse(
             Err(reason) => Step::Close(reason),
         };
         if let Step::Enter(entry) = &step {
-            match gateway.attach(&entry.name, connection.clone()) {
-                Some((export, client)) => {
+            match admit(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
+                Ok(Some((export, client))) => {
                     connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
                     connection.say(&out);
                     // From here on the session's own end detaches, even if nobody hears the welcome.
                     return Ok(Session::new(connection.clone(), gateway.clone(), client, terms, inbox));
                 }
-                None => step = negotiation.turn_away(entry, &mut out),
+                Ok(None) => step = negotiation.turn_away(entry, &mut out),
+                Err(told) => step = negotiation.no_place(entry, &told, &mut out),
             }
         }
         connection.say(&out);

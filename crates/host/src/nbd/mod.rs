@@ -12,6 +12,7 @@
 //! * one task per connection, none per request; a request costs no allocation once the connection is warm;
 //! * backpressure is not reading: no slot, no byte budget or no buffer means that the socket waits;
 //! * whoever stalls half way through a request or does not take its answers holds up nobody else, and is cut off some time;
+//! * no client, listener or export takes all places;
 //! * whatever bytes a client sends, and wherever it stops, only its own connection ends.
 
 pub mod check;
@@ -22,6 +23,7 @@ pub mod handshake;
 mod inbox;
 mod listen;
 mod outbox;
+mod places;
 pub mod proto;
 pub mod server;
 mod session;

@@ -18,6 +18,7 @@ use super::counters::{Counters, Tally};
 use super::handshake::{self, Encryption, Guard, Outside};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
+use super::places;
 use super::session::{End, Session};
 use super::shares::Shares;
 use super::socket::{Socket, Stream};
@@ -30,7 +31,8 @@ use crate::tls::Store;
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients at once; more are turned away. 1 024: a thousand volumes, or a hundred with multi-connection clients.
+    /// Clients at exports at once; more are turned away. 1 280: a thousand volumes, or a hundred with multi-connection clients, and a
+    /// fifth of them kept for clients that hold few (`places.rs`).
     pub connections: usize,
     /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest of the busiest network goes. 1 024:
     /// all clients may come back in one moment, from one host.
@@ -55,7 +57,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections: 1024,
+            connections: 1280,
             strangers: 1024,
             handshake: Duration::from_secs(10),
             requests_in_flight: 1024,
@@ -66,6 +68,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// Connections of socket files that have not chosen an export yet, besides all others: whoever may open one may do worse than sit there.
+const OPENERS_MAX: usize = 256;
 
 /// An NBD server over a gateway, on one data thread: make it and listen inside a `LocalSet`.
 ///
@@ -81,8 +86,6 @@ struct Shared {
     limits: Limits,
     tally: Rc<Tally>,
     clients: RefCell<BTreeMap<u64, Client>>,
-    /// How many of them have chosen an export.
-    sessions: Cell<usize>,
     strangers: Rc<Strangers>,
     shares: Rc<Shares>,
     next_client: Cell<u64>,
@@ -105,7 +108,6 @@ impl Server {
             limits,
             tally: Rc::default(),
             clients: RefCell::default(),
-            sessions: Cell::new(0),
             strangers: Strangers::new(limits.strangers),
             shares: Shares::new(limits.bytes_in_flight_all),
             next_client: Cell::new(0),
@@ -188,7 +190,9 @@ impl Server {
 
     fn spawn_listener(&self, door: Door, guard: Guard) {
         let shared = self.shared.clone();
-        self.listeners.borrow_mut().push(spawn_local(accept_clients(shared, door, guard)));
+        let mut listeners = self.listeners.borrow_mut();
+        let number = listeners.len();
+        listeners.push(spawn_local(accept_clients(shared, (number, door), guard)));
     }
 }
 
@@ -207,15 +211,15 @@ enum Door {
 
 impl Door {
     /// The next client, and where it comes from.
-    async fn accept(&self) -> io::Result<(Socket, Visitor)> {
+    async fn accept(&self, listener: usize) -> io::Result<(Socket, Visitor)> {
         match self {
-            Door::Unix(listener, _) => {
-                let stream = listener.accept().await?.0;
-                let visitor = Visitor::by_file(&stream);
+            Door::Unix(door, _) => {
+                let stream = door.accept().await?.0;
+                let visitor = Visitor::by_file(&stream, listener);
                 Ok((Socket::new(Stream::Unix(stream)), visitor))
             }
-            Door::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
+            Door::Tcp(door) => {
+                let (stream, peer) = door.accept().await?;
                 tracing::debug!(%peer, "an NBD client connects");
                 // Answers must not wait for one another, and a host that vanished must be noticed some day.
                 stream.set_nodelay(true)?;
@@ -224,17 +228,17 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::new(Stream::Tcp(stream)), Visitor::by_tcp(peer)))
+                Ok((Socket::new(Stream::Tcp(stream)), Visitor::by_tcp(peer, listener)))
             }
         }
     }
 }
 
-async fn accept_clients(shared: Rc<Shared>, door: Door, guard: Guard) {
+async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), guard: Guard) {
     /// Out of descriptors or memory: those come back when clients leave, and asking at once again would only spin.
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
-        match door.accept().await {
+        match door.accept(listener).await {
             Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
             Err(error) => {
                 tracing::warn!(%error, "an NBD connection could not be accepted");
@@ -264,10 +268,9 @@ async fn watch_clients(shared: Rc<Shared>) {
 impl Shared {
     fn admit(shared: &Rc<Shared>, socket: Socket, visitor: Visitor, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
-        let limit = shared.limits.connections;
-        let in_all = shared.clients.borrow().len();
-        if shared.sessions.get() >= limit || in_all >= limit + shared.limits.strangers {
-            let outside = Outside::Refused(format!("the limit of {limit} clients is reached"));
+        let most = shared.limits.connections + shared.limits.strangers + OPENERS_MAX;
+        if shared.clients.borrow().len() >= most {
+            let outside = Outside::Refused(format!("the limit of {most} connections is reached"));
             shared.tell(&visitor, outside);
             shared.tally.note(|counters| counters.connections_refused += 1);
             return;
@@ -286,6 +289,19 @@ impl Shared {
 }
 
 impl Shared {
+    /// A place at an export, or what to tell the client.
+    fn admit_to(&self, connection: &Connection, export: &str) -> Result<(), String> {
+        let clients = self.clients.borrow();
+        let all = clients.values().map(|client| &*client.connection);
+        places::judge(connection, export, self.limits.connections, all).map_err(|full| {
+            self.tally.note(|counters| counters.connections_refused += 1);
+            if self.complaints.is_news(format!("{} found no place", connection.visitor.host)) {
+                tracing::warn!("an NBD client at {} was refused {export}: {}", connection.visitor.who, full.why);
+            }
+            full.told
+        })
+    }
+
     /// Why there is no session. Ports change with every attempt: the same host with the same mistake is no news.
     fn tell(&self, visitor: &Visitor, outside: Outside) {
         match outside {
@@ -318,26 +334,19 @@ impl Drop for Place {
 }
 
 /// The attachment to the gateway, given up however the session ends.
-struct Attached<'a>(Session, &'a Shared);
+struct Attached(Session);
 
-impl<'a> Attached<'a> {
-    fn new(session: Session, shared: &'a Shared) -> Attached<'a> {
-        shared.sessions.set(shared.sessions.get() + 1);
-        Attached(session, shared)
-    }
-}
-
-impl Drop for Attached<'_> {
+impl Drop for Attached {
     fn drop(&mut self) {
         self.0.gateway.detach(self.0.client);
-        self.1.sessions.set(self.1.sessions.get() - 1);
     }
 }
 
 async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Option<Seat>) {
     let shared = &place.shared;
     let negotiation = async {
-        let negotiation = handshake::negotiate(&connection, &shared.gateway, &guard);
+        let admit = |export: &str| shared.admit_to(&connection, export);
+        let negotiation = handshake::negotiate(&connection, &shared.gateway, (&guard, &admit));
         let Some(seat) = seat else { return negotiation.await };
         tokio::select! {
             biased;
@@ -358,7 +367,7 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
             return;
         }
     };
-    let mut attached = Attached::new(session, shared);
+    let mut attached = Attached(session);
     if attached.0.terms.structured {
         connection.use_structured_replies();
     }

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::UnixStream;
 
+use crate::strangers::network;
+
 /// What is shown of a program's name; the kernel keeps 15 bytes of it.
 const PROGRAM_CHARS_MAX: usize = 15;
 
@@ -16,18 +18,25 @@ pub(super) struct Visitor {
     pub host: String,
     /// Where it comes from; `None`: the socket file.
     pub address: Option<IpAddr>,
+    /// Whose share of the places it has: a host's, or a user's of the socket file.
+    pub client: String,
+    /// By which of the server's listeners it came.
+    pub listener: usize,
 }
 
 impl Visitor {
-    pub fn by_tcp(from: SocketAddr) -> Visitor {
-        Visitor { who: from.to_string(), host: from.ip().to_string(), address: Some(from.ip()) }
+    pub fn by_tcp(from: SocketAddr, listener: usize) -> Visitor {
+        let (ip, client) = (from.ip(), network(from.ip()).to_string());
+        Visitor { who: from.to_string(), host: ip.to_string(), address: Some(ip), client, listener }
     }
 
-    pub fn by_file(stream: &UnixStream) -> Visitor {
+    pub fn by_file(stream: &UnixStream, listener: usize) -> Visitor {
         let host = "the socket file".to_owned();
-        let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let peer = stream.peer_cred().ok();
+        let process = peer.and_then(|peer| peer.pid());
+        let client = peer.map_or_else(|| host.clone(), |peer| format!("user {} at {host}", peer.uid()));
         let who = process.map_or_else(|| host.clone(), |process| format!("{host} ({})", describe(process)));
-        Visitor { who, host, address: None }
+        Visitor { who, host, address: None, client, listener }
     }
 }
 
@@ -47,10 +56,10 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_named() {
         let (stream, _other) = UnixStream::pair().expect("a pair");
-        let visitor = Visitor::by_file(&stream);
+        let visitor = Visitor::by_file(&stream, 0);
         let ours = format!("process {})", std::process::id());
         assert!(visitor.who.starts_with("the socket file (") && visitor.who.ends_with(&ours), "{}", visitor.who);
-        let visitor = Visitor::by_tcp("[::1]:99".parse().expect("an address"));
+        let visitor = Visitor::by_tcp("[::1]:99".parse().expect("an address"), 0);
         assert_eq!((visitor.who.as_str(), visitor.host.as_str()), ("[::1]:99", "::1"));
     }
 }

@@ -226,6 +226,11 @@ impl Drop for TestServer {
     }
 }
 
+pub fn on_runtime<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work)
+}
+
 /// Runs a client to its end: its exit code, and all that it printed.
 pub fn run_any(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
     // nbdsh is a Python program that needs the system's interpreter, whatever stands first on the path.

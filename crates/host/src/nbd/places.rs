@@ -1,0 +1,117 @@
+//! Places at exports: how many there are, and that no client, listener or export takes them all.
+//!
+//! Most places go to whoever comes first: a host with a thousand volumes is one client. The last fifth is kept for clients that hold
+//! few, and for exports that have none; of that the last quarter for listeners that hold few, however many clients come by another one.
+//! So a client of the socket file comes in whatever is held over TCP.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+
+/// Of so many places a client, or a listener, has a share of the last ones while it holds fewer.
+const FEW: usize = 16;
+/// A client that asked for nothing for so long is named as idle: longer than any program pauses between two requests of its work.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// How many places are held, in all and by those that a newcomer belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    all: usize,
+    by_client: usize,
+    by_listener: usize,
+    at_export: usize,
+}
+
+impl Held {
+    fn leaves_room(self, most: usize) -> bool {
+        let (kept_for_few, kept_for_listeners) = (most / 5, most / 20);
+        let has_few = self.by_client < FEW || self.at_export == 0;
+        self.all < most - kept_for_few
+            || (self.all < most - kept_for_listeners && has_few)
+            || (self.all < most && self.by_client < FEW && self.by_listener < FEW)
+    }
+}
+
+/// Why there is no place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full {
+    /// For the client: nothing of the others.
+    pub told: String,
+    /// For the log.
+    pub why: String,
+}
+
+/// Whether `newcomer` may come to `export`, where all these connections are, with or without an export.
+pub(super) fn judge<'a>(
+    newcomer: &Connection,
+    export: &str,
+    most: usize,
+    connections: impl Iterator<Item = &'a Connection> + Clone,
+) -> Result<(), Full> {
+    let us = &newcomer.visitor;
+    let mut held = Held::default();
+    for connection in connections.clone() {
+        let Some(at) = connection.export() else { continue };
+        let theirs = &connection.visitor;
+        held.all += 1;
+        held.by_client += usize::from(theirs.client == us.client);
+        held.by_listener += usize::from(theirs.listener == us.listener);
+        held.at_export += usize::from(*at == *export);
+    }
+    if held.leaves_room(most) {
+        return Ok(());
+    }
+    let told = format!(
+        "no place is left: this node serves {most} connections at once, {} of them are this client's; close some and try again",
+        held.by_client
+    );
+    let all = held.all;
+    Err(Full { told, why: format!("{all} of {most} places for clients are taken; {}", biggest(connections)) })
+}
+
+/// Who holds most, and how much of that idly.
+fn biggest<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> String {
+    let mut by_client = std::collections::BTreeMap::<&str, (usize, usize)>::new();
+    for connection in connections {
+        let Some(info) = connection.info() else { continue };
+        let (held, idle) = by_client.entry(&connection.visitor.client).or_default();
+        *held += 1;
+        *idle += usize::from(info.last_request.unwrap_or(info.attached) >= IDLE);
+    }
+    let most = by_client.into_iter().max_by_key(|(_, (held, _))| *held);
+    let (client, (held, idle)) = most.unwrap_or(("nobody", (0, 0)));
+    let idle = match idle {
+        0 => "all were used in the last 5 minutes".to_owned(),
+        idle => format!("{idle} of them asked for nothing in the last 5 minutes: end those"),
+    };
+    format!("{client} holds most, {held}, and {idle}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 1 280 places.
+    #[test]
+    fn the_last_places_are_for_those_who_hold_few() {
+        let held = |all, by_client, by_listener, at_export| Held { all, by_client, by_listener, at_export };
+        for (held, may) in [
+            // One client of one listener at one export.
+            (held(1023, 1023, 1023, 1023), true),
+            (held(1024, 1024, 1024, 1024), false),
+            (held(1024, 1024, 1024, 0), true),
+            (held(1024, 15, 1024, 1024), true),
+            (held(1024, 16, 1024, 1024), false),
+            // A crowd of clients with few each.
+            (held(1215, 15, 1215, 1215), true),
+            (held(1216, 0, 1216, 0), false),
+            (held(1216, 0, 0, 1216), true),
+            (held(1279, 15, 15, 1279), true),
+            (held(1279, 16, 16, 0), false),
+            (held(1280, 0, 0, 0), false),
+        ] {
+            assert_eq!(held.leaves_room(1280), may, "{held:?}");
+        }
+        assert!(held(1, 1, 1, 1).leaves_room(2) && !held(2, 2, 2, 2).leaves_room(2));
+    }
+}
