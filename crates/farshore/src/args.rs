@@ -76,7 +76,7 @@ pub enum Command {
     Promote(PromoteArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
     #[command(
-        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full')\n\nThe group begins anew on this node at the next start of its daemon. If devices only changed places, give each volume its own instead."
+        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node at the next start of its daemon. If devices only changed places, give each volume its own instead."
     )]
     AcceptDevice(AcceptDeviceArgs),
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync

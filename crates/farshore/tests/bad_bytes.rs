@@ -114,6 +114,7 @@ fn attacked() -> (Pair, Sockets) {
     let line = format!("state = \"{}\"", state.display());
     pair.edit_config(&line, &format!("{line}\nnbd = [\"unix:{}/nbd.sock\", \"tcp:{free}\"]", state.display()));
     fs::write(pair.device(Node::Near, "data"), vec![6; 2 << 20]).expect("written");
+    pair.done(Node::Near, &["accept-device", "g", "data", "--content-is-good"]);
     pair.serve(Node::Near);
     let sockets = Sockets {
         replication: address(&pair, Node::Near),

@@ -66,6 +66,7 @@ fn each_is_answered_with_its_error() {
     const MIB_32: u64 = 32 << 20;
     let mut pair = Pair::new(&SMALL);
     std::fs::write(pair.device(Node::Near, "data"), vec![4; SIZE as usize]).expect("written");
+    pair.done(Node::Near, &["accept-device", "g", "data", "--content-is-good"]);
     pair.serve(Node::Near);
     let mut client = Client::connect(&pair);
     for (command, flags, offset, length, payload, expected) in [

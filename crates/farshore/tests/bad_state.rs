@@ -161,6 +161,7 @@ fn a_group_under_another_name_is_refused() {
     // Gone for good: a group of the same shape may begin.
     rename(&pair, GROUP, "other");
     fs::remove_dir_all(groups.join(GROUP)).expect("there");
+    pair.done(Node::Near, &["accept-device", "other", "data", "--content-is-good"]);
     pair.serve(Node::Near);
 }
 

@@ -177,6 +177,7 @@ fn writes_go_before_the_sync_of_another_group_under_a_rate() {
     let noise: Vec<u8> = (0..16 << 20).map(|_| random.below(256) as u8).collect();
     fs::write(pair.path("near/other"), &noise).expect("a volume");
     fs::write(pair.path("far/other"), vec![0; noise.len()]).expect("a volume");
+    pair.done(Node::Near, &["accept-device", "other", "v", "--content-is-good"]);
     pair.first_sync();
     // Half a minute of noise at the least, and a quarter of a MiB that is written meanwhile.
     pair.done(Node::Near, &["link", "set", "rate=4Mbit/s"]);

@@ -48,6 +48,10 @@ impl Server {
             Server::start("farshore", command, &home.join(format!("{node}.log")), uri)
         };
         let far = daemon("far")?;
+        // The file is filled, so whose content counts has to be said before the first start.
+        let accept = ["accept-device", GROUP, "v1", "--content-is-good", "--node", "near", "--config"];
+        let accepted = Command::new(program).args(accept).arg(&config).output()?;
+        ensure!(accepted.status.success(), "{}", String::from_utf8_lossy(&accepted.stderr));
         let near = daemon("near")?;
         let control = home.join("near.state/control.sock");
         let verbs = [

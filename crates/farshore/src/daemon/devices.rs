@@ -21,10 +21,11 @@ use engine::identity::{Identity, Role};
 use engine::limits;
 use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
-use host::disk::meta::read_blocks;
+use host::disk::meta::{make_directory, read_blocks};
 use host::driver::group_tag;
 
 use super::device_record::{self as record, Accepted, Devices};
+use super::names::Strays;
 use super::open::{GROUPS, node_id};
 use super::state_files;
 use crate::config::{Config, Group, NodeName, Problem, Volume};
@@ -97,7 +98,11 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::R
     }
     let accepted = record::read_accepted(&place.directory)?;
     if strangers.is_empty() {
-        return Ok(Look::Good { found, begins_as: accepted.map(|accepted| accepted.begins_as) });
+        // Whose content counts was said of these devices; that none of it does, of any.
+        let holds =
+            |accepted: &Accepted| accepted.begins_as == Role::Secondary || same_devices(&accepted.devices, &found);
+        let begins_as = accepted.filter(holds).map(|accepted| accepted.begins_as);
+        return Ok(Look::Good { found, begins_as });
     }
     match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
         Some(accepted) => place.begin_anew(found, &accepted),
@@ -107,6 +112,20 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::R
             Ok(Look::Refused(Box::new(Closed { why, sizes, recorded })))
         }
     }
+}
+
+/// Why a group without any record is not taken up as primary: `found` says which volume is not blank.
+pub(super) fn unclaimed(config: &Config, node: &NodeName, group: &Group, found: &str) -> String {
+    let all: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let (name, state) =
+        (&group.name, config.node(node).map(|here| here.state.display().to_string()).unwrap_or_default());
+    let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
+    let command = format!("farshore accept-device {name} {}", all.join(" "));
+    format!(
+        "{found}, and nothing is recorded of the group on this node. If the node has served it before, its state directory {state} is not \
+         mounted or was lost: bring it back. If this is the first start, say whose content counts: '{command} --content-is-good' (this \
+         node's, which it serves as primary), or '{command} --rebuild' (that of {peer})"
+    )
 }
 
 /// A group that cannot be opened, and what stands in its way. The node's other groups have nothing to do with it.
@@ -170,12 +189,10 @@ pub fn accept(
         let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
         bail!("group {name} has no volume {unknown:?}; its volumes are {}", names.join(", "));
     }
-    if place.is_new() {
-        return Ok(format!(
-            "nothing is recorded of {name} on this node yet: its next start takes the devices as they are"
-        ));
-    }
     let found = place.found().context("not every device can be looked at: 'farshore config check' tells which")?;
+    if place.is_new() {
+        return place.claim(found, content);
+    }
     let strangers = place.strangers(&found);
     if strangers.is_empty() {
         return Ok(format!("all volumes of {name} are on the devices that are recorded: there is nothing to accept"));
@@ -331,6 +348,29 @@ impl<'a> Place<'a> {
                 "what is recorded of {name} cannot be read, so nobody knows whether this node was its primary: only --rebuild is possible"
             ),
         }
+    }
+
+    /// The operator's word for a group that has no record here: its first start, or the first after all was lost.
+    fn claim(&self, found: Devices, content: Content) -> anyhow::Result<String> {
+        let (name, node) = (&self.group.name, self.node);
+        let begins_as = match content {
+            Content::Rebuild => Role::Secondary,
+            Content::Good if self.group.primary == *node => Role::Primary,
+            Content::Good => bail!(
+                "{node} is the secondary of {name} in the configuration, so its content does not count at the first start: name it as \
+                 'primary' there, on both nodes, or type --rebuild"
+            ),
+        };
+        let state = &self.config.node(node).expect("the node was looked up before").state;
+        Strays::find(&state.join(GROUPS), self.config, node).hold_against(&self.directory, self.group)?;
+        for directory in [state, &state.join(GROUPS), &self.directory] {
+            make_directory(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        }
+        let told =
+            found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));
+        let told: String = told.collect();
+        record::write_accepted(&self.directory, &Accepted { begins_as, devices: found })?;
+        Ok(format!("{told}{}", self.next_steps(begins_as)))
     }
 
     fn next_steps(&self, begins_as: Role) -> String {

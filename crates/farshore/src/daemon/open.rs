@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use host::disk::blank::first_data;
 use host::disk::meta::make_directory;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
@@ -118,10 +119,34 @@ impl Opening<'_> {
             }
             return Err(close(&problems));
         };
+        if problems.is_empty() {
+            problems.extend(self.is_unclaimed(group, &files, begins_as));
+        }
         if !problems.is_empty() {
             return Err(close(&problems));
         }
         self.with_stores((id, group), files, (found, begins_as)).map_err(|error| close(&[format!("{error:#}")]))
+    }
+
+    /// A configured primary without any record, upon volumes that carry something: nobody has said whose content counts, and if this is a
+    /// node whose state directory is not there, it may be neither primary nor up to date.
+    fn is_unclaimed(&self, group: &Group, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
+        let directory = self.state.join(GROUPS).join(group.name.as_str());
+        let tag = group_tag(self.config.cluster.as_str(), group.name.as_str());
+        let is_told = begins_as.is_some() || self.starts_as(group) != Role::Primary;
+        // Both have a reason of their own.
+        let is_renamed = self.strays.hold_against(&directory, group).is_err();
+        let has_lost_superblock = !directory.join("superblock").exists() && directory.join("journal").exists();
+        if is_told || is_renamed || has_lost_superblock || !state_files::is_new(&directory, tag) {
+            return None;
+        }
+        let found = files.iter().zip(&group.volumes).find_map(|(file, volume)| match first_data(file) {
+            Ok(found) => found.map(|at| format!("volume {}/{} carries data (at byte {at})", group.name, volume.name)),
+            Err(error) => {
+                Some(format!("whether volume {}/{} carries data is not known: {error}", group.name, volume.name))
+            }
+        })?;
+        Some(devices::unclaimed(self.config, self.node, group, &found))
     }
 
     fn with_stores(

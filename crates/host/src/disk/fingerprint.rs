@@ -35,9 +35,9 @@ const CHECKSUM_BYTES: usize = 4;
 /// Longest device name kept; longer ones are cut, which only makes them a little less telling.
 const NAME_BYTES_MAX: usize = 512;
 
-const EDGE_BYTES: u64 = 1 << 20;
+pub(super) const EDGE_BYTES: u64 = 1 << 20;
 const SAMPLES: u64 = 1024;
-const SAMPLE_BYTES: u64 = 4096;
+pub(super) const SAMPLE_BYTES: u64 = 4096;
 
 /// The look of a volume at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -331,7 +331,7 @@ fn sample(file: &File, seed: u64) -> Result<[u8; 32], DiskError> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-fn sample_offsets(size_bytes: u64, seed: u64) -> Vec<u64> {
+pub(super) fn sample_offsets(size_bytes: u64, seed: u64) -> Vec<u64> {
     let blocks = size_bytes / SAMPLE_BYTES;
     if blocks == 0 {
         return Vec::new();
@@ -350,7 +350,7 @@ fn mix(seed: u64, number: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-fn read_exactly(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), DiskError> {
+pub(super) fn read_exactly(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), DiskError> {
     let mut done = 0;
     while done < buffer.len() {
         let position = offset + done as u64;

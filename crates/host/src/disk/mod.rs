@@ -11,6 +11,7 @@
 //! * a flush or durable write never runs on the data thread;
 //! * requests in flight together are unordered: order is made above, by waiting.
 
+pub mod blank;
 pub mod device_id;
 mod file;
 pub mod fingerprint;

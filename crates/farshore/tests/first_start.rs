@@ -1,0 +1,117 @@
+//! A node without any record of a group: its first start, or one whose state directory is not mounted. Volumes that carry data are
+//! served by nobody before the operator has said whose content counts.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+
+use common::{GROUP, Node, Pair, Plan};
+
+const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 4 << 20, mode: "sync", ..Plan::DEFAULT };
+
+/// The group is not taken up, says why and what to type, and its volumes are left alone.
+#[track_caller]
+fn is_not_opened(pair: &mut Pair, node: Node) {
+    let before = ["data", "log"].map(|volume| fs::read(pair.device(node, volume)).expect("there"));
+    pair.serve(node);
+    let status = pair.status(node);
+    assert_eq!(status["state"], "failed", "{status}\n{}", pair.log(node));
+    let reason = status["reason"].as_str().expect("a sentence");
+    for part in [
+        "volume g/data carries data (at byte 0), and nothing is recorded of the group on this node",
+        "/state is not mounted or was lost: bring it back",
+        "'farshore accept-device g data log --content-is-good' (this node's",
+        "'farshore accept-device g data log --rebuild' (that of far)",
+    ] {
+        assert!(reason.contains(part), "no {part:?} in: {reason}");
+    }
+    assert!(!pair.try_qemu_io(node, "data", &["read 0 4k"]).0, "it has no export");
+    let (code, said) = pair.told(node, &["promote", GROUP, "--force"]);
+    assert!(code == 2 && said.contains("carries data"), "{code}: {said}");
+    for (volume, before) in ["data", "log"].iter().zip(before) {
+        assert!(fs::read(pair.device(node, volume)).expect("there") == before, "{volume} was touched");
+    }
+}
+
+#[test]
+fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
+    for is_promoted_elsewhere in [false, true] {
+        let mut pair = Pair::replicating(&SMALL);
+        pair.qemu_io(Node::Near, "data", &["write -P 5 0 1M", "flush"]);
+        pair.kill(Node::Near);
+        if is_promoted_elsewhere {
+            pair.promote_by_force(Node::Far);
+            pair.qemu_io(Node::Far, "data", &["write -P 6 0 64k", "flush"]);
+        }
+        let (state, away) = (pair.path("near/state"), pair.path("near/away"));
+        fs::rename(&state, &away).expect("unmounted");
+        fs::DirBuilder::new().mode(0o700).create(&state).expect("the mount point");
+        is_not_opened(&mut pair, Node::Near);
+        pair.kill(Node::Near);
+        fs::remove_dir_all(&state).expect("removed");
+        fs::rename(&away, &state).expect("mounted");
+        if is_promoted_elsewhere {
+            pair.return_as_secondary(Node::Near);
+            pair.qemu_io(Node::Far, "data", &["read -P 6 0 64k"]);
+        } else {
+            pair.serve(Node::Near);
+            pair.wait_for(Node::Near, "replicating");
+            pair.qemu_io(Node::Near, "data", &["read -P 5 0 1M"]);
+        }
+    }
+}
+
+#[test]
+fn a_disk_with_data_is_served_when_the_operator_has_said_so() {
+    let mut pair = Pair::new(&SMALL);
+    fs::write(pair.device(Node::Near, "data"), vec![4; 4 << 20]).expect("written");
+    let (code, said) = pair.told(Node::Far, &["accept-device", GROUP, "data", "log", "--content-is-good"]);
+    assert!(code == 2 && said.contains("far is the secondary of g in the configuration"), "{said}");
+    is_not_opened(&mut pair, Node::Near);
+    pair.kill(Node::Near);
+    // In words, before or after the first start; and again, as often as one likes.
+    for _ in 0..2 {
+        let said = pair.done(Node::Near, &["accept-device", GROUP, "data", "log", "--content-is-good"]);
+        assert!(said.contains("g begins anew on near as primary"), "{said}");
+    }
+    for _ in 0..2 {
+        pair.serve(Node::Near);
+        pair.qemu_io(Node::Near, "data", &["read -P 4 0 4M"]);
+        pair.kill(Node::Near);
+    }
+    pair.first_sync();
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// The word is about the devices that were there when it was given.
+#[test]
+fn another_disk_in_its_place_is_asked_about_again() {
+    let mut pair = Pair::new(&SMALL);
+    let data = pair.device(Node::Near, "data");
+    fs::write(&data, vec![4; 4 << 20]).expect("written");
+    pair.done(Node::Near, &["accept-device", GROUP, "data", "log", "--content-is-good"]);
+    fs::rename(&data, pair.path("near/aside")).expect("taken away");
+    fs::write(&data, vec![7; 4 << 20]).expect("another one");
+    is_not_opened(&mut pair, Node::Near);
+}
+
+/// This node lost its disk of the state, and the peer has what counts.
+#[test]
+fn a_node_without_a_record_is_rebuilt_from_its_peer() {
+    let mut pair = Pair::replicating(&SMALL);
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.kill(Node::Near);
+    fs::remove_dir_all(pair.path("near/state")).expect("lost");
+    is_not_opened(&mut pair, Node::Near);
+    let said = pair.done(Node::Near, &["accept-device", GROUP, "data", "log", "--rebuild"]);
+    assert!(said.contains("g begins anew on near as secondary"), "{said}");
+    pair.kill(Node::Near);
+    pair.promote_by_force(Node::Far);
+    pair.serve(Node::Near);
+    assert_eq!(pair.status(Node::Near)["role"], "secondary");
+    pair.sync_fully(Node::Far);
+    pair.stop_from(Node::Far);
+    pair.assert_equal(&["data", "log"]);
+}
