@@ -172,6 +172,11 @@ impl Config {
         local::check_local(self, node)
     }
 
+    /// What is sound, and may not be what was meant: a word for whoever checks the file.
+    pub fn notes(&self) -> Vec<String> {
+        check::notes(self)
+    }
+
     /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other.
     ///
     /// # Errors
@@ -384,6 +389,17 @@ mod tests {
         let without = text.replace("[tls]", "[link]").replace("directory", "# ").replace("clients", "# ");
         let wrong = parse(&without.replace("cluster =", "secret_file = \"/s\"\ncluster =")).expect_err("not encrypted");
         assert_eq!(wrong.list.len(), 3, "two links and an export: {wrong}");
+    }
+
+    #[test]
+    fn plain_places_beside_certified_clients_deserve_a_word() {
+        let text = include_str!("../tests/valid_configs/tls-any-client.toml");
+        assert!(parse(text).expect("sound").notes().is_empty(), "anybody may come in anyway");
+        let certified = text.replace("\"any\"", "\"certified\"");
+        assert!(parse(&certified).expect("sound").notes().is_empty(), "all of it is encrypted");
+        let plain = certified.replace("tcp:10.0.0.1:10809", "tcp:127.0.0.1:10809");
+        let notes = parse(&plain).expect("sound").notes();
+        assert!(notes.len() == 1 && notes[0].contains("NBD on 127.0.0.1:10809 (alpha)"), "{notes:?}");
     }
 
     #[test]

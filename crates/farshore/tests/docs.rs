@@ -171,3 +171,12 @@ fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {
         _ => {}
     }
 }
+
+/// The number at the head of the page and in the frame's table is the one on the wire.
+#[test]
+fn the_protocols_version_is_the_wires() {
+    let version = engine::wire::VERSION as u8;
+    let text = manual("protocol.md");
+    assert!(text.contains(&format!("\nVersion {version}. ")), "the page begins with version {version}");
+    assert!(text.contains(&format!("| 4 | 1 | version | {version} |")), "the frame's table says version {version}");
+}

@@ -328,3 +328,37 @@ fn nodes_and_clients_meet_over_ipv6() {
     pair.stop_both();
     pair.assert_equal(VOLUMES);
 }
+
+/// A core dump would hold the keys, and lie about for anybody.
+#[test]
+fn a_daemon_that_is_killed_leaves_no_core() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = tempfile::tempdir().expect("a directory");
+    let leaves_core = |program: &str| {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("ulimit -c unlimited && {program}")])
+            .current_dir(place.path())
+            .stderr(Stdio::null());
+        shell.spawn().expect("a shell")
+    };
+    let mut plain = leaves_core("kill -QUIT $$");
+    if must_skip(
+        "a_daemon_that_is_killed_leaves_no_core",
+        &[("core dumps", plain.wait().expect("ended").core_dumped())],
+    ) {
+        return;
+    }
+    let pair = Pair::new(&Plan::default());
+    let binary = env!("CARGO_BIN_EXE_farshore");
+    let mut daemon = leaves_core(&format!("exec {binary} serve --node near --config {}", pair.config().display()));
+    let started = std::time::Instant::now();
+    while pair.told(Node::Near, &["status"]).0 > 1 {
+        assert!(started.elapsed() < common::DEADLINE, "it did not start");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let process = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(process, rustix::process::Signal::QUIT).expect("our own child");
+    let status = daemon.wait().expect("ended");
+    assert!(status.signal() == Some(3) && !status.core_dumped(), "{status}");
+}

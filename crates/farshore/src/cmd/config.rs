@@ -38,6 +38,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
             );
         }
     }
+    text.extend(config.notes().iter().map(|note| format!("  note: {note}\n")));
     print(&text)?;
     warnings.iter().for_each(warn);
     Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())

@@ -64,6 +64,24 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
+/// What is sound, and may not be what was meant.
+pub(super) fn notes(config: &Config) -> Vec<String> {
+    let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients == Clients::Certified) else { return Vec::new() };
+    let listens =
+        config.nodes.iter().flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))));
+    let plain = listens.filter(|(_, address)| !config.needs_tls(*address));
+    let plain: Vec<String> = plain.map(|(node, address)| format!("NBD on {address} ({})", node.name)).collect();
+    if plain.is_empty() {
+        return Vec::new();
+    }
+    let directory = tls.directory.display();
+    vec![format!(
+        "clients = \"certified\" does not bind who comes in the clear: any program that reaches these addresses can read and write the \
+         volumes without a certificate of {directory}: {}; a unix socket is open to its owner alone",
+        plain.join(", ")
+    )]
+}
+
 fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
     let path = format!("nodes.{}", node.name);
     if node.address.port() != 0 {

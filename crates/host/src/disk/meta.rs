@@ -1,8 +1,9 @@
 //! Farshore's own files: the state directory and the fixed-size files in it (journals, superblocks, bitmaps).
 
 use std::fs;
+use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -61,10 +62,13 @@ impl StateDirectory {
             Ok(_) => {}
         }
         let lock_path = path.join(LOCK_NAME);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let held = rustix::fs::open(&lock_path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| OpenError::at(&lock_path, "creating it", errno))?;
+            .map_err(|errno| no_file(&lock_path, "creating it", errno))?;
         let stat = rustix::fs::fstat(&held).map_err(|errno| OpenError::at(&lock_path, "looking at it", errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(OpenError::NoStateFile { path: lock_path, what: "no regular file" });
+        }
         lock(&held, path, holders::identity_from(&stat))?;
         // Written and flushed: shows now, not in the middle of work, that the directory is full or broken.
         let owner = format!("{}\n", std::process::id());
@@ -149,12 +153,7 @@ pub fn create_or_open_sparse(path: &Path, size_bytes: u64) -> Result<MetaFile, O
 /// As [`create_or_open_meta`]; [`OpenError::Missing`] where there is none.
 pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::LOOP => OpenError::NoStateFile { path: path.into(), what: "a symbolic link" },
-        Errno::ISDIR => OpenError::NoStateFile { path: path.into(), what: "a directory" },
-        Errno::NXIO => OpenError::NoStateFile { path: path.into(), what: "no regular file" },
-        errno => OpenError::at(path, "opening it", errno),
-    })?;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| no_file(path, "opening it", errno))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NoStateFile { path: path.into(), what: "no regular file" });
@@ -163,6 +162,17 @@ pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     lock(&fd, path, identity)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())
+}
+
+/// What cannot be opened because it is something else.
+fn no_file(path: &Path, step: &'static str, errno: Errno) -> OpenError {
+    let what = match errno {
+        Errno::LOOP => "a symbolic link",
+        Errno::ISDIR => "a directory",
+        Errno::NXIO => "no regular file",
+        errno => return OpenError::at(path, step, errno),
+    };
+    OpenError::NoStateFile { path: path.into(), what }
 }
 
 fn create_meta(path: &Path, size_bytes: u64, filled: bool) -> Result<(), OpenError> {
@@ -268,9 +278,11 @@ impl Blocks {
 /// # Errors
 /// It cannot be opened, or nothing of it can be read.
 pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file = fs::File::open(path)?;
-    let refused = match fs::read(path) {
-        Ok(bytes) => return Ok(bytes),
+    // A pipe in its place is not waited for.
+    let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let mut bytes = Vec::new();
+    let refused = match file.read_to_end(&mut bytes) {
+        Ok(_) => return Ok(bytes),
         Err(error) => error,
     };
     let mut blocks = Blocks::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));

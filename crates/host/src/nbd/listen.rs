@@ -22,6 +22,8 @@ pub enum ListenError {
         "cannot listen on {path}: the file there is not a socket and is left alone; move it or choose another path"
     )]
     NotASocket { path: PathBuf },
+    #[error("cannot listen on {path}: {path}.lock is {what}; only a plain file guards a socket: remove it")]
+    NoLock { path: PathBuf, what: &'static str },
     #[error("cannot listen on {path}: {reason}; check that its directory exists and that this user may write to it")]
     Path { path: PathBuf, reason: io::Error },
     #[error("cannot listen on {address}: {reason}; check that the address is this host's and the port is free")]
@@ -75,9 +77,19 @@ fn lock_beside(path: &Path) -> Result<File, ListenError> {
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
+        // A pipe in its place would be waited for, and a link would lead elsewhere.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(PathBuf::from(name));
-    let file = opened.map_err(|reason| ListenError::Path { path: path.into(), reason })?;
+    let no_lock = |what| ListenError::NoLock { path: path.into(), what };
+    let file = opened.map_err(|reason| match reason.raw_os_error() {
+        Some(libc::ELOOP) => no_lock("a symbolic link"),
+        Some(libc::ENXIO) => no_lock("a pipe or a socket"),
+        Some(libc::EISDIR) => no_lock("a directory"),
+        _ => ListenError::Path { path: path.into(), reason },
+    })?;
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return Err(no_lock("no plain file"));
+    }
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(ListenError::InUse { path: path.into() }),
@@ -173,6 +185,27 @@ mod tests {
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(directory.path().join("elsewhere"), &path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::NotASocket { .. })));
+    }
+
+    /// A pipe there held the start up for ever, without a word.
+    #[test]
+    fn what_stands_in_the_locks_place_is_named() {
+        let (directory, path) = place();
+        let lock = directory.path().join("nbd.sock.lock");
+        let refused = |what: &str| {
+            let error = unix(&path).err().expect("refused").to_string();
+            assert!(error.contains(&format!("nbd.sock.lock is {what}; only a plain file")), "{error}");
+        };
+        rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        refused("a pipe or a socket");
+        let _reader = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&lock).unwrap();
+        refused("no plain file");
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink(directory.path().join("elsewhere"), &lock).unwrap();
+        refused("a symbolic link");
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        refused("a directory");
     }
 
     #[test]

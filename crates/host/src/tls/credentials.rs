@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::client::{ClientConfig, Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoClientAuth, NoServerSessionStorage, ParsedCertificate, ServerConfig, WebPkiClientVerifier};
+use rustls::server::{NoClientAuth, NoServerSessionStorage, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use rustls::{CertificateError, Error, RootCertStore};
+use rustls::{CertificateError, Error};
 
 use super::channel::Channel;
 use super::facts::{Facts, Identity, Party, day};
-use super::verify::{Acceptors, Dialers, Expected};
+use super::trust::Trust;
+use super::verify::{Acceptors, Dialers, Expected, sentence};
 
 /// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
 pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
@@ -69,7 +70,7 @@ pub enum Clients {
 #[derive(Debug)]
 pub struct Credentials {
     provider: Arc<CryptoProvider>,
-    roots: Arc<RootCertStore>,
+    trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: String,
     link_server: Arc<ServerConfig>,
@@ -112,16 +113,16 @@ impl Credentials {
         let own = facts(&paths.certificate, &chain[0])?;
         check_own_name(&own, us).map_err(|why| format!("{certificate}: {why}"))?;
         let authority_facts: Result<Vec<_>, _> = authorities.iter().map(|der| facts(&paths.authority, der)).collect();
-        let mut roots = RootCertStore::empty();
-        for der in authorities {
-            roots.add(der).map_err(|error| told(&paths.authority, &error))?;
-        }
+        let authority_facts = authority_facts?;
+        let lengths: Vec<_> = authority_facts.iter().map(|facts| facts.path_length).collect();
         let provider = Arc::new(aws_lc_rs::default_provider());
-        check_own_chain(&chain, &roots, &own, &provider).map_err(|error| match error {
+        let trust = Trust::new(authorities.into_iter().zip(lengths).collect(), provider.clone());
+        let trust = trust.map_err(|error| told(&paths.authority, &error))?;
+        check_own_chain(&chain, &trust, &own).map_err(|error| match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
                 format!("{certificate} is not of the authority in {authority}: copy both from where they were made")
             }
-            other => format!("{certificate}: {other}"),
+            other => format!("{certificate}: {}", sentence(&other)),
         })?;
         let shown = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
             Error::InconsistentKeys(_) => {
@@ -129,12 +130,12 @@ impl Credentials {
             }
             other => told(&paths.key, &other),
         })?;
-        let mut credentials = Parts { provider, roots: Arc::new(roots), shown: Arc::new(shown), cluster: &us.cluster };
+        let mut credentials = Parts { provider, trust: Arc::new(trust), shown: Arc::new(shown), cluster: &us.cluster };
         let [link_server, nbd_server] = credentials.servers(peers, clients).map_err(|error| error.to_string())?;
-        let Parts { provider, roots, shown, .. } = credentials;
+        let Parts { provider, trust, shown, .. } = credentials;
         let cluster = us.cluster.clone();
-        let authorities = authority_facts?;
-        Ok(Credentials { provider, roots, shown, cluster, link_server, nbd_server, own, authorities })
+        let authorities = authority_facts;
+        Ok(Credentials { provider, trust, shown, cluster, link_server, nbd_server, own, authorities })
     }
 
     /// The dialer's end of a connection with one of these nodes.
@@ -144,7 +145,7 @@ impl Credentials {
         let mut config = ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Acceptors { expected, roots: self.roots.clone(), algorithms }))
+            .with_custom_certificate_verifier(Arc::new(Acceptors { expected, trust: self.trust.clone(), algorithms }))
             .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.shown.clone())));
         config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
@@ -179,7 +180,7 @@ impl Credentials {
 /// What the servers' settings are made of.
 struct Parts<'a> {
     provider: Arc<CryptoProvider>,
-    roots: Arc<RootCertStore>,
+    trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: &'a str,
 }
@@ -187,8 +188,7 @@ struct Parts<'a> {
 impl Parts<'_> {
     /// For links, and for NBD clients.
     fn servers(&mut self, peers: &[String], clients: Clients) -> Result<[Arc<ServerConfig>; 2], Error> {
-        let chain = WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone());
-        let inner = chain.build().map_err(|error| Error::General(error.to_string()))?;
+        let inner = self.trust.clone();
         let expected = Expected { cluster: self.cluster.to_owned(), names: peers.to_vec() };
         let mut link = self.server(Arc::new(Dialers { expected, inner: inner.clone() }))?;
         link.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
@@ -228,17 +228,9 @@ fn check_own_name(own: &Facts, us: &Identity) -> Result<(), String> {
 }
 
 /// At a moment when it was valid: dates are another matter.
-fn check_own_chain(
-    chain: &[CertificateDer<'_>],
-    roots: &RootCertStore,
-    own: &Facts,
-    provider: &CryptoProvider,
-) -> Result<(), Error> {
+fn check_own_chain(chain: &[CertificateDer<'_>], trust: &Trust, own: &Facts) -> Result<(), Error> {
     let moment = Duration::from_secs(u64::try_from(own.not_before).unwrap_or(0));
-    let certificate = ParsedCertificate::try_from(&chain[0])?;
-    let algorithms = provider.signature_verification_algorithms.all;
-    let moment = UnixTime::since_unix_epoch(moment);
-    verify_server_cert_signed_by_trust_anchor(&certificate, roots, &chain[1..], moment, algorithms)
+    trust.judge_server(&chain[0], &chain[1..], UnixTime::since_unix_epoch(moment))
 }
 
 /// Whether a certificate's dates deserve an operator's eye.

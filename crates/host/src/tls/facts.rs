@@ -33,8 +33,10 @@ impl Identity {
         Identity { cluster: cluster.to_owned(), party: Party::Client, name: name.to_owned() }
     }
 
-    /// Reads a name of the form that [`fmt::Display`] writes.
+    /// Reads a name of the form that [`fmt::Display`] writes. As in any URI case does not count in scheme and authority, nor does it
+    /// in ours beyond: names have no capitals, so two that differ in them alone are one.
     fn parse(uri: &str) -> Option<Identity> {
+        let uri = uri.to_ascii_lowercase();
         let (cluster, rest) = uri.strip_prefix("farshore://")?.split_once('/')?;
         let (party, name) = rest.split_once('/')?;
         let party = match party {
@@ -67,6 +69,8 @@ pub struct Facts {
     pub hosts: Vec<String>,
     /// It may sign other certificates.
     pub is_authority: bool,
+    /// So many authorities may stand between it and whoever they sign; `None`: any number.
+    pub path_length: Option<u32>,
     /// Seconds since 1970; from and until when it is valid.
     pub not_before: i64,
     pub not_after: i64,
@@ -87,6 +91,7 @@ impl Facts {
             identity: None,
             hosts: Vec::new(),
             is_authority: parsed.is_ca(),
+            path_length: parsed.basic_constraints().ok().flatten().and_then(|found| found.value.path_len_constraint),
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
             fingerprint: Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -96,7 +101,7 @@ impl Facts {
         let mut identities = Vec::new();
         for name in names.iter().flat_map(|names| &names.value.general_names) {
             match name {
-                GeneralName::URI(uri) if uri.starts_with("farshore:") => identities.push(Identity::parse(uri)),
+                GeneralName::URI(uri) if is_ours(uri) => identities.push(Identity::parse(uri)),
                 GeneralName::DNSName(name) => facts.hosts.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => facts.hosts.extend(address(bytes).map(|ip| ip.to_string())),
                 _ => {}
@@ -121,6 +126,12 @@ impl Facts {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// Whether a name is one of our kind, sound or not.
+fn is_ours(uri: &str) -> bool {
+    const SCHEME: &str = "farshore:";
+    uri.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -148,6 +159,7 @@ mod tests {
     #[test]
     fn identities_read_back_and_others_are_none() {
         for identity in [Identity::node("harbour", "east"), Identity::client("harbour", "db-1.example")] {
+            assert_eq!(Identity::parse(&identity.to_string().to_uppercase()).as_ref(), Some(&identity));
             assert_eq!(Identity::parse(&identity.to_string()), Some(identity));
         }
         for bad in [
@@ -160,6 +172,15 @@ mod tests {
             "farshore://harbour",
         ] {
             assert_eq!(Identity::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn our_names_are_known_in_any_case() {
+        for (uri, ours) in
+            [("farshore:x", true), ("FarShore://a/node/b", true), ("https://farshore:1", false), ("fars", false)]
+        {
+            assert_eq!(is_ours(uri), ours, "{uri}");
         }
     }
 

@@ -13,6 +13,7 @@
 mod channel;
 mod credentials;
 pub mod facts;
+mod trust;
 mod verify;
 
 pub(crate) use channel::{Channel, ChannelError, Raw, Received};

@@ -5,17 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, DistinguishedName, Error, InvalidMessage, OtherError,
-    RootCertStore, SignatureScheme,
+    SignatureScheme,
 };
 
 use super::facts::{Facts, Identity, Party, day};
+use super::trust::Trust;
 
 /// The nodes that may be at the other end.
 #[derive(Clone, Debug)]
@@ -36,13 +35,16 @@ impl fmt::Display for WrongName {
 
 impl StdError for WrongName {}
 
+/// A refusal in words of our own.
+pub(super) fn told(sentence: String) -> Error {
+    let other: Arc<dyn StdError + Send + Sync> = Arc::new(WrongName(sentence));
+    Error::InvalidCertificate(CertificateError::Other(OtherError(other)))
+}
+
 impl Expected {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let facts = Facts::of(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        self.judge(facts.identity.as_ref()).map_err(|sentence| {
-            let other: Arc<dyn StdError + Send + Sync> = Arc::new(WrongName(sentence));
-            Error::InvalidCertificate(CertificateError::Other(OtherError(other)))
-        })
+        self.judge(facts.identity.as_ref()).map_err(told)
     }
 
     fn judge(&self, identity: Option<&Identity>) -> Result<(), String> {
@@ -72,7 +74,7 @@ impl Expected {
 #[derive(Debug)]
 pub(super) struct Acceptors {
     pub expected: Expected,
-    pub roots: Arc<RootCertStore>,
+    pub trust: Arc<Trust>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -85,9 +87,7 @@ impl ServerCertVerifier for Acceptors {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, algorithms)?;
+        self.trust.judge_server(end_entity, intermediates, now)?;
         self.expected.check(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -119,7 +119,7 @@ impl ServerCertVerifier for Acceptors {
 #[derive(Debug)]
 pub(super) struct Dialers {
     pub expected: Expected,
-    pub inner: Arc<dyn ClientCertVerifier>,
+    pub inner: Arc<Trust>,
 }
 
 impl ClientCertVerifier for Dialers {
