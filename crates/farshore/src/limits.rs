@@ -125,6 +125,13 @@ pub const API_REQUEST_BYTES_MAX: usize = 64 * KIB as usize;
 pub const API_REPLY_BYTES_MAX: usize = 64 * MIB as usize;
 /// A client of the control socket must finish its request line in this time, and take its answer in the same.
 pub const API_IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is asked of the daemon has this time, then its client is told that it goes on: longer than a drain, a reconnect and a stop take, and
+/// shorter than a command's own patience.
+pub const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(100);
+/// The same for who only wants to look.
+pub const API_LOOK_TIMEOUT: Duration = Duration::from_secs(8);
+/// Requests under way at once, those included whose clients were told so.
+pub const API_REQUESTS_MAX: usize = 128;
 /// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
 pub const API_CLIENTS_MAX: usize = 32;
 /// How often `wait`, `sync --wait` and `status --watch` look again.

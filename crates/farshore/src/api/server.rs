@@ -5,6 +5,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{ErrorCode, Reply, Request};
-use crate::limits::{API_CLIENTS_MAX, API_IO_TIMEOUT, API_REQUEST_BYTES_MAX};
+use crate::limits::{
+    API_ANSWER_TIMEOUT, API_CLIENTS_MAX, API_IO_TIMEOUT, API_LOOK_TIMEOUT, API_REQUEST_BYTES_MAX, API_REQUESTS_MAX,
+};
 
 /// Pause after a failed accept (no descriptor left), so that the loop does not spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -44,15 +47,33 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
+/// How long a request may take.
+type Patience = fn(&Request) -> Duration;
+
 /// Answers clients until the future is dropped. `handler` may keep state of its thread: it is called on this one, one
-/// call per request, several at once. Must run inside a `tokio::task::LocalSet`.
+/// call per request, several at once. Must run inside a `tokio::task::LocalSet`. What takes longer than it may goes on, as half of a
+/// change is none; its client is told so.
 pub async fn serve<H, F>(listener: UnixListener, handler: H)
 where
     H: Fn(Request) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
-    let handler = Rc::new(handler);
-    let room = std::sync::Arc::new(Semaphore::new(API_CLIENTS_MAX));
+    let patience = |request: &Request| match request {
+        Request::Status { .. } | Request::Counters | Request::Record { .. } | Request::LinkHistory { .. } => {
+            API_LOOK_TIMEOUT
+        }
+        _ => API_ANSWER_TIMEOUT,
+    };
+    serve_within(listener, handler, patience).await;
+}
+
+async fn serve_within<H, F>(listener: UnixListener, handler: H, patience: Patience)
+where
+    H: Fn(Request) -> F + 'static,
+    F: Future<Output = Reply> + 'static,
+{
+    let handler = Rc::new(Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) });
+    let room = Arc::new(Semaphore::new(API_CLIENTS_MAX));
     let mut clients = tokio::task::JoinSet::new();
     loop {
         // The semaphore is never closed, so a permit always comes.
@@ -64,7 +85,7 @@ where
             Ok((stream, _)) => {
                 let handler = handler.clone();
                 clients.spawn_local(async move {
-                    converse(stream, &*handler).await;
+                    converse(stream, &handler).await;
                     drop(permit);
                 });
             }
@@ -76,11 +97,49 @@ where
     }
 }
 
-/// One client, from its first line to its last.
-async fn converse<H, F>(mut stream: UnixStream, handler: &H)
+struct Handler<H> {
+    handler: H,
+    patience: Patience,
+    room: Arc<Semaphore>,
+}
+
+impl<H, F> Handler<H>
 where
     H: Fn(Request) -> F,
-    F: Future<Output = Reply>,
+    F: Future<Output = Reply> + 'static,
+{
+    async fn answer(&self, request: Request) -> Reply {
+        let Ok(permit) = self.room.clone().try_acquire_owned() else {
+            let message =
+                format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
+            return Reply::error(ErrorCode::Failed, message);
+        };
+        let patience = (self.patience)(&request);
+        let answering = (self.handler)(request);
+        let task = tokio::task::spawn_local(async move {
+            let reply = answering.await;
+            drop(permit);
+            reply
+        });
+        match timeout(patience, task).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Reply::error(ErrorCode::Failed, "the daemon broke down over this; look at its log"),
+            Err(_) => Reply::error(
+                ErrorCode::Failed,
+                format!(
+                    "this is not done after {patience:?}, and goes on in the daemon: a disk or the data thread does not answer; look at the \
+                     log and at 'farshore status'"
+                ),
+            ),
+        }
+    }
+}
+
+/// One client, from its first line to its last.
+async fn converse<H, F>(mut stream: UnixStream, handler: &Handler<H>)
+where
+    H: Fn(Request) -> F,
+    F: Future<Output = Reply> + 'static,
 {
     let mut pending = Vec::new();
     loop {
@@ -92,7 +151,7 @@ where
                 return;
             }
             Ok(Line::Whole(line)) => match serde_json::from_slice(&line) {
-                Ok(request) => handler(request).await,
+                Ok(request) => handler.answer(request).await,
                 Err(error) => Reply::error(ErrorCode::BadRequest, not_understood(&error)),
             },
         };
@@ -208,6 +267,49 @@ mod tests {
             client.ask(&Request::Counters).expect("answer"),
             Reply::Error { code: ErrorCode::Refused, .. }
         ));
+    }
+
+    /// A handler waits for something that never comes: its client is told, all others are served, and in the end what it waited for
+    /// is done all the same.
+    #[test]
+    fn a_request_that_does_not_end_is_answered_and_goes_on() {
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = dir.path().join("control.sock");
+        let (path, (ready, wait)) = (socket.clone(), std::sync::mpsc::channel());
+        let (let_go, done) =
+            (Arc::new(tokio::sync::Notify::new()), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let (gate, ended) = (let_go.clone(), done.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let listener = bind(&path).expect("bind");
+                ready.send(()).expect("the test waits");
+                let handler = move |request| {
+                    let (gate, ended) = (gate.clone(), ended.clone());
+                    async move {
+                        if matches!(request, Request::Logging { .. }) {
+                            gate.notified().await;
+                            ended.store(true, std::sync::atomic::Ordering::SeqCst);
+                        }
+                        Reply::ok("done")
+                    }
+                };
+                serve_within(listener, handler, |_| Duration::from_millis(50)).await;
+            });
+        });
+        wait.recv().expect("started");
+        let mut client = client::Client::connect(&socket).expect("connect");
+        match client.ask(&Request::Logging { group: "db".to_owned() }).expect("an answer") {
+            Reply::Error { message, .. } => {
+                assert!(message.contains("is not done after 50ms, and goes on"), "{message}")
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(client.ask(&Request::Counters).expect("served meanwhile"), Reply::ok("done"));
+        let_go.notify_one();
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

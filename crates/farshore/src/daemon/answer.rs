@@ -167,8 +167,8 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let _alone = self.changing.lock().await;
-        let mut overrides = self.overrides.lock().await;
-        let mut wanted = overrides.clone();
+        // Not held any longer: `status` needs it, and the data thread or the disk may take their time.
+        let mut wanted = self.overrides.lock().await.clone();
         if let Err(wrong) = wanted.change(&group.name, &settings) {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
@@ -180,11 +180,16 @@ impl Desk {
             refused @ CommandResult::Refused(_) => return Ok(reply(group, refused)),
         };
         let file = self.config.node(&self.node).expect("the node was looked up before").overrides_file();
-        if let Err(problem) = wanted.save(&file) {
+        let (wanted, saved) = beside(move || {
+            let saved = wanted.save(&file);
+            (wanted, saved)
+        })
+        .await;
+        if let Err(problem) = saved {
             warnings.push(format!("it holds until the daemon stops only: {problem}"));
         }
-        *overrides = wanted;
-        let now = overrides.describe(&group.name, &effective);
+        let now = wanted.describe(&group.name, &effective);
+        *self.overrides.lock().await = wanted;
         let told: Vec<_> = settings
             .keys()
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
@@ -206,7 +211,12 @@ impl Desk {
         let effective = wanted.effective(&from_file.settings);
         let mut warnings = Vec::new();
         let file = self.config.node(&self.node).expect("the node was looked up before").link_overrides_file();
-        if let Err(problem) = wanted.save(&file) {
+        let (wanted, saved) = beside(move || {
+            let saved = wanted.save(&file);
+            (wanted, saved)
+        })
+        .await;
+        if let Err(problem) = saved {
             warnings.push(format!("it holds until the daemon stops only: {problem}"));
         }
         let now = wanted.describe(&from_file.settings);
@@ -259,6 +269,11 @@ impl Desk {
             Reply::error(ErrorCode::UnknownGroup, message)
         })
     }
+}
+
+/// On a thread of its own: a disk that hangs holds up nobody who only looks.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("writing a file does not panic")
 }
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
