@@ -1,9 +1,18 @@
-//! Small files that are replaced as a whole.
+//! Small files that are read and replaced as a whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// Opens a file to be read. A pipe in its place is not waited for: it reads as empty, which none of ours is.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(no_wait).open(path)
+}
 
 /// Gives a file this content, mode 0600: a crash at any moment leaves the old content or the new, and once this returns the new.
 ///

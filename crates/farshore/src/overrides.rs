@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -163,7 +162,7 @@ pub(crate) fn replace(file: &Path, kind: &Kind, text: &str) -> Result<(), String
 pub(crate) fn read(file: &Path, kind: &Kind) -> Result<String, Problems> {
     let cannot = |error: std::io::Error| Problems::one(file, format!("the overrides cannot be read: {error}"));
     let mut text = String::new();
-    match File::open(file) {
+    match durable::open(file) {
         Ok(opened) => opened.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map_err(cannot)?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(text),
         Err(error) => return Err(cannot(error)),

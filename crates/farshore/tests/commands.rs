@@ -449,6 +449,11 @@ fn serve_refuses_before_it_touches_anything() {
         expect(&check(), 2, &sentence);
         std::fs::remove_file(dir.path().join("state").join(name)).expect("removed");
     }
+    // A pipe is not waited for.
+    let owner = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &overrides, rustix::fs::FileType::Fifo, owner, 0).expect("a pipe");
+    expect(&serve("alpha"), 2, "overrides.toml: it is empty");
+    std::fs::remove_file(&overrides).expect("removed");
     expect(&serve("gamma"), 2, "choose one of \"alpha\" and \"beta\"");
 }
 

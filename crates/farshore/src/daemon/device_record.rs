@@ -123,7 +123,8 @@ fn read(directory: &Path, name: &str) -> anyhow::Result<Option<Parsed>> {
         Ok(found) if found.len() > FILE_BYTES_MAX => bail!("is damaged: {} is far too long", path.display()),
         _ => {}
     }
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let read = durable::open(&path).and_then(std::io::read_to_string);
+    let text = read.with_context(|| format!("{} cannot be read", path.display()))?;
     decode(name, &text).with_context(|| format!("is damaged ({})", path.display())).map(Some)
 }
 

@@ -101,7 +101,7 @@ impl Record {
     fn compare(&self, directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<bool> {
         let path = directory.join(self.file);
         let names = (self.listed)(group);
-        let kept = match std::fs::read_to_string(&path) {
+        let kept = match durable::open(&path).and_then(std::io::read_to_string) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             read => read.with_context(|| format!("{} cannot be read", path.display()))?,
         };

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -155,7 +155,9 @@ fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {
         Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {} bytes, far too many", found.len()),
         _ => {}
     }
-    decode(&fs::read(path)?).map(Some)
+    let mut bytes = Vec::new();
+    durable::open(path)?.read_to_end(&mut bytes)?;
+    decode(&bytes).map(Some)
 }
 
 fn head(run: Incarnation) -> Vec<u8> {

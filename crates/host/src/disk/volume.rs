@@ -36,7 +36,7 @@ pub enum OpenError {
     Missing(PathBuf),
     #[error("{} is {what}; a volume must be a regular file or a block device", .path.display())]
     WrongKind { path: PathBuf, what: &'static str },
-    #[error("{} is {what}; only a file that farshore made can stand there: put it back", .path.display())]
+    #[error("{} is {what}; only a file that farshore made can stand there: put it back, or remove what is in its place", .path.display())]
     NoStateFile { path: PathBuf, what: &'static str },
     #[error("{} may not be opened for reading and writing: {errno}; run as its owner or as root", .path.display())]
     Denied { path: PathBuf, errno: Errno },
