@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod faults;
+mod mutants;
 mod project;
 mod soak;
 mod suite;
@@ -26,7 +27,7 @@ enum Task {
     Test(suite::TestArgs),
     /// Plant faults in the engine, and see how many seeds it takes until a judge objects
     Faults(faults::FaultsArgs),
-    /// Seeds, enumerated crashes and fuzzers on all cores, until the time is over
+    /// Seeds, enumerated crashes and fuzzers on all cores, until the time is over; or mutants of the engine
     Soak(soak::SoakArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,

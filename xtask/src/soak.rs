@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: seeds, sparse scenarios, lying peers, enumerated crashes and fuzzers on all cores, until the time
 //! is over. Its last line is for docs/reliability.md.
 
+use crate::mutants::{self, MutantsArgs};
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, ExitCode};
@@ -11,12 +12,14 @@ pub struct SoakArgs {
     /// How long; without it until it is stopped (a sum is printed after every slice)
     #[arg(long)]
     minutes: Option<u64>,
-    /// The first seed, sparse scenario and lying peer
+    /// The first seed, sparse scenario and lying peer; what mutants are drawn by
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
     /// Leave out the fuzzers
     #[arg(long)]
     no_fuzz: bool,
+    #[command(flatten)]
+    mutants: MutantsArgs,
 }
 
 /// Seeds, or sparse scenarios, run for so long at a time.
@@ -41,6 +44,9 @@ struct Sum {
 
 /// Runs until the time is over. Non-zero if anything failed.
 pub fn main(arguments: &SoakArgs) -> Result<ExitCode> {
+    if let Some(shard) = arguments.mutants.shard {
+        return mutants::main(&arguments.mutants, shard, arguments.from, arguments.minutes);
+    }
     let project = Project::find()?;
     let build = ["build", "--profile", "sim", "--locked", "--package", "sim"];
     let status = project.command("cargo").args(build).status().context("starting `cargo build` failed")?;
