@@ -198,3 +198,16 @@ impl Group {
 
 const _: () = assert!(BITS_WORDS * 8 <= crate::limits::CONTROL_BYTES_MAX as usize);
 const _: () = assert!(PULLS_IN_FLIGHT >= READS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_what_is_being_read_and_the_names_of_ranges_are_counted() {
+        let mut answers = Answers { read_bytes: 1000, reading_bytes: 30, ..Answers::default() };
+        assert_eq!(answers.held_bytes(), 1030);
+        answers.tail(Seq(1), Vec::with_capacity(3), false);
+        assert_eq!(answers.held_bytes(), 1030 + 3 * size_of::<VolumeRange>() as u64);
+    }
+}

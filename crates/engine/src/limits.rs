@@ -270,3 +270,14 @@ const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && S
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients that ask for no sizes assume this one: NBD's protocol says so.
+    #[test]
+    fn the_largest_request_is_what_nbd_clients_assume() {
+        assert_eq!(REQUEST_BYTES_MAX, 33_554_432);
+    }
+}

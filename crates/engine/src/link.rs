@@ -300,4 +300,31 @@ mod tests {
         link.sent(Mono(2_100_000_000), 50);
         assert_eq!(link.status, LinkStatus::Connected);
     }
+
+    /// What docs/protocol.md grants a peer that reads nothing: the largest credit, the frame behind it, and greetings for each group.
+    #[test]
+    fn a_peer_owes_too_much_by_what_its_groups_may_be_owed() {
+        let mut link = Link::new(NodeId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1));
+        let most = (8 << 20) + (1 << 20) + (1 << 20) + 100 * (8 << 10);
+        link.unsent_bytes = most;
+        assert_eq!(link.owes_too_much(100), None);
+        assert_eq!(link.owes_too_much(99), Some(most));
+        link.unsent_bytes += 1;
+        assert_eq!(link.owes_too_much(100), Some(most + 1));
+    }
+
+    #[test]
+    fn credit_is_a_quarter_of_a_second_of_the_rate() {
+        let mut link = Link::new(NodeId(1));
+        let mut credit = |rate| {
+            link.rate.per_second = rate;
+            link.credit_bytes()
+        };
+        assert_eq!(credit(None), 512 << 10);
+        assert_eq!(credit(Some(10_000)), 64 << 10);
+        assert_eq!(credit(Some(1_000_000)), 250_000);
+        assert_eq!(credit(Some(1 << 40)), 8 << 20);
+        assert_eq!(link.view().resync_backlog_bytes(), 2 << 20, "keeps the fastest link busy");
+    }
 }

@@ -418,6 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn only_the_blocks_of_a_write_are_kept() {
+        let touched = |offset, length| {
+            let mut v = volume();
+            v.keep(3 * 4096, 2 * 4096, Seq(1), true);
+            v.keep(offset, length, Seq(2), false);
+            v.overwrote == Seq(2)
+        };
+        assert!(!touched(0, 3 * 4096) && touched(0, 3 * 4096 + 512), "up to its first block");
+        assert!(touched(5 * 4096 - 512, 512) && !touched(5 * 4096, 4096), "from behind its last one");
+    }
+
+    #[test]
     fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
         let mut v = volume();
         v.keep(0, 4096, Seq(1), true);
