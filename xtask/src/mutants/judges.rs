@@ -31,22 +31,26 @@ const fn judge(name: &'static str, program: Program, arguments: &'static [&'stat
 /// By what they cost; the first that objects is the last that is asked. Few of a kind come before many: most mutants fall to any
 /// of them.
 const JUDGES: &[Judge] = &[
-    judge("unit tests", Program::Tests, &["--package", "engine"]),
+    judge("unit tests", Program::Tests, &["--package", "engine", "--lib"]),
     judge("scenarios", Program::Simulator, &["--sparse", "0..40"]),
     judge("scenarios", Program::Simulator, &["--sparse", "40..1000"]),
+    judge("engine's own stories", Program::Tests, &["--package", "engine", "--test", EVERY_TEST]),
     judge("seeds", Program::Simulator, &["0..8"]),
-    judge("stories", Program::Tests, &["--package", "sim"]),
+    judge("stories", Program::Tests, &["--package", "sim", "--lib", "--test", EVERY_TEST]),
     judge("liars", Program::Simulator, &["--liars", "0..200"]),
     judge("scenarios", Program::Simulator, &["--sparse", "1000..4000"]),
     judge("seeds", Program::Simulator, &["8..40"]),
     judge("wide seeds", Program::Simulator, &["--wide", "0..8"]),
     judge("stories' crashes", Program::Simulator, &["--stories"]),
     judge("crowds", Program::Simulator, &["--crowd", "0..4"]),
-    judge("long stories", Program::LongStories, &["--package", "sim"]),
+    judge("long stories", Program::LongStories, &["--package", "sim", "--test", EVERY_TEST]),
 ];
 
-/// Files of tests in `crates/sim` that try every moment of a start: minutes together.
-const LONG_STORIES: [&str; 10] = [
+/// So many of them are done within seconds.
+const QUICK_JUDGES: usize = 5;
+
+/// Tests of `crates/sim`, most of which try every moment of a start: minutes together.
+const LONG_STORIES: [&str; 11] = [
     "journal_full::",
     "lost_slots::",
     "lost_records::",
@@ -57,6 +61,7 @@ const LONG_STORIES: [&str; 10] = [
     "grown_in_mid_sync::",
     "failed_group::",
     "no_space::",
+    "groups_that_share_a_line",
 ];
 
 /// In the copy the integration tests of a crate are one program: one to be linked, instead of forty.
@@ -65,6 +70,7 @@ const TEST_FOLDERS: [&str; 2] = ["crates/engine/tests", "crates/sim/tests"];
 
 /// In processor time: the long stories, which take longest, are done in a third of it.
 const CPU_SECONDS: &str = "--cpu=600";
+const CPU_SECONDS_OF_QUICK: &str = "--cpu=60";
 /// Address space of each process.
 const MEMORY: &str = "--as=6442450944";
 /// In any case: what sleeps uses no processor time.
@@ -86,6 +92,13 @@ struct Verdict {
     outcome: Outcome,
     by: Option<&'static str>,
     said: Option<String>,
+}
+
+impl Verdict {
+    fn unviable(text: &str) -> Verdict {
+        let said = text.lines().find(|line| line.starts_with("error")).map(str::to_owned);
+        Verdict { outcome: Outcome::Unviable, by: None, said }
+    }
 }
 
 /// A copy of the project's sources with build results of its own.
@@ -122,7 +135,8 @@ impl Workshop {
     /// Plants a mutant, asks who objects, and takes it out again.
     pub fn judge(&self, mutant: &Mutant, is_quick: bool) -> Result<Record> {
         let begin = Instant::now();
-        let (path, original) = (self.tree.join(&mutant.file), fs::read_to_string(self.project.join(&mutant.file))?);
+        let path = self.tree.join(&mutant.file);
+        let original = fs::read_to_string(&path)?;
         fs::write(&path, mutant.applied(&original)?)?;
         let verdict = self.verdict(is_quick);
         fs::write(&path, original).with_context(|| format!("restoring {} failed", path.display()))?;
@@ -135,17 +149,24 @@ impl Workshop {
     /// Asks one judge after the other. Building is no judge.
     fn verdict(&self, is_quick: bool) -> Result<Verdict> {
         let mut is_built = false;
-        for judge in JUDGES {
-            if judge.program == Program::LongStories && is_quick {
+        for (index, judge) in JUDGES.iter().enumerate() {
+            if is_quick && index == QUICK_JUDGES {
                 return Ok(Verdict { outcome: Outcome::Open, by: None, said: None });
             }
-            if !self.builds(judge, &mut is_built)? {
-                return Ok(Verdict { outcome: Outcome::Unviable, by: None, said: None });
+            if judge.program == Program::Simulator && !is_built {
+                is_built = true;
+                let output = self.cargo(&["build", "--package", "sim"], CPU_SECONDS)?;
+                if !output.status.success() {
+                    return Ok(Verdict::unviable(&String::from_utf8_lossy(&output.stderr)));
+                }
             }
-            let output = self.asked(judge)?;
+            let output = self.asked(judge, if index < QUICK_JUDGES { CPU_SECONDS_OF_QUICK } else { CPU_SECONDS })?;
             if !output.status.success() {
                 let text = [output.stdout, output.stderr].concat();
                 let text = String::from_utf8_lossy(&text);
+                if judge.program == Program::Tests && text.contains("error: could not compile") {
+                    return Ok(Verdict::unviable(&text));
+                }
                 let outcome = if was_ended(&output.status, &text) { Outcome::Ended } else { Outcome::Caught };
                 return Ok(Verdict { outcome, by: Some(judge.name), said: objection(&text) });
             }
@@ -153,54 +174,43 @@ impl Workshop {
         Ok(Verdict { outcome: Outcome::Missed, by: None, said: None })
     }
 
-    /// Builds what the judge needs; the simulator only once.
-    fn builds(&self, judge: &Judge, is_built: &mut bool) -> Result<bool> {
-        let output = match judge.program {
-            Program::Tests => self.cargo(&["test", "--no-run", "--lib", "--test", EVERY_TEST], judge.arguments)?,
-            Program::Simulator if !*is_built => self.cargo(&["build", "--package", "sim"], &[])?,
-            _ => return Ok(true),
-        };
-        *is_built |= judge.program == Program::Simulator;
-        Ok(output.status.success())
-    }
-
-    fn asked(&self, judge: &Judge) -> Result<Output> {
+    fn asked(&self, judge: &Judge, cpu: &str) -> Result<Output> {
         if judge.program == Program::Simulator {
-            return self.simulate(judge.arguments);
+            return self.simulate(judge.arguments, cpu);
         }
-        let mut arguments = [judge.arguments, &["--lib", "--test", EVERY_TEST, "--"]].concat();
-        let is_long = judge.program == Program::LongStories;
-        arguments
-            .extend(LONG_STORIES.iter().flat_map(|module| if is_long { [*module, ""] } else { ["--skip", module] }));
-        arguments.retain(|word| !word.is_empty());
-        self.cargo(&["test"], &arguments)
+        let mut arguments = [&["test"], judge.arguments, &["--"]].concat();
+        match judge.program {
+            Program::LongStories => arguments.extend(LONG_STORIES),
+            _ => arguments.extend(LONG_STORIES.iter().flat_map(|module| ["--skip", module])),
+        }
+        self.cargo(&arguments, cpu)
     }
 
-    fn cargo(&self, task: &[&str], arguments: &[&str]) -> Result<Output> {
+    fn cargo(&self, arguments: &[&str], cpu: &str) -> Result<Output> {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let mut command = self.bounded(&cargo);
-        let (name, options) = task.split_first().context("no task for cargo")?;
-        command.arg(name).args(["--profile", "mutants", "--locked", "--quiet"]).args(options).args(arguments);
+        let (task, options) = arguments.split_first().context("no task for cargo")?;
+        let mut command = self.bounded(&cargo, cpu);
+        command.args([task, "--profile", "mutants", "--locked", "--quiet"]).args(options);
         command.output().context("starting `cargo` failed")
     }
 
-    fn simulate(&self, arguments: &[&str]) -> Result<Output> {
+    fn simulate(&self, arguments: &[&str], cpu: &str) -> Result<Output> {
         let program = self.build.join("mutants/sim");
-        self.bounded(&program.to_string_lossy()).args(arguments).output().context("starting the simulator failed")
+        self.bounded(&program.to_string_lossy(), cpu).args(arguments).output().context("starting the simulator failed")
     }
 
     /// A program that is ended when it comes to no end by itself.
-    fn bounded(&self, program: &str) -> Command {
+    fn bounded(&self, program: &str, cpu: &str) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", SECONDS, "prlimit", CPU_SECONDS, MEMORY, "--core=0", program]);
+        command.args(["--kill-after=5", SECONDS, "prlimit", cpu, MEMORY, "--core=0", program]);
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.build).env("RUST_BACKTRACE", "0");
         // A warning about code that a mutant left without use says nothing.
         command.env("RUSTFLAGS", "--cap-lints=allow");
         command
     }
 
-    /// Makes the copy what the project is, and returns a number that tells the state of its crates from any other. Files that are so already keep
-    /// their times: they need no new build.
+    /// Makes the copy what the project is, and returns a number that tells the state of its crates from any other. Files that are so
+    /// already keep their times: they need no new build.
     fn copy(&self, project: &Project) -> Result<String> {
         let files = files(project)?;
         // A file removed but not yet from the index is no file.
@@ -259,8 +269,8 @@ mod tests {
 
     #[test]
     fn judges_are_named_once_in_their_order() {
-        assert_eq!(names()[..3], ["unit tests", "scenarios", "seeds"]);
-        assert_eq!(names().len(), 9);
+        assert_eq!(names()[..3], ["unit tests", "scenarios", "engine's own stories"]);
+        assert_eq!(names().len(), 10);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct MutantsArgs {
     /// Judge those again that no test objected to
     #[arg(long, requires = "shard")]
     again: bool,
-    /// Leave out the stories that take minutes; who then objects to nothing is left open for a run that does not
+    /// Ask only those who are done within seconds; what they let pass is left open for a run that asks all
     #[arg(long, requires = "shard")]
     quick: bool,
     /// Only mutants whose name contains this

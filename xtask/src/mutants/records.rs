@@ -17,7 +17,7 @@ pub enum Outcome {
     Ended,
     /// Nobody objected.
     Missed,
-    /// Nobody did yet; the long stories were not asked.
+    /// The quick judges did not; the others were not asked.
     Open,
     /// It does not compile, which says nothing about tests.
     Unviable,
