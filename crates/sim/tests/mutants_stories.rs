@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Mode, Policy, State};
+use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::world::World;
@@ -76,4 +76,17 @@ fn writes_are_counted() {
         assert!(world.answer(id).0);
     }
     assert_eq!(count(&world), (writes + 3, bytes + 24 * KIB));
+}
+
+/// While the link is down and the queue holds, what is written is on its way: status said that it was protected by nothing.
+#[test]
+fn what_waits_in_the_queue_is_told_as_queued() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    let id = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.until("the link is down", |world| state(world) == Some(State::Queuing));
+    assert_eq!(world.figures(0).protection, Protection::Queued);
+    world.restore_path();
+    world.settle();
 }
