@@ -295,12 +295,17 @@ impl Group {
         rollback.stage = Stage::Recording;
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
-        self.sb.current.identity.incarnation.0 += u64::from(rollback.mid_start);
+        let mid_start = rollback.mid_start;
+        self.sb.current.identity.incarnation.0 += u64::from(mid_start);
         self.sb.current.rolling_back = true;
         self.empty_journal();
         self.replica.ring.trim(self.sb.current.journal);
-        // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back.
-        _ = self.replica.kept.give_up(self.replica.durable);
+        // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
+        // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
+        self.give_up_kept(Seq(u64::MAX));
+        if mid_start {
+            self.sb.current.given_up = Seq(u64::MAX);
+        }
         self.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
 

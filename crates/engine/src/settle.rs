@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use crate::bitmap::{region_span, regions};
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
@@ -109,7 +109,7 @@ impl Group {
             self.settling = Settling::Done;
             return;
         }
-        if !self.ends_in_doubt(hello.identity.position) {
+        if !self.followed_in_doubt(&hello.identity) {
             // It has nothing of that run.
             return self.nothing_in_doubt(cx);
         }
@@ -130,15 +130,18 @@ impl Group {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, cx: &mut Cx) {
-        if self.withheld && self.hello.as_ref().is_some_and(|hello| self.ends_in_doubt(hello.identity.position)) {
+        if self.withheld && self.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity)) {
             self.settle(cx);
         }
     }
 
-    /// Whether that place is one of the run in doubt.
-    fn ends_in_doubt(&self, place: Position) -> bool {
-        let sb = &self.sb.current;
-        self.is_in_doubt() && place.incarnation == sb.in_doubt && sb.doubt_generations.contains(&place.generation)
+    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
+    /// an earlier run, to which it may have gone back from the midst of a sync.
+    fn followed_in_doubt(&self, theirs: &Identity) -> bool {
+        let (sb, place) = (&self.sb.current, theirs.position);
+        let is_there = place.incarnation == sb.in_doubt && sb.doubt_generations.contains(&place.generation);
+        let is_of_it = !theirs.generation.is_blank() && sb.doubt_generations.contains(&theirs.generation);
+        self.is_in_doubt() && (is_there || is_of_it)
     }
 
     /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
@@ -167,7 +170,7 @@ impl Group {
     pub fn take_doubt_along(&mut self) {
         // One that failed may not know where it stands.
         let hello = self.hello.as_ref().filter(|hello| !hello.failed);
-        if hello.is_some_and(|hello| !self.ends_in_doubt(hello.identity.position)) {
+        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
             self.forget_doubt();
         }
         self.begin_flush_points();
@@ -507,8 +510,11 @@ impl Group {
         let Some((points, question)) = self.replica.tail_asked.take() else { return };
         let same_run = points.incarnation == self.replica.position().incarnation;
         let ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
-        let known_from = points.volumes.iter().min().copied().unwrap_or_default();
-        let unknown = same_run && self.sb.current.given_up > known_from;
+        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
+        let given_up = self.sb.current.given_up;
+        // Of what was given up whole nobody knows which run it was of.
+        let unknown =
+            given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.replica.kept.primary_flushed());
         self.answers.tail(question, ranges, unknown);
     }
 

@@ -8,7 +8,7 @@ use engine::identity::Role;
 use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
 use engine::wire::{Ack, Header, Kind, SyncBegin};
-use engine::{GroupId, Incarnation, Seq, Store, VolumeId, Wall, superblock};
+use engine::{Generation, GroupId, Incarnation, Position, Seq, Store, VolumeId, Wall, superblock};
 
 use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
@@ -45,6 +45,8 @@ pub struct Watch {
     stamps: BTreeMap<Run, (Seq, Wall)>,
     /// What a secondary confirmed as durable.
     confirmed: BTreeMap<(GroupId, usize), Confirmed>,
+    /// The same, and not forgotten when the secondary gives it up: a primary that lost it does not open without a word.
+    told: BTreeMap<(GroupId, usize), Confirmed>,
     /// Nodes that were told of a cut last: their numbers are the cut's, and nothing of it is kept before its end.
     in_cut: BTreeSet<(GroupId, usize)>,
     /// Whether what they were told of last is a cut. One that was told of a stream is in its cut before it is ready for that.
@@ -82,6 +84,19 @@ impl Watch {
     /// A node's copy is not what it was: wiped by the operator, promoted, or its stores were damaged.
     pub fn forget(&mut self, group: GroupId, node: usize) {
         self.confirmed.remove(&(group, node));
+    }
+
+    /// What a node confirmed is nobody's any more: it was promoted, and goes on from there, or came back from an old copy.
+    pub fn told_is_void(&mut self, group: GroupId, node: usize) {
+        self.told.remove(&(group, node));
+    }
+
+    /// The place up to which a secondary ever confirmed its last stream as durable, whatever became of that.
+    pub fn told(&self, group: GroupId, node: usize) -> Option<Position> {
+        // The end of its journal may have rotted before a record counted it: that looks torn (docs/reliability.md, P9).
+        let told = self.told.get(&(group, node)).filter(|_| !self.rotten.contains(&(node, Store::Journal(group))))?;
+        let generation = Generation { number: told.generation, tag: told.tag };
+        Some(Position { generation, incarnation: told.incarnation, seq: told.durable })
     }
 
     /// A node tells the state of a group.
@@ -157,6 +172,7 @@ impl World {
                     durable: ack.durable,
                 };
                 self.watch.confirmed.insert((header.group, node), confirmed);
+                self.watch.told.insert((header.group, node), confirmed);
                 Ok(())
             }
             _ => Ok(()),

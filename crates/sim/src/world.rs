@@ -463,6 +463,7 @@ impl World {
         }
         match event {
             engine::Event::Ready { role, .. } if self.operator.came_back(group, node, role) => {
+                self.watch.told_is_void(group, node);
                 self.watch.forked.insert(group);
                 self.primary_up(node, group);
             }
@@ -481,6 +482,7 @@ impl World {
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
                 self.watch.forget(group, node);
+                self.watch.told_is_void(group, node);
                 // Old records or not: from here on they are what counts.
                 self.watch.spoiled.remove(&(group, node));
                 self.watch.tells(group, node, State::Logging);
@@ -570,8 +572,9 @@ impl World {
         if was_authority && lost_power && !alone && !chosen {
             let peer = self.other(group, node);
             let stands = self.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
+            let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.watch.told(group, peer));
             let images = self.nodes[node].views(group);
-            let checked = stands.map_or(Ok(()), |g| self.judge.check_pulled(group, g.identity.position, &images));
+            let checked = at.try_for_each(|at| self.judge.check_pulled(group, at, &images));
             if let Err(failure) = checked {
                 return self.fail(failure);
             }

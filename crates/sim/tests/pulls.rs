@@ -122,7 +122,7 @@ fn mid_sync() -> World {
 }
 
 /// Seed 19012831. The peer was to be promoted, and found its way back damaged when it had gone a part of it: what it had
-/// received is not to be had there any more.
+/// received is not to be had there any more, and nobody knows what the primary may have lost of it: its operator is asked.
 #[test]
 fn nothing_is_fetched_from_a_mixture() {
     let mut world = mid_sync();
@@ -133,6 +133,10 @@ fn nothing_is_fetched_from_a_mixture() {
     assert_ne!(world.images_of(1)[0][..4 << 10], held[0][..4 << 10], "that went back");
     world.crash(0, true, SECOND);
     world.restore_path();
+    world.until("its operator is asked", |world| world.mark(0, Mark::TailUnknown) > 0);
+    world.pass(60 * SECOND);
+    assert!(!serves(&world), "it opened by itself");
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "a flush was acknowledged for all of it");
     world.settle();

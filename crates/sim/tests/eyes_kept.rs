@@ -1,0 +1,124 @@
+//! What a secondary kept and gives up by going back: its primary, should it have lost that with its power, is told that nobody
+//! knows, and asks its operator.
+
+use engine::identity::Role;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, Store};
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+fn serves(world: &World) -> bool {
+    world.nodes[0].serving.contains(&GROUP)
+}
+
+fn asks_its_operator(world: &World) -> bool {
+    world.figures(0).reason.contains("cannot be known")
+}
+
+/// A sync in the stream of writes is under way, and has overwritten a part of the secondary's copy. What was written meanwhile the
+/// secondary has confirmed as durable; the primary has not flushed it. `later_run`: the primary was killed before, so that the
+/// sync is of a later run than the image it overwrites.
+fn mid_sync(later_run: bool) -> World {
+    let mut world = World::in_peace(Options {
+        bytes_per_s: 400_000,
+        start_alone_ms: 600_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    // So the link is measured, and a little goes in the stream.
+    for n in 0..16 {
+        world.write(0, n * 32 * KIB, 32 * KIB);
+    }
+    world.settle();
+    world.order(0, Command::Logging);
+    for n in 0..4 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    if later_run {
+        world.crash(0, false, SECOND);
+        world.until("it is back", serves);
+    }
+    let before = world.images_of(1);
+    // The end of the sync takes long to be on record.
+    world.nodes[1].trouble.flush_ns = 5 * SECOND;
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.until("a part is overwritten", |world| world.images_of(1) != before);
+    assert!(world.watch.syncs_in_stream(GROUP, 1));
+    let id = world.write(1, 512 * KIB, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.until("it is kept", |world| world.nodes[1].engine.as_ref().expect("up").oldest_kept(GROUP).is_some());
+    world.pass(5 * MILLISECOND);
+    assert_eq!(world.figures(0).state, State::Syncing);
+    world.nodes[1].trouble.flush_ns = 0;
+    world
+}
+
+/// The way back is damaged: the secondary is a mixture, stands where it stood, and its journal was given up for the way back.
+#[test]
+fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
+    let mut world = mid_sync(false);
+    world.crash(0, true, FOR_EVER);
+    world.pass(SECOND);
+    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
+    assert!(refused.contains("a mixture"), "{refused}");
+    world.boot(0);
+    world.until("it has an answer", |world| serves(world) || asks_its_operator(world));
+    assert!(!serves(&world), "it opened without what the peer had confirmed");
+    world.pass(1_200 * SECOND);
+    assert!(!serves(&world), "it opened by itself");
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.until("its export is open", serves);
+    world.settle();
+}
+
+/// The primary is gone, and the secondary, which is in the middle of a sync, is promoted by force.
+fn goes_back(later_run: bool) -> World {
+    let mut world = mid_sync(later_run);
+    world.crash(0, true, FOR_EVER);
+    world.pass(SECOND);
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world
+}
+
+/// It loses its power on its way back to the image before the sync, at each moment of that.
+fn way_back_cut_short(later_run: bool) {
+    let mut world = goes_back(later_run);
+    let typed = world.now;
+    while !world.recorded(1).rolling_back {
+        world.pass(100_000);
+    }
+    let (recorded_ns, mut asked) = (world.now - typed, 0);
+    for late_ns in (recorded_ns - 500_000..).step_by(100_000) {
+        let mut world = goes_back(later_run);
+        world.pass(late_ns);
+        world.crash(1, true, SECOND);
+        world.until("the secondary is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
+        if world.recorded(1).identity.role == Role::Primary {
+            break;
+        }
+        world.boot(0);
+        world.until("it has an answer", |world| serves(world) || asks_its_operator(world));
+        if serves(&world) {
+            assert!(world.figures(0).pulled_bytes > 0, "{late_ns}: it opened without what the peer confirmed");
+        } else {
+            asked += 1;
+            assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+            world.until("its export is open", serves);
+        }
+        world.settle();
+    }
+    assert!(asked > 2, "{asked}");
+}
+
+#[test]
+fn what_a_way_back_gave_up_is_asked_about() {
+    way_back_cut_short(false);
+}
+
+#[test]
+fn what_a_way_back_to_an_earlier_run_gave_up_is_asked_about() {
+    way_back_cut_short(true);
+}
