@@ -261,6 +261,7 @@ impl Group {
                 if overdue {
                     // Also who has come to his place in the order since.
                     self.fail_waiting(cx);
+                    self.cut_sync_short(cx);
                 }
                 self.primary_at_rest(cx) && self.pulled_is_durable(cx) && (overdue || !self.peer_is_behind())
             }

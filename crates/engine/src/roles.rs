@@ -41,10 +41,14 @@ impl Group {
             self.phase = Phase::Running;
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
+        if overdue {
+            self.cut_sync_short(cx);
+        }
         if !self.primary_at_rest(cx) || !self.pulled_is_durable(cx) {
             return;
         }
-        let draining = self.stream.is_some_and(|s| s.open && s.applied < self.last_seq);
+        // A peer that has applied every number so far holds no whole image before the sync's end has one too.
+        let draining = self.stream.is_some_and(|s| s.open && (s.applied < self.last_seq || self.syncs()));
         if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
@@ -53,6 +57,14 @@ impl Group {
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
         self.save_bits_exactly(cx, AfterBits::Demote { id });
+    }
+
+    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
+    /// what waits for that waits no longer. What is left of the sync stays marked.
+    pub fn cut_sync_short(&mut self, cx: &mut Cx) {
+        if self.resync.is_some() {
+            self.fall_to_logging(cx, "the sync is cut short: it would take longer than a stop or a demotion waits");
+        }
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
@@ -64,7 +76,7 @@ impl Group {
         let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.last_seq));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = match self.stream {
-            Some(stream) => stream.open && stream.applied == self.last_seq,
+            Some(stream) => stream.open && stream.applied == self.last_seq && !self.syncs(),
             None => self.sb.current.confirmed.place == position && self.peer_stands_at(position),
         };
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
