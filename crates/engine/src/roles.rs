@@ -13,7 +13,7 @@ use crate::ids::*;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
-use crate::state::State;
+use crate::state::{Broken, State};
 use crate::time::Mono;
 use crate::wire::Kind;
 
@@ -130,6 +130,10 @@ impl Group {
         self.phase = Phase::Running;
         cx.event(self.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
+        if let State::Failed(broken) = self.state {
+            let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
+            return cx.answer(id, CommandResult::Warning(text));
+        }
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
     }
 
@@ -297,9 +301,13 @@ impl Group {
         cx.event(self.id(), crate::Event::Promoted { generation });
         self.replica = crate::replica::Replica::after_promotion(&self.config, &self.replica);
         self.empty_undo();
-        self.reason = "promoted".into();
-        self.open_or_withhold(cx);
-        cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+        if let State::Failed(broken) = self.state {
+            cx.refuse(id, &failed_meanwhile(broken));
+        } else {
+            self.reason = "promoted".into();
+            self.open_or_withhold(cx);
+            cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+        }
         self.say_hello(cx, Kind::GroupState);
         match self.early_hello.take() {
             // Promoted out of a start that stood still: only now it is known who meets the peer.
@@ -307,4 +315,12 @@ impl Group {
             None => self.meet_peer(cx),
         }
     }
+}
+
+/// Another store failed while the promotion was being recorded: nothing is opened over it.
+fn failed_meanwhile(broken: Broken) -> alloc::string::String {
+    format!(
+        "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
+        broken.words()
+    )
 }

@@ -1,9 +1,10 @@
 //! Orders that meet something under way: what they wait for, and what they say has been reached.
 
+use engine::identity::Role;
 use engine::limits::{KIB, MIB};
-use engine::state::{Mode, Policy};
+use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::story::{MILLISECOND, SECOND, options};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
 
@@ -55,4 +56,71 @@ fn a_stop_does_not_wait_for_the_end_of_a_sync() {
     assert!(waited < 4 * SECOND, "it took {} ms", waited / MILLISECOND);
     world.boot(0);
     world.settle();
+}
+
+fn node_failed(world: &World, node: usize) -> bool {
+    matches!(world.glance(node, GROUP).map(|glance| glance.state), Some(State::Failed(_)))
+}
+
+/// Types a command and looks again every 50 us until it is answered.
+fn quickly(world: &mut World, node: usize, command: Command) -> CommandResult {
+    let id = world.command(node, GROUP, command);
+    let limit = world.now + 20 * SECOND;
+    while !world.operator.results.contains_key(&id) {
+        assert!(world.now < limit, "it is not answered");
+        world.pass(50_000);
+    }
+    world.operator.results[&id].clone()
+}
+
+/// The old primary follows the new one, and has just taken up the end of its sync: on its slow disk the bits that this settled are
+/// being cleared, while the other one hands over.
+fn handed_over_while_bits_are_cleared(seed: u64) -> World {
+    // So small that its sync is one in the stream.
+    let mut world =
+        World::in_peace(Options { seed: 2 * seed, volume_bytes: 64 * KIB, ..options(Mode::Async, Policy::Degrade) });
+    let id = world.write(1, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(30 * SECOND);
+    world.crash(0, true, 2 * SECOND);
+    world.pass(SECOND);
+    assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
+    let id = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(20 * SECOND);
+    assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+    assert!(!matches!(world.order(1, Command::Sync { full: true }), CommandResult::Refused(_)));
+    world.nodes[0].trouble.slow_until = world.now + 600 * SECOND;
+    let limit = world.now + 20 * SECOND;
+    while world.glance(1, GROUP).is_none_or(|glance| glance.state != State::Replicating) {
+        assert!(world.now < limit, "it does not end");
+        world.pass(50_000);
+    }
+    let handed_over = quickly(&mut world, 1, Command::Demote);
+    assert!(matches!(handed_over, CommandResult::Done(_)), "{handed_over:?}");
+    world.pass(2 * MILLISECOND);
+    world
+}
+
+/// A store fails while the promotion is being recorded: it is on record, but nothing is opened, and the operator hears why.
+#[test]
+fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
+    let mut seen = 0;
+    for seed in 0..24 {
+        let mut world = handed_over_while_bits_are_cleared(seed);
+        world.nodes[0].trouble.fail_next_record = true;
+        let result = quickly(&mut world, 0, Command::Promote { force: false, entropy: 9 });
+        let record_fails = matches!(&result, CommandResult::Refused(why) if why.contains("superblock"));
+        if node_failed(&world, 0) && !record_fails {
+            seen += 1;
+            assert_eq!(world.recorded(0).identity.role, Role::Primary);
+            assert!(matches!(&result, CommandResult::Refused(why) if why.contains("dirty regions")), "{result:?}");
+            assert!(!world.nodes[0].serving.contains(&GROUP), "a failed group is opened");
+        }
+        // A restart helps.
+        world.crash(0, false, SECOND);
+        world.pass(10 * SECOND);
+        assert!(!node_failed(&world, 0));
+    }
+    assert!(seen > 2, "{seen}");
 }
