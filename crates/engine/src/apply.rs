@@ -160,6 +160,9 @@ impl Group {
         if matches!(self.phase, Phase::RollingBack(_)) {
             return self.retry_write_back(cx);
         }
+        if !matches!(self.state, State::Failed(_)) {
+            self.retry_reads(cx);
+        }
         if self.replica.paused.is_none() {
             return;
         }

@@ -16,11 +16,12 @@ use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
 use crate::slots::Op;
 use crate::state::{Broken, Mode, Policy, State};
+use crate::time::Mono;
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
 use crate::{Event, IoDone, IoError, Output, Slice, Store};
 
-/// Failed reads of regions before the group gives up.
+/// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
 const READ_FAILURES_MAX: u32 = 8;
 
 /// A range to be sent or compared.
@@ -63,6 +64,8 @@ pub(crate) struct Resync {
     /// Ranges found different, or whose read failed.
     resend: VecDeque<Range>,
     failures: u32,
+    /// After a read that failed nothing is read before this.
+    reads_again_at: Mono,
     end: Option<Seq>,
     pub total_bytes: u64,
     pub done_bytes: u64,
@@ -88,6 +91,7 @@ impl Resync {
             probes: BTreeMap::new(),
             resend: VecDeque::new(),
             failures: 0,
+            reads_again_at: Mono(0),
             end: None,
             total_bytes,
             done_bytes: 0,
@@ -487,6 +491,7 @@ impl Group {
             let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
             let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
             let busy = resync.reads >= limits::RESYNC_READS_MAX
+                || cx.now.mono < resync.reads_again_at
                 || backlog >= cx.peer.resync_backlog_bytes()
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
                 || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
@@ -638,20 +643,27 @@ impl Group {
                 unreachable!("a read answers with what was read")
             }
             Err(_) => {
-                resync.failures += 1;
+                if cx.now.mono >= resync.reads_again_at {
+                    // Others that were under way beside it say nothing new.
+                    resync.failures += 1;
+                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
+                }
                 resync.resend.push_back(range);
                 Body::Void
             }
         };
         let voided = matches!(body, Body::Void);
+        if !voided {
+            resync.failures = 0;
+        }
         if !voided && !read.compare {
             resync.done_bytes += range.length;
-            resync.failures = 0;
         }
         let failures = resync.failures;
         self.fill_parts(read, &body);
         if voided {
             self.volume(range.volume).mark_uncovered(range.offset, range.length);
+            self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         self.counters.resynced_bytes += range.length;
         // Its bits clear after a local flush; nothing else may ask for one.

@@ -21,9 +21,9 @@ use crate::planted::{Fault, planted};
 use crate::slots::Op;
 use crate::state::Broken;
 use crate::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
-use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
+use crate::{Buf, Bytes, Event, IoDone, IoError, Output, Slice, Store};
 
-/// Failed reads in a row before the group gives up.
+/// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;
 
 /// Good once everything asked for up to it is durable; 0 at once.
@@ -37,12 +37,16 @@ struct Piece {
     range: Range<u64>,
     reserved: bool,
     stage: Stage,
+    /// Its reads that failed.
+    failures: u32,
 }
 
 #[derive(Debug)]
 enum Stage {
     Waiting,
     Reading,
+    /// The read failed: it is tried again after a pause.
+    Failed,
     /// `None`: all zeroes.
     Read(Option<(Buf, u32)>),
 }
@@ -73,7 +77,6 @@ pub(crate) struct Saver {
     durable_piece: Ticket,
     /// Content in memory, or being read into it.
     held_bytes: u64,
-    failures: u32,
 }
 
 impl Saver {
@@ -85,7 +88,6 @@ impl Saver {
             last_piece: 0,
             durable_piece: 0,
             held_bytes: 0,
-            failures: 0,
         }
     }
 
@@ -183,6 +185,7 @@ impl Group {
                     range: at..end,
                     reserved,
                     stage: Stage::Waiting,
+                    failures: 0,
                 });
                 at = end;
             }
@@ -225,7 +228,6 @@ impl Group {
         let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {
-                saver.failures = 0;
                 if zero {
                     saver.held_bytes -= found.range.end - found.range.start;
                 }
@@ -233,12 +235,16 @@ impl Group {
             }
             Ok(_) => unreachable!("a read for the undo store answers with content and checksum"),
             Err(_) => {
-                saver.failures += 1;
                 saver.held_bytes -= found.range.end - found.range.start;
-                found.stage = Stage::Waiting;
-                if saver.failures >= READ_FAILURES_MAX {
+                (found.stage, found.failures) = (Stage::Failed, found.failures + 1);
+                if found.failures >= READ_FAILURES_MAX {
                     return self.fail(cx, Broken::VolumeRead);
                 }
+                if saver.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
+                    let note = "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
+                    cx.event(self.id(), Event::Note(note.into()));
+                }
+                self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
             }
         }
         self.pump_saves(cx);
@@ -259,7 +265,7 @@ impl Group {
             .into_iter()
             .filter_map(|piece| match piece.stage {
                 Stage::Read(content) => content.map(|(buf, _)| (buf, (piece.range.end - piece.range.start) as u32)),
-                Stage::Waiting | Stage::Reading => unreachable!("a batch is made of what was read"),
+                Stage::Waiting | Stage::Reading | Stage::Failed => unreachable!("a batch is made of what was read"),
             })
             .collect();
         saver.batches.push_back(Batch { placed, content, last_piece, stage: BatchStage::NoSpace });
@@ -332,6 +338,13 @@ impl Group {
             self.pause_apply(cx, crate::state::Pause::HistoryFull);
         }
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// What could not be read is read again.
+    pub fn retry_reads(&mut self, cx: &mut Cx) {
+        let failed = self.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
+        failed.for_each(|piece| piece.stage = Stage::Waiting);
+        self.pump_saves(cx);
     }
 
     /// There may be room by now.

@@ -4,6 +4,7 @@ use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
+use sim::storage::ALWAYS;
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -123,4 +124,46 @@ fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
         assert!(!node_failed(&world, 0));
     }
     assert!(seen > 2, "{seen}");
+}
+
+/// What a sync is about to overwrite cannot be read for two seconds, and then it can.
+#[test]
+fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..8 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..8 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(6 * SECOND);
+    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    assert!(!matches!(world.order(0, Command::Sync { full: false }), CommandResult::Refused(_)));
+    world.pass(2 * SECOND);
+    world.nodes[1].trouble.read_errors_until = 0;
+    assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
+    world.settle();
+}
+
+/// The same on the primary, whose clients would be cut off: what it compared, and found to differ, cannot be read for a moment.
+#[test]
+fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    for n in 0..4 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.crash(0, false, SECOND);
+    world.restore_path();
+    world.pass(SECOND);
+    world.nodes[0].trouble.read_errors_until = ALWAYS;
+    world.pass(3 * SECOND);
+    world.nodes[0].trouble.read_errors_until = 0;
+    assert!(!node_failed(&world, 0), "{}", world.figures(0).reason);
+    world.settle();
 }

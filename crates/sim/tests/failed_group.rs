@@ -139,7 +139,7 @@ fn stands_in_a_sync() -> World {
     world
 }
 
-/// Of the reads for the undo store at a start some fail, and the group with them; the others end well.
+/// Of what a start saves a batch cannot be written, and the group fails; what is read beside it ends well.
 #[test]
 fn a_start_that_failed_does_not_go_on() {
     let mut seen = 0;
@@ -147,13 +147,13 @@ fn a_start_that_failed_does_not_go_on() {
         let mut world = stands_in_a_sync();
         world.boot(1);
         world.pass(late * MILLISECOND / 10);
-        world.nodes[1].trouble.read_errors_until = ALWAYS;
+        world.nodes[1].trouble.fail_next_record = true;
         let limit = world.now + 20 * MILLISECOND;
         while !node_failed(&world, 1) && world.now < limit {
             world.pass(5_000);
         }
         let has_failed = node_failed(&world, 1);
-        world.nodes[1].trouble.read_errors_until = 0;
+        world.nodes[1].trouble.fail_next_record = false;
         world.pass(SECOND);
         assert_eq!(node_failed(&world, 1), has_failed, "{late}");
         seen += u32::from(has_failed);
