@@ -48,6 +48,7 @@ mod roles;
 mod rollback;
 mod saving;
 mod settle;
+mod size;
 mod slots;
 mod stall;
 mod start;

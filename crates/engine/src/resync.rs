@@ -14,6 +14,7 @@ use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
+use crate::size::Exactly;
 use crate::slots::Op;
 use crate::state::{Broken, Mode, Policy, State};
 use crate::time::Mono;
@@ -200,9 +201,11 @@ impl Group {
             let (primary, secondary) = if self.role() == Role::Primary { (ours, *theirs) } else { (*theirs, ours) };
             if secondary < primary && hello.identity.role != self.role() {
                 return Some(alloc::format!(
-                    "volume {} of the group (in the order of names) is smaller on the secondary ({secondary} bytes) than on \
-                     the primary ({primary} bytes); enlarge the device there and restart farshore there",
-                    index + 1
+                    "volume {} of the group (in the order of names) is smaller on the secondary than on the primary: {} and {}; \
+                     enlarge the device there and restart farshore there",
+                    index + 1,
+                    Exactly(secondary),
+                    Exactly(primary)
                 ));
             }
         }

@@ -13,6 +13,7 @@ use crate::ids::*;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
+use crate::size::Size;
 use crate::state::{Broken, State};
 use crate::time::Mono;
 use crate::wire::Kind;
@@ -92,20 +93,21 @@ impl Group {
         self.replica.stand_at(position, wall);
         self.empty_journal();
         self.sb.current.applied_wall = wall;
+        let dirty = Size(dirty_bytes);
         let text = if clean {
-            format!("demoted at sequence {}; the peer has everything and may be promoted", position.seq.0)
+            "demoted; the peer has everything and may be promoted".into()
         } else if dirty_bytes == 0 && !self.is_in_doubt() {
             "demoted; nothing here is known to differ from the peer, but it has not said that it has everything: a promotion \
              there needs --force"
                 .into()
         } else if self.is_in_doubt() {
             format!(
-                "demoted, but {dirty_bytes} bytes here may differ from the peer, and it is not settled what the peer confirmed before \
+                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before \
                  this node lost power; a promotion there needs --force and gives up what only this node has, one here asks the peer first"
             )
         } else {
             format!(
-                "demoted, but {dirty_bytes} bytes here may differ from the peer; a promotion there needs --force and gives them up"
+                "demoted, but {dirty} here may differ from the peer; a promotion there needs --force and gives that up"
             )
         };
         self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
@@ -197,9 +199,9 @@ impl Group {
             );
         }
         Some(format!(
-            "the peer was demoted with {} bytes that this node does not have; \
-             --force promotes this node at sequence {at} and gives them up",
-            hello.dirty_bytes
+            "the peer was demoted with {} that this node does not have; \
+             --force promotes this node at sequence {at} and gives that up",
+            Size(hello.dirty_bytes)
         ))
     }
 

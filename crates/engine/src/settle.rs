@@ -21,6 +21,7 @@ use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
+use crate::size::Size;
 use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::time::Mono;
@@ -368,9 +369,10 @@ impl Group {
             if self.withheld { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
         let why = format!(
-            "before this node lost power the peer confirmed {bytes} bytes ({} ranges) that may be missing here, and {since}: \
+            "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
              'farshore sync GROUP' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
+            Size(bytes),
             ranges.len()
         );
         self.fall_to_logging(cx, &why);

@@ -24,6 +24,7 @@ use crate::planted::{Fault, planted};
 use crate::record::AfterSuper;
 use crate::replay::Replay;
 use crate::rollback::Scan;
+use crate::size::Exactly;
 use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::superblock::{self, RollbackPoint, Superblock};
@@ -404,11 +405,11 @@ impl Group {
     /// Rule 21: nothing is taken up over a volume that lost its end.
     fn volume_shrank(&mut self, cx: &mut Cx, was: &BitmapCell) {
         let why = format!(
-            "volume {} of the group (in the order of names) shrank: it has {} bytes here and had {}; give it its old size \
-             back, nothing was touched",
+            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
+             touched",
             was.volume.0 + 1,
-            self.volume(was.volume).config.size_bytes,
-            was.volume_bytes
+            Exactly(self.volume(was.volume).config.size_bytes),
+            Exactly(was.volume_bytes)
         );
         self.start_failed(cx, Broken::VolumeShrank, &why);
     }
