@@ -123,8 +123,11 @@ impl World {
         if !self.nodes[node].up() || (end == 0 && !c.open[1]) {
             return;
         }
-        c.open[end] = true;
         let session = SessionId(c.session);
+        // What it said before goes on the older one.
+        self.drain(node);
+        let Some(c) = self.net.connections.get_mut(&connection) else { return };
+        c.open[end] = true;
         self.input(node, Input::LinkUp { peer, link: LinkId(connection), session });
     }
 

@@ -46,6 +46,8 @@ pub struct SimNode {
     /// Groups that have started since it booted.
     pub ready: BTreeSet<GroupId>,
     pub serving: BTreeSet<GroupId>,
+    /// Groups that have failed since it booted.
+    pub failed: BTreeSet<GroupId>,
     pub wake_at: Option<u64>,
     pub trouble: Trouble,
     /// Its clocks: monotonic since boot, wall skewed.
@@ -99,6 +101,7 @@ impl SimNode {
             machine_boot: 1,
             ready: BTreeSet::new(),
             serving: BTreeSet::new(),
+            failed: BTreeSet::new(),
             wake_at: None,
             trouble: Trouble::default(),
             booted_at: 0,

@@ -24,6 +24,8 @@ use crate::world::{Tally, World};
 
 /// What makes a scenario's draws others than those of the seed of its number.
 const SPARSE: u64 = 0x5fa7_5e00_0000_0000;
+/// Reads that fail are drawn beside everything else.
+const READS: u64 = 0x4ead_0000_0000_0000;
 
 /// The unit of every write.
 const BLOCK: u64 = 4 * KIB;
@@ -61,6 +63,7 @@ pub enum Defect {
     FlushFails,
     WritesFail,
     AppliesFail,
+    ReadsFail,
     VolumesFull,
     RecordsFull,
     Slow,
@@ -161,6 +164,15 @@ impl Scenario {
             draw.follow_up(kind, &mut steps);
         }
         let epilogue_ns = draw.pause();
+        let mut reads = Rng::new(number ^ READS);
+        for (_, step) in &mut steps {
+            if let Step::Defect { defect, .. } = step
+                && !matches!(defect, Defect::RecordFails(_) | Defect::FlushFails)
+                && reads.percent(20)
+            {
+                *defect = Defect::ReadsFail;
+            }
+        }
         Scenario { options, flush_ns, steps, epilogue_ns }
     }
 
@@ -226,6 +238,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         jitter_ns: *rng.pick(&[0, delay_ns]),
         bytes_per_s: *rng.pick(&[400_000, 4_000_000, 125_000_000]),
         disk_ns: *rng.pick(&[(20_000, 200_000), (20_000, 200_000), (1_000_000, 10_000_000)]),
+        turn_ns: Options::draw_turn(number),
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
         journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
         window_bytes,
@@ -756,6 +769,7 @@ impl World {
             Defect::FlushFails => trouble.fail_next_flush = true,
             Defect::WritesFail => trouble.write_errors_until = until,
             Defect::AppliesFail => trouble.apply_errors_until = until,
+            Defect::ReadsFail => trouble.read_errors_until = until,
             Defect::VolumesFull => (trouble.full_until, trouble.serving_full_until) = (until, until),
             Defect::RecordsFull => trouble.state_full_until = until,
             Defect::Slow => trouble.slow_until = until,

@@ -39,6 +39,7 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         jitter_ns: 0,
         bytes_per_s: 12_500_000,
         disk_ns: (20_000, 200_000),
+        turn_ns: 0,
         queue_bytes: MIB,
         queue_items: 100_000,
         journal_bytes: MIB,
@@ -129,6 +130,7 @@ impl World {
         (sim.stopping, sim.booted_at) = (false, self.now);
         sim.serving.clear();
         sim.ready.clear();
+        sim.failed.clear();
         let boot = u128::from(sim.machine_boot);
         self.input(node, Input::Start { entropy: 7, boot });
     }

@@ -15,6 +15,8 @@ use crate::wide::Spread;
 const SKIRMISH: u64 = 0x5c1e_4115_0000_0000;
 /// Sizes are drawn beside everything else.
 const SIZES: u64 = 0x517e_5000_0000_0000;
+/// So is how much a node hears in one turn.
+const TURNS: u64 = 0x7042_0000_0000_0000;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -35,6 +37,8 @@ pub struct Options {
     pub jitter_ns: u64,
     pub bytes_per_s: u64,
     pub disk_ns: (u64, u64),
+    /// What comes to a node within such a time may be one turn of its engine; 0: each input has its own.
+    pub turn_ns: u64,
     pub queue_bytes: u64,
     pub queue_items: u64,
     pub journal_bytes: u64,
@@ -89,6 +93,7 @@ impl Options {
             jitter_ns: *rng.pick(&[0, delay_ns / 10, 4 * delay_ns]),
             bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
+            turn_ns: Options::draw_turn(seed),
             queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
@@ -126,6 +131,11 @@ impl Options {
             ..Options::draw_small(seed ^ SKIRMISH)
         };
         skirmish.with_drawn_sizes(&mut Rng::new(seed ^ SKIRMISH ^ SIZES))
+    }
+
+    /// In half of all worlds each input has a turn of its own.
+    pub fn draw_turn(seed: u64) -> u64 {
+        *Rng::new(seed ^ TURNS).pick(&[0, 0, 0, 20_000, 300_000, 2_000_000])
     }
 
     pub fn policy(rng: &mut Rng) -> Policy {

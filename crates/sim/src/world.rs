@@ -65,6 +65,11 @@ pub enum Event {
     PowerLoss {
         node: usize,
     },
+    /// A node's turn ends.
+    TurnEnds {
+        node: usize,
+        boot: u64,
+    },
     /// A cable changes: what each way passes from now on.
     Cable {
         pair: [usize; 2],
@@ -229,6 +234,11 @@ impl World {
                     self.input(node, Input::Tick);
                 }
             }
+            Event::TurnEnds { node, boot } => {
+                if self.nodes[node].boot == boot {
+                    self.drain(node);
+                }
+            }
             Event::Restart { node, boot } => {
                 if self.nodes[node].boot == boot && !self.nodes[node].up() {
                     self.boot(node);
@@ -293,6 +303,7 @@ impl World {
         sim.booted_at = self.now;
         sim.serving.clear();
         sim.ready.clear();
+        sim.failed.clear();
         self.log(format_args!("node {node} boots"));
         let boot = u128::from(self.nodes[node].machine_boot);
         self.input(node, Input::Start { entropy, boot });
@@ -342,13 +353,25 @@ impl World {
         Now { mono: Mono(self.now - sim.booted_at + 1), wall: Wall(wall) }
     }
 
-    /// One input, then everything that follows from it.
+    /// One input, then everything that follows from it. As in a daemon, whose data thread takes all that its disks and sockets have
+    /// for it before it lets the engine speak, what follows may come a moment later, after other inputs.
     pub fn input(&mut self, node: usize, input: Input) {
         let now = self.clocks(node);
         let Some(engine) = self.nodes[node].engine.as_mut() else { return };
+        let comes_in_crowds =
+            matches!(input, Input::Io { .. } | Input::Frame { .. } | Input::Sent { .. } | Input::Request { .. });
         engine.handle(now, input);
         self.check_node_memory(node);
         self.check_payload(node);
+        if self.options.turn_ns > 0 && comes_in_crowds && self.rng.percent(70) {
+            let (boot, after) = (self.nodes[node].boot, self.rng.below(self.options.turn_ns));
+            return self.schedule(after, Event::TurnEnds { node, boot });
+        }
+        self.drain(node);
+    }
+
+    /// A node's turn ends: everything that follows from what it was told.
+    pub fn drain(&mut self, node: usize) {
         while let Some(output) = self.nodes[node].engine.as_mut().and_then(|e| e.poll_output()) {
             self.perform(node, output);
             if self.verdict.is_err() {
@@ -424,6 +447,10 @@ impl World {
                 self.operator.command_done(id, &result, failed);
             }
             Output::Serve { group, open } => {
+                if open && self.nodes[node].failed.contains(&group) {
+                    let what = format!("node {node} opens group {}, which has failed", group.0);
+                    return self.fail(Failure::new(Oracle::Durability, what));
+                }
                 let serving = &mut self.nodes[node].serving;
                 if open {
                     serving.insert(group)
@@ -520,6 +547,7 @@ impl World {
             self.watch.spoiled.insert((group, node));
         }
         if matches!(to, State::Failed(_)) {
+            self.nodes[node].failed.insert(group);
             // Only a restart helps; the operator sees to it.
             self.operator.needs_restart(node);
         }
