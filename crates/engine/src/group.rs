@@ -185,8 +185,6 @@ pub(crate) struct Group {
     /// Not served yet: what the peer confirmed of the run before may be missing here.
     pub withheld: bool,
     pub withheld_since: Mono,
-    /// What the peer confirmed may be missing here, and cannot be known or fetched any more: the export waits for the operator's word.
-    pub closed_until_chosen: bool,
     /// How far this session's settling has come.
     pub settling: Settling,
     /// What the peer was asked so far, counted.
@@ -275,7 +273,6 @@ impl Group {
             repair_due: false,
             withheld: false,
             withheld_since: Mono(0),
-            closed_until_chosen: false,
             settling: Settling::NotYet,
             questions: 0,
             pulling: Pulling::default(),

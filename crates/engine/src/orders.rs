@@ -10,6 +10,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::record::AfterSuper;
+use crate::settle::CLOSED_UNTIL_CHOSEN;
 use crate::state::{Mode, Pause, Policy, State};
 use crate::time::Mono;
 use crate::{Command, CommandResult, Output, Settings};
@@ -150,6 +151,10 @@ impl Group {
             let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
+        }
+        if self.waits_for_choice() {
+            // It would be forgotten before it counts.
+            return cx.refuse(id, &format!("the peer is not connected; {CLOSED_UNTIL_CHOSEN}"));
         }
         (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);

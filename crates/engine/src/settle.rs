@@ -9,6 +9,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -69,6 +70,11 @@ impl Pull {
         Some(piece)
     }
 }
+
+/// How an export opens that stays closed until the operator chooses, while the peer is away.
+pub(crate) const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
+     until you choose: 'farshore sync GROUP' here, once the peer is connected, keeps this node's content, and \
+     'farshore set GROUP start_alone=serve' opens it without the peer";
 
 /// What is under way on the volumes for pulls, also for one whose session is over.
 #[derive(Debug, Default)]
@@ -140,9 +146,11 @@ impl Group {
     /// an earlier run, to which it may have gone back from the midst of a sync.
     fn followed_in_doubt(&self, theirs: &Identity) -> bool {
         let (sb, place) = (&self.sb.current, theirs.position);
-        let is_there = place.incarnation == sb.in_doubt && sb.doubt_generations.contains(&place.generation);
-        let is_of_it = !theirs.generation.is_blank() && sb.doubt_generations.contains(&theirs.generation);
-        self.is_in_doubt() && (is_there || is_of_it)
+        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
+        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
+        let is_later = place.incarnation > sb.in_doubt && of_history(place.generation);
+        let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
+        self.is_in_doubt() && (is_there || follows && !is_later)
     }
 
     /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
@@ -153,7 +161,7 @@ impl Group {
     /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
     pub fn forget_doubt(&mut self) {
         self.sb.current.in_doubt = Incarnation(0);
-        self.closed_until_chosen = false;
+        self.has_chosen();
         self.sb.current.doubt_generations = [Generation::BLANK; 2];
         self.sb.current.served_in_doubt = false;
         self.begin_flush_points();
@@ -188,7 +196,8 @@ impl Group {
     pub fn stop_settling(&mut self) {
         self.never_served();
         self.settling = Settling::NotYet;
-        (self.withheld, self.full_sync_due, self.closed_until_chosen) = (false, false, false);
+        (self.withheld, self.full_sync_due) = (false, false);
+        self.has_chosen();
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
@@ -357,16 +366,19 @@ impl Group {
     /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
     fn is_written_since(&self) -> bool {
         let sb = &self.sb.current;
+        // That it serves without the peer may be on its way to the record: then it opens in this very moment.
         sb.served_in_doubt || sb.changed_outside || !self.withheld
     }
 
     fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
         cx.marks.hit(Mark::TailAskedAbout);
         self.settling = Settling::Asking;
-        // An export that was not opened stays closed: somebody's bytes may stand where the peer's would come.
-        self.closed_until_chosen |= self.withheld;
-        let since =
-            if self.withheld { "a volume was written from outside since" } else { "this node has served since" };
+        let outside = self.withheld && self.sb.current.changed_outside;
+        if outside {
+            // Somebody's bytes may stand where the peer's would come.
+            _ = self.stays_closed(cx);
+        }
+        let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
         let why = format!(
             "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
@@ -381,12 +393,53 @@ impl Group {
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
-        (self.settling, self.closed_until_chosen) = (Settling::Asking, true);
+        self.settling = Settling::Asking;
+        if !self.withheld {
+            let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+                       more, and this node has served since: 'farshore sync GROUP' here keeps this node's content; if the peer still \
+                       holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
+            return self.fall_to_logging(cx, why);
+        }
         let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                    more. The export stays closed until you choose: 'farshore sync GROUP' here keeps this node's content; if the \
                    peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
+        if self.stays_closed(cx) {
+            cx.event(self.id(), Event::Note(why.into()));
+        }
         self.fall_to_logging(cx, why);
         self.reason = why.into();
+    }
+
+    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. Whether that
+    /// is news.
+    fn stays_closed(&mut self, cx: &mut Cx) -> bool {
+        let is_news = self.withheld && !self.sb.current.is_closed_until_chosen();
+        if is_news {
+            self.sb.current.given_up = Seq(u64::MAX);
+            self.save(cx, None);
+        }
+        is_news
+    }
+
+    fn has_chosen(&mut self) {
+        if self.sb.current.is_closed_until_chosen() {
+            self.sb.current.given_up = Seq::NONE;
+        }
+    }
+
+    /// The export waits for its operator, and for nothing else.
+    pub fn waits_for_choice(&self) -> bool {
+        let closed =
+            self.withheld && self.sb.current.is_closed_until_chosen() && !matches!(self.state, State::Failed(_));
+        closed && self.settings.start_alone != StartAlone::Serve
+    }
+
+    /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
+    pub fn shown_reason(&self) -> String {
+        if !self.waits_for_choice() || matches!(self.settling, Settling::Asking) {
+            return self.reason.clone();
+        }
+        format!("{}; {CLOSED_UNTIL_CHOSEN}", self.reason)
     }
 
     fn range_is_ours(&self, range: &VolumeRange) -> bool {
@@ -553,7 +606,7 @@ impl Group {
             StartAlone::Serve => core::time::Duration::ZERO,
             StartAlone::Wait(wait) => wait,
         };
-        if self.closed_until_chosen && self.settings.start_alone != StartAlone::Serve {
+        if self.waits_for_choice() {
             // The operator was asked, and waiting answers nothing.
             return;
         }
@@ -587,8 +640,8 @@ impl Group {
 
     /// It is on record that this node serves what the peer may know better.
     pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.state, State::Failed(_)) {
-            // It broke while that was being recorded: the next start asks.
+        if matches!(self.state, State::Failed(_)) || self.waits_for_choice() {
+            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
             self.never_served();
             return self.save(cx, None);
         }

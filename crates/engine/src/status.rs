@@ -224,7 +224,7 @@ impl Group {
             settings: self.settings,
             mode: told.map_or(self.settings.mode, |(_, mode)| mode),
             state: self.shown_state(told.map(|(state, _)| state)),
-            reason: self.standstill().map_or_else(|| self.reason.clone(), |(_, why)| why.into()),
+            reason: self.standstill().map_or_else(|| self.shown_reason(), |(_, why)| why.into()),
             starting: matches!(self.phase, Phase::Starting(_)),
             changed_outside: role == Role::Primary && self.sb.current.changed_outside,
             protection: self.protection(),

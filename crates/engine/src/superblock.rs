@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::cell::{self, Choice, Head, Kind};
 use crate::codec::{Reader, Writer};
-use crate::identity::{Confirmed, Identity};
+use crate::identity::{Confirmed, Identity, Role};
 use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
 use crate::limits::VOLUMES_MAX;
 use crate::time::Wall;
@@ -94,7 +94,8 @@ pub struct Superblock {
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,
     /// A secondary's: writes of its stream up to here may be missing at their primary, and are not kept here any more. `NONE`:
-    /// nothing was given up; all ones: whatever it may have confirmed was.
+    /// nothing was given up; all ones: whatever it may have confirmed was. All ones on a primary in doubt: what it lost is given up there,
+    /// and its export stays closed until its operator chooses.
     pub given_up: Seq,
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
@@ -116,6 +117,11 @@ mod flag {
 }
 
 impl Superblock {
+    /// The operator was asked what becomes of writes that only the peer of this primary may have, and has not answered.
+    pub(crate) fn is_closed_until_chosen(&self) -> bool {
+        self.identity.role == Role::Primary && self.given_up == Seq(u64::MAX)
+    }
+
     fn head(&self) -> Head {
         let bit = |on: bool, bit: u16| if on { bit } else { 0 };
         Head {
@@ -258,7 +264,6 @@ pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
 mod tests {
     use super::*;
     use crate::cell::BYTES;
-    use crate::identity::Role;
 
     fn sample(update: u64) -> Superblock {
         Superblock {

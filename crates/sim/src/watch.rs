@@ -64,6 +64,8 @@ pub struct Watch {
     pub spoiled: BTreeSet<(GroupId, usize)>,
     /// Primaries in doubt that have waited for their peer as long as they were told to, and may serve without it.
     pub waited_alone: BTreeSet<(GroupId, usize)>,
+    /// Primaries in doubt whose operator was asked, and told that the export stays closed until he chooses.
+    pub asked: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
     pub chosen: BTreeSet<GroupId>,
     /// Primaries that send, by the state they told last.
@@ -202,6 +204,9 @@ impl World {
         if words.contains("is damaged at byte") && words.contains("what stood on volume") {
             // Half-way back: what the promotion undid is gone, whether the node lives to say so or not.
             self.watch.forget(group, node);
+        }
+        if words.contains("stays closed until you choose") {
+            self.watch.asked.insert((group, node));
         }
         let typed = self.operator.typed_sync.contains_key(&(group, node));
         if typed && words.contains("the operator chose this node's content") {

@@ -499,7 +499,11 @@ impl World {
                 self.check_confirmed(node, group);
                 self.check_secondary(node, group);
             }
-            engine::Event::Ready { role: Role::Primary, .. } | engine::Event::Demoted => self.primary_up(node, group),
+            engine::Event::Ready { role: Role::Primary, .. } => self.primary_up(node, group),
+            engine::Event::Demoted => {
+                self.watch.asked.remove(&(group, node));
+                self.primary_up(node, group);
+            }
             engine::Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
                 self.check_consent(self.other(group, node), group);
@@ -631,10 +635,17 @@ impl World {
     /// A primary in doubt has waited for its peer as long as it was told to, now or before it died again (rule 24).
     fn may_serve_alone(&mut self, node: usize, group: GroupId) -> bool {
         let limit = match self.operator.settings(group).start_alone {
-            StartAlone::Serve => Duration::ZERO,
+            StartAlone::Serve => {
+                // That is an answer too.
+                self.watch.asked.remove(&(group, node));
+                Duration::ZERO
+            }
             StartAlone::Wait(limit) => limit,
         };
         let waited = u128::from(self.now - self.nodes[node].booted_at) >= limit.as_nanos();
+        if self.watch.asked.contains(&(group, node)) {
+            return false;
+        }
         if waited {
             self.watch.waited_alone.insert((group, node));
         }

@@ -4,7 +4,7 @@
 use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Store};
+use engine::{Command, CommandResult, StartAlone, Store};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -121,4 +121,57 @@ fn what_a_way_back_gave_up_is_asked_about() {
 #[test]
 fn what_a_way_back_to_an_earlier_run_gave_up_is_asked_about() {
     way_back_cut_short(true);
+}
+
+/// The primary's operator is asked: its peer does not know any more what it had confirmed.
+fn is_asked() -> World {
+    let mut world = mid_sync(false);
+    world.crash(0, true, FOR_EVER);
+    world.pass(SECOND);
+    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    world.refused(1, Command::Promote { force: true, entropy: 7 });
+    world.boot(0);
+    world.until("its operator is asked", asks_its_operator);
+    world
+}
+
+/// The peer is gone for good while the operator is asked: he reads the way out, and what he types is not taken for done.
+#[test]
+fn an_operator_who_is_asked_reads_the_way_out_while_the_peer_is_away() {
+    let mut world = is_asked();
+    world.cut([false; 2]);
+    world.pass(60 * SECOND);
+    let reason = world.figures(0).reason;
+    assert!(!serves(&world) && reason.contains("start_alone=serve"), "{reason}");
+    let refused = world.refused(0, Command::Sync { full: false });
+    assert!(refused.contains("start_alone=serve"), "{refused}");
+    world.set(GROUP, |settings| settings.start_alone = StartAlone::Serve);
+    world.until("its export is open", serves);
+}
+
+/// The answer is still missing after a restart, and the peer cannot be asked again.
+#[test]
+fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
+    for power in [None, Some(false), Some(true)] {
+        let mut world = is_asked();
+        world.cut([false; 2]);
+        match power {
+            Some(power) => world.crash(0, power, SECOND),
+            None => {
+                world.stop(0);
+                world.boot(0);
+            }
+        }
+        world.pass(1_200 * SECOND);
+        assert!(!serves(&world), "{power:?}: it opened by itself");
+        let reason = world.figures(0).reason;
+        assert!(reason.contains("start_alone=serve"), "{reason}");
+        world.restore_path();
+        world.until("its operator is asked again", asks_its_operator);
+        assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+        world.until("its export is open", serves);
+        world.settle();
+        world.crash(0, false, SECOND);
+        world.until("its export is open", serves);
+    }
 }

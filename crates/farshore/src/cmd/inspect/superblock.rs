@@ -2,6 +2,7 @@
 
 use engine::Position;
 use engine::cell::{BYTES, Rejected};
+use engine::identity::Role;
 use engine::superblock::{self, KIND, RollbackPoint, Superblock};
 use serde_json::{Value, json};
 
@@ -124,8 +125,13 @@ fn describe(report: &mut Report, found: &Superblock) {
     }
     match found.given_up.0 {
         0 => {}
+        u64::MAX if found.identity.role == Role::Primary => report.line(
+            "closed",
+            "yes: what only the peer may have is not known; the export opens when the operator chooses",
+        ),
         u64::MAX => {
-            report.line("gave up", "whatever the primary may have lost and this copy held: the journal was damaged")
+            let why = "the journal was damaged, or a promotion went back and did not come about";
+            report.line("gave up", format!("whatever the primary may have lost and this copy held: {why}"))
         }
         last => {
             report.line("gave up", format!("what the primary may have lost and this copy held, up to sequence {last}"))
