@@ -1,0 +1,82 @@
+//! What a secondary answers a primary that lost its power: ranges, read ahead of the link where it has memory for it, and dirty
+//! regions, each frame with its place.
+
+use engine::identity::{Identity, Role};
+use engine::state::{Mode, Policy};
+use engine::wire::{GroupHello, Header, Kind, SyncBegin};
+use engine::*;
+use sim::liar::machine::{GROUP, Machine, Shape};
+
+const SECOND: u64 = 1_000_000_000;
+const HISTORY: Generation = Generation { number: 3, tag: 33 };
+const RUN: Incarnation = Incarnation(7);
+const SESSION: SessionId = SessionId(5);
+const PART: u64 = limits::PART_BYTES_MAX;
+
+/// All operations end, in the order in which they were asked for.
+fn io(machine: &mut Machine, now: Now) {
+    while machine.under_way() > 0 {
+        machine.complete(now, 0);
+    }
+}
+
+fn at() -> Now {
+    Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) }
+}
+
+fn header(kind: Kind) -> Header {
+    Header::new(kind, SESSION, GROUP)
+}
+
+/// A node with all the memory it may have, and a primary that greets it.
+fn greeted(volume_bytes: u64, was: Role) -> Machine {
+    let shape = Shape {
+        volumes: 1,
+        volume_bytes,
+        mode: Mode::Async,
+        policy: Policy::Degrade,
+        memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+        link_timeout_s: 5,
+    };
+    let mut machine = Machine::new(0, was, shape);
+    machine.start(at());
+    io(&mut machine, at());
+    if was == Role::Primary {
+        machine.handle(at(), Input::Command { group: GROUP, id: CommandId(1), command: Command::Demote });
+        io(&mut machine, at());
+    }
+    machine.link_up(at(), SESSION.0);
+    let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
+    let hello = GroupHello { identity, volume_bytes: vec![volume_bytes], ..GroupHello::default() };
+    assert!(machine.receive(at(), header(Kind::GroupHello), hello.encode()));
+    machine
+}
+
+/// It read one range after the other: a slow disk kept the link idle, and the export closed for longer.
+#[test]
+fn several_ranges_are_read_at_once_where_there_is_memory() {
+    let mut machine = greeted(64 << 20, Role::Secondary);
+    let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
+    let parent = Position::default();
+    let begin =
+        SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 };
+    assert!(machine.receive(at(), header(Kind::SyncBegin), begin.encode()));
+    io(&mut machine, at());
+    for n in 0..8 {
+        let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };
+        assert!(machine.receive(at(), pull, Vec::new()));
+    }
+    assert_eq!(machine.volume_reads(), (4, 4 * PART));
+}
+
+/// All frames of dirty regions said that they were of the first 8 GiB: what differs behind them was never sent.
+#[test]
+fn dirty_regions_are_told_with_their_place() {
+    // 64 GiB: eight frames. A demoted primary that never met a peer holds all of its regions for different.
+    let mut machine = greeted(64 << 30, Role::Primary);
+    machine.sent.clear();
+    assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::BitsAsk) }, Vec::new()));
+    let bits = machine.sent.iter().filter(|(header, _)| header.kind == Kind::Bits);
+    let places: Vec<u64> = bits.map(|(header, _)| header.offset).take(8).collect();
+    assert_eq!(places, (0..8).map(|n| n * (8 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
+}
