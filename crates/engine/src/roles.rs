@@ -198,6 +198,12 @@ impl Group {
                     .into(),
             );
         }
+        if hello.dirty_bytes == 0 {
+            return Some(format!(
+                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
+                 at sequence {at} and gives up what only the peer may have"
+            ));
+        }
         Some(format!(
             "the peer was demoted with {} that this node does not have; \
              --force promotes this node at sequence {at} and gives that up",

@@ -226,6 +226,10 @@ impl Group {
         if matches!(self.settling, Settling::Recording) {
             self.settling = Settling::Done;
         }
+        if matches!(self.state, State::Failed(_)) {
+            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
+            return;
+        }
         self.open_exports(cx);
         if core::mem::take(&mut self.full_sync_due) && self.full_is_wanted() {
             self.begin_full_sync(cx);
@@ -564,12 +568,18 @@ impl Group {
         }
         let Some((points, question)) = self.replica.tail_asked.take() else { return };
         let same_run = points.incarnation == self.replica.position().incarnation;
-        let ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
+        let mut ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
         let recorded = points.volumes.iter().min().copied().unwrap_or_default();
         let given_up = self.sb.current.given_up;
         // Of what was given up whole nobody knows which run it was of.
-        let unknown =
+        let given_up =
             given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.replica.kept.primary_flushed());
+        // A journal that was read back may hold more than an answer does.
+        let too_many = ranges.len() > limits::KEPT_MAX;
+        if too_many {
+            ranges.clear();
+        }
+        let unknown = given_up || too_many;
         self.answers.tail(question, ranges, unknown);
     }
 

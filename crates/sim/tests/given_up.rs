@@ -175,3 +175,27 @@ fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
         world.until("its export is open", serves);
     }
 }
+
+/// A store fails while what the operator typed is being recorded: nothing is opened after that (a judge looks), and the next start
+/// knows his word, or asks again.
+#[test]
+fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
+    // Which of the records under way is through first is drawn.
+    for (nth, draws) in (1..=2).flat_map(|nth| (0..12).map(move |draws| (nth, draws))) {
+        let mut world = is_asked();
+        (0..draws).for_each(|_| _ = world.rng.draw());
+        world.nodes[0].trouble.fail_record_in = nth;
+        world.command(0, GROUP, Command::Sync { full: true });
+        world.pass(5 * SECOND);
+        if matches!(world.figures(0).state, State::Failed(_)) {
+            world.crash(0, false, SECOND);
+            world.pass(2 * SECOND);
+            world.until("it has an answer", |world| serves(world) || asks_its_operator(world));
+            if !serves(&world) {
+                world.order(0, Command::Sync { full: false });
+            }
+        }
+        world.until("its export is open", serves);
+        world.settle();
+    }
+}
