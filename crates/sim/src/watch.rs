@@ -209,8 +209,11 @@ impl World {
             self.watch.asked.insert((group, node));
         }
         let typed = self.operator.typed_sync.contains_key(&(group, node));
-        if typed && words.contains("the operator chose this node's content") {
-            self.watch.chosen.insert(group);
+        if words.contains("the operator chose this node's content") {
+            self.watch.asked.remove(&(group, node));
+            if typed {
+                self.watch.chosen.insert(group);
+            }
         }
     }
 
@@ -372,10 +375,11 @@ impl World {
         for (node, status) in engines.flat_map(|(node, engine)| engine.status().into_iter().map(move |s| (node, s))) {
             // One that was made smaller holds what it held.
             let queue_limit = status.settings.queue_bytes.max(self.options.queue_bytes) + QUEUE_SLACK_BYTES;
+            let queue_items = status.settings.queue_items.max(self.options.queue_items);
             let over = if status.queue.bytes > queue_limit {
                 format!("its queue holds {} bytes of {queue_limit}", status.queue.bytes)
-            } else if status.queue.items > status.settings.queue_items + 64 {
-                format!("its queue holds {} items of {}", status.queue.items, status.settings.queue_items)
+            } else if status.queue.items > queue_items + 64 {
+                format!("its queue holds {} items of {queue_items}", status.queue.items)
             } else if status.unapplied_bytes > self.options.window_bytes {
                 format!(
                     "it holds {} bytes unapplied, the window is {}",

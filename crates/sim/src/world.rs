@@ -612,6 +612,7 @@ impl World {
             }
         }
         self.nodes[node].opens_in(group);
+        self.watch.asked.remove(&(group, node));
         let forgot = self.nodes[node].forgot.remove(&group);
         let caches = match was_authority {
             false => Caches::Anothers,
