@@ -68,6 +68,8 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Power {
     On,
+    /// Nobody gets an answer, and nothing is lost.
+    Hung,
     /// Nobody gets an answer.
     Cut,
     /// Everybody gets an error.

@@ -136,6 +136,16 @@ impl Store {
         Ok(())
     }
 
+    /// From now on nothing is answered, as by a disk that hangs; nothing is lost by that.
+    pub fn hang(&self) {
+        self.shared.set_power(Power::Hung);
+    }
+
+    /// It hangs no more: what waits is answered.
+    pub fn answer_again(&self) {
+        self.shared.set_power(Power::On);
+    }
+
     /// From now on what waits, and whatever is asked, fails with EIO. For when those who ask cannot hear it any more.
     pub fn fail_requests(&self) {
         self.shared.set_power(Power::Off);

@@ -60,10 +60,10 @@ impl Shared {
 pub(crate) struct Served(pub Arc<Shared>);
 
 impl Served {
-    /// The disk, if it has power. Waits, and with it everyone who asks later, while the power is cut.
+    /// The disk, if it has power. Waits, and with it everyone who asks later, while it hangs or the power is cut.
     fn disk(&self) -> Result<MutexGuard<'_, Disk>, Errno> {
-        let is_cut = |disk: &mut Disk| disk.power() == Power::Cut;
-        let disk = self.0.changed.wait_while(self.0.disk(), is_cut).unwrap_or_else(PoisonError::into_inner);
+        let is_mute = |disk: &mut Disk| matches!(disk.power(), Power::Hung | Power::Cut);
+        let disk = self.0.changed.wait_while(self.0.disk(), is_mute).unwrap_or_else(PoisonError::into_inner);
         if disk.power() == Power::On { Ok(disk) } else { Err(Errno::EIO) }
     }
 

@@ -8,8 +8,8 @@
 //! What must hold:
 //! * the engine's outputs are performed in their order, once per turn, whoever caused the turn;
 //! * no borrow of the state is held while a client is answered;
-//! * frames go to the sockets before a lone write may run inline, so that the peer works while the local disk does;
-//! * nothing on this thread waits for a disk or a person.
+//! * frames go to the sockets before a lone write may be waited for, so that the peer works while the local disk does;
+//! * nothing on this thread waits for a person, nor for a disk longer than a moment.
 
 mod clock;
 mod control;
@@ -190,6 +190,7 @@ async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mp
     let plane = &open.plane;
     let workers = [
         spawn_local(plane.clone().watch_disks()),
+        spawn_local(plane.clone().watch_silence()),
         spawn_local(plane.clone().watch_clock()),
         spawn_local(plane.clone().watch_links()),
     ];

@@ -62,6 +62,8 @@ pub(super) struct Opened {
 /// An open file or block device of fixed size. Locks and exclusive holds last as long as it does.
 pub struct File {
     opened: Opened,
+    /// See [`File::holds_submitters`].
+    holds_submitters: bool,
     /// Modelled latency in nanoseconds; 0: none.
     latency_ns: AtomicU64,
     pub(super) reads: Pace,
@@ -75,7 +77,15 @@ impl File {
     pub(super) fn new(opened: Opened) -> File {
         assert!(opened.size_bytes.is_multiple_of(u64::from(opened.logical_block)));
         let (reads, writes) = (Pace::new(), Pace::new());
-        File { opened, latency_ns: AtomicU64::new(0), reads, writes, flush_failed: AtomicBool::new(false) }
+        let holds_submitters = holds_submitters(&opened);
+        File {
+            opened,
+            holds_submitters,
+            latency_ns: AtomicU64::new(0),
+            reads,
+            writes,
+            flush_failed: AtomicBool::new(false),
+        }
     }
 
     pub fn path(&self) -> &Arc<Path> {
@@ -98,6 +108,19 @@ impl File {
 
     pub fn identity(&self) -> Identity {
         self.opened.identity
+    }
+
+    /// The device that its bytes lie on, as far as the kernel names it: that of the file system, or the block device itself.
+    pub(super) fn device(&self) -> u64 {
+        match self.opened.identity {
+            Identity::File { device, .. } => device,
+            Identity::Device { major, minor } => rustix::fs::makedev(major, minor),
+        }
+    }
+
+    /// Whether somebody who hands a request over may be held until it is done, though they asked not to be.
+    pub(super) fn holds_submitters(&self) -> bool {
+        self.holds_submitters
     }
 
     pub fn is_block_device(&self) -> bool {
@@ -176,6 +199,25 @@ impl AsFd for File {
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "File({}, {} bytes)", self.opened.path.display(), self.opened.size_bytes)
+    }
+}
+
+/// Of these file systems it is known that they take a request without waiting for its end, or say that they cannot. FUSE says
+/// nothing and waits.
+const ASYNCHRONOUS: [i128; 6] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x0102_1994, // tmpfs
+];
+
+fn holds_submitters(opened: &Opened) -> bool {
+    match opened.identity {
+        Identity::Device { .. } => false,
+        Identity::File { .. } => rustix::fs::fstatfs(&opened.plain.fd)
+            .map_or(true, |system| !ASYNCHRONOUS.contains(&i128::from(system.f_type))),
     }
 }
 

@@ -2,20 +2,23 @@
 //!
 //! The engine is a waiter with one tray: the driver puts requests on it ([`FileEngine::submit`]), sends it off once a
 //! turn ([`FileEngine::kick`]), and takes back what is done ([`FileEngine::completions`]) when [`Readiness`] says so.
-//! Nothing here waits on a disk, save a lone short request on a disk that has lately been faster than a trip through
-//! the ring is worth.
+//! Nothing here waits on a disk, save for a lone short request on a disk that has lately been faster than a trip through
+//! the reactor is worth, and for that no longer than a moment.
 //!
 //! What must hold:
 //! * every submitted request completes exactly once, with its token;
 //! * memory lent to the kernel stays alive and untouched until its completion, also when the engine is dropped;
-//! * a flush or durable write never runs on the data thread;
+//! * the thread waits for no disk longer than [`INLINE_WAIT_MAX`], and never for one that owes an answer already;
+//! * a device that answers nothing holds a share of slots and workers, never all of them: the others go on;
 //! * requests in flight together are unordered: order is made above, by waiting.
 
 pub mod blank;
 pub mod device_id;
+mod devices;
 mod file;
 pub mod fingerprint;
 mod holders;
+mod lines;
 pub mod meta;
 mod op;
 pub mod overlap;
@@ -32,6 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use devices::SilenceNews;
 pub use file::{File, Identity};
 pub use holders::{FileSystem, file_system_of, opened_by};
 pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
@@ -40,15 +44,21 @@ pub use status::block_status;
 pub use zero::is_zero;
 
 use crate::buffers;
+use devices::Devices;
 use pool::{Done, Workers};
 use signal::Signals;
 use uring::Ring;
-use work::{Step, Work};
+use work::Work;
 
-/// A request runs inline only where recent ones took less: about what a trip through the ring and back costs.
+/// The thread waits for a request only where recent ones took less: about what a trip through the reactor and back costs.
 const INLINE_BOUND: Duration = Duration::from_micros(100);
-/// Worker threads of one engine at most.
-const WORKERS_MAX: usize = 32;
+/// However quick a disk was, after this the thread goes on and the answer is collected when it comes: one that hangs in
+/// this very moment costs the others no more.
+const INLINE_WAIT_MAX: Duration = Duration::from_micros(500);
+/// A device that owes an answer for so long is spoken of: longer than a disk that turns needs to wake.
+pub const SILENCE_TOLD: Duration = Duration::from_secs(10);
+/// Worker threads of one engine at most; a lone device has half of them.
+const WORKERS_MAX: usize = 64;
 
 /// Which machinery a file engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +99,7 @@ pub struct FileEngine {
     delayed_count: u64,
     at_ring: usize,
     at_workers: usize,
+    devices: Devices,
     /// Emptied in every use; kept for its capacity.
     collected: Vec<Done>,
     bounce: buffers::Pool,
@@ -120,6 +131,7 @@ impl FileEngine {
             delayed_count: 0,
             at_ring: 0,
             at_workers: 0,
+            devices: Devices::default(),
             collected: Vec::new(),
             // Bounded by what is in flight; the limits of the layers above bound that.
             bounce: buffers::Pool::new(usize::MAX),
@@ -136,6 +148,17 @@ impl FileEngine {
         self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
     }
 
+    /// For how long the device on which this file lies owes an answer and has given none, whatever file it was asked for:
+    /// `None` below [`SILENCE_TOLD`], which is no news.
+    pub fn silence(&self, file: &File) -> Option<Duration> {
+        self.devices.silence(file.device(), Instant::now()).filter(|silence| *silence >= SILENCE_TOLD)
+    }
+
+    /// Which devices have fallen silent since this was asked last, and which answer again.
+    pub fn silence_news(&mut self) -> Vec<SilenceNews> {
+        self.devices.news(Instant::now())
+    }
+
     /// Gathers a request. `token` comes back with its completion; any failure comes as a completion too.
     pub fn submit(&mut self, token: u64, file: &Arc<File>, op: DiskOp, inline: Inline) {
         match Work::prepare(token, file, op, inline, &self.bounce) {
@@ -149,19 +172,22 @@ impl FileEngine {
     }
 
     /// Sends what was gathered on its way. Call once a turn, after the turn's frames went to the sockets: this is
-    /// where a lone request may run inline.
+    /// where the thread may wait a moment for a lone request.
     pub fn kick(&mut self) {
         let now = Instant::now();
-        let lone = self.gathered.len() == 1 && self.at_ring + self.at_workers == 0;
         for work in &mut self.gathered {
-            (work.issued, work.lone) = (now, lone);
+            (work.issued, work.device) = (now, self.devices.number(&work.file));
         }
-        if lone && self.gathered[0].suits_inline(INLINE_BOUND) {
-            let work = self.gathered.pop().expect("one was gathered");
-            self.run_inline(work);
+        if let [work] = self.gathered.as_mut_slice() {
+            work.lone = self.devices.is_alone(work.device, now);
         }
+        self.gathered.iter().for_each(|work| self.devices.begin(work.device, now));
+        let waits = matches!(self.gathered.as_slice(), [work] if work.lone && work.suits_inline(INLINE_BOUND));
         let pool_only = self.ring.is_none();
-        let to_workers = self.gathered.extract_if(.., |work| pool_only || work.needs_worker());
+        let has_workers = self.ring.as_ref().is_some_and(Ring::has_workers);
+        let goes_to_worker =
+            |work: &mut Work| pool_only || work.needs_worker() || !has_workers && work.needs_kernel_worker();
+        let to_workers = self.gathered.extract_if(.., goes_to_worker);
         let mut to_workers = to_workers.peekable();
         if to_workers.peek().is_some() {
             self.at_workers += self.workers.submit(to_workers);
@@ -172,7 +198,11 @@ impl FileEngine {
             self.at_ring += self.gathered.len();
             self.gathered.drain(..).for_each(|work| ring.add(work));
         }
-        self.submit_ring();
+        if waits {
+            self.wait_for_ring()
+        } else {
+            self.submit_ring()
+        }
         if !self.finished.is_empty() {
             self.signals.note();
         }
@@ -181,10 +211,7 @@ impl FileEngine {
     /// Moves all completions that may be told now to `out`, in no particular order.
     pub fn completions(&mut self, out: &mut Vec<Completion>) {
         let mut collected = std::mem::take(&mut self.collected);
-        if let Some(ring) = &mut self.ring {
-            ring.reap(&mut collected);
-            self.at_ring -= collected.len();
-        }
+        self.reap_ring(&mut collected);
         if self.at_workers > 0 {
             let before = collected.len();
             self.workers.collect(&mut collected);
@@ -218,19 +245,38 @@ impl FileEngine {
         }
     }
 
-    fn run_inline(&mut self, mut work: Work) {
-        let result = loop {
-            match work.step_blocking() {
-                Step::Again => {}
-                Step::Finished(result) => break result,
-            }
+    /// Submits a lone request and waits a moment for its answer.
+    fn wait_for_ring(&mut self) {
+        // Without a ring nothing could end the wait, and a disk that hangs would hold the thread.
+        let Some(ring) = self.ring.as_mut().filter(|ring| ring.can_wait()) else {
+            return self.submit_ring();
         };
-        self.finish(work, result, Instant::now());
-        // A held back completion has no descriptor to tell of it: have the timer set.
-        self.signals.note();
+        if !ring.submit_and_wait(INLINE_WAIT_MAX) {
+            self.signals.note();
+        }
+        let mut collected = std::mem::take(&mut self.collected);
+        self.reap_ring(&mut collected);
+        let now = Instant::now();
+        for (work, result) in collected.drain(..) {
+            self.finish(work, result, now);
+            // A held back completion has no descriptor to tell of it: have the timer set.
+            self.signals.note();
+        }
+        self.collected = collected;
+        // What needs another transfer.
+        self.submit_ring();
+    }
+
+    fn reap_ring(&mut self, collected: &mut Vec<Done>) {
+        if let Some(ring) = &mut self.ring {
+            let before = collected.len();
+            ring.reap(collected);
+            self.at_ring -= collected.len() - before;
+        }
     }
 
     fn finish(&mut self, work: Work, result: Result<Answer, DiskError>, now: Instant) {
+        self.devices.end(work.device, now);
         let due = work.due().unwrap_or(now).max(now);
         let elapsed = due - work.issued;
         work.sample(elapsed);

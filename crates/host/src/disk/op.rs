@@ -86,7 +86,7 @@ impl From<Vec<Part>> for Parts {
     }
 }
 
-/// May this request run on the data thread itself? Only a lone read or plain write on a fast disk ever does.
+/// May the data thread wait for this request for a moment? Only for a lone read or plain write on a fast disk it ever does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inline {
     Allowed,

@@ -1,7 +1,7 @@
 //! Worker threads for what must not run on the data thread and cannot run in a ring.
 //!
-//! Threads start on demand up to a bound and leave when idle. A long job (zeroing) goes back to the end of the line
-//! after each piece, so that it never keeps short ones waiting behind it.
+//! Threads start on demand up to a bound and leave when idle. No device has all of them ([`Lines`]). A long job (zeroing)
+//! goes back to the end of its device's line after each piece, so that it never keeps short ones waiting behind it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::lines::Lines;
 use super::op::{Answer, DiskError};
 use super::work::{Step, Task, Work};
 
+/// Threads that each device has to itself, when others have taken all there are.
+const OWN: usize = 2;
 /// How long a thread stays without work.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -21,7 +24,6 @@ pub(super) type Done = (Work, Result<Answer, DiskError>);
 
 pub(super) struct Workers {
     shared: Arc<Shared>,
-    threads_max: usize,
 }
 
 struct Shared {
@@ -32,7 +34,10 @@ struct Shared {
 }
 
 struct State {
-    queue: VecDeque<Work>,
+    /// A place for each thread there may be: who has one needs a thread, and the bound on places is that on threads.
+    lines: Lines<Work>,
+    /// Has its place, and waits for a thread only for as long as that takes to wake.
+    placed: VecDeque<Work>,
     done: Vec<Done>,
     handles: Vec<JoinHandle<()>>,
     idle: usize,
@@ -42,10 +47,17 @@ struct State {
 
 impl Workers {
     pub fn new(threads_max: usize, bell: OwnedFd) -> Workers {
-        let state =
-            State { queue: VecDeque::new(), done: Vec::new(), handles: Vec::new(), idle: 0, threads: 0, stop: false };
+        let state = State {
+            lines: Lines::new(threads_max, OWN),
+            placed: VecDeque::new(),
+            done: Vec::new(),
+            handles: Vec::new(),
+            idle: 0,
+            threads: 0,
+            stop: false,
+        };
         let shared = Shared { state: Mutex::new(state), wake: Condvar::new(), bell };
-        Workers { shared: Arc::new(shared), threads_max: threads_max.max(1) }
+        Workers { shared: Arc::new(shared) }
     }
 
     /// Hands over a batch and says how many it was. Work comes back through `collect`, after the bell.
@@ -54,14 +66,10 @@ impl Workers {
         let mut state = self.shared.lock();
         for work in batch {
             count += 1;
-            state.queue.push_back(work);
-            self.shared.wake.notify_one();
+            state.lines.push(work.device, work);
         }
-        while state.idle < state.queue.len() && state.threads < self.threads_max {
-            if !self.spawn(&mut state) {
-                break;
-            }
-        }
+        self.shared.place(&mut state, 0);
+        self.shared.recruit(&mut state);
         if state.threads == 0 {
             // The machine gives us no thread at all: slow is better than never.
             drop(state);
@@ -74,25 +82,6 @@ impl Workers {
     pub fn collect(&self, out: &mut Vec<Done>) {
         out.append(&mut self.shared.lock().done);
     }
-
-    fn spawn(&self, state: &mut State) -> bool {
-        state.handles.retain(|handle| !handle.is_finished());
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("disk-worker".into());
-        match thread.spawn(move || shared.run_queue(false)) {
-            Ok(handle) => {
-                state.handles.push(handle);
-                state.threads += 1;
-                // Counted idle at once, so that the caller's loop starts no second thread for the same work.
-                state.idle += 1;
-                true
-            }
-            Err(error) => {
-                tracing::warn!("no further disk worker could be started: {error}; going on with {}", state.threads);
-                false
-            }
-        }
-    }
 }
 
 impl Drop for Workers {
@@ -100,7 +89,8 @@ impl Drop for Workers {
         let handles = {
             let mut state = self.shared.lock();
             state.stop = true;
-            state.queue.clear();
+            state.lines.clear();
+            state.placed.clear();
             std::mem::take(&mut state.handles)
         };
         self.shared.wake.notify_all();
@@ -116,20 +106,63 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives places to those whose turn it is, and wakes a thread for each but the `here` that the caller serves itself.
+    fn place(&self, state: &mut State, here: usize) {
+        while let Some(work) = state.lines.next() {
+            state.placed.push_back(work);
+            if state.placed.len() > here {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Starts the threads that are missing.
+    fn recruit(self: &Arc<Shared>, state: &mut State) {
+        while state.idle < state.placed.len() {
+            if !self.spawn(state) {
+                break;
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Shared>, state: &mut State) -> bool {
+        state.handles.retain(|handle| !handle.is_finished());
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name("disk-worker".into());
+        match thread.spawn(move || shared.run_queue(false)) {
+            Ok(handle) => {
+                state.handles.push(handle);
+                state.threads += 1;
+                // Counted idle at once, so that the caller's loop starts no second thread for the same work.
+                state.idle += 1;
+                true
+            }
+            Err(error) => {
+                tracing::warn!("no further disk worker could be started: {error}; going on with {}", state.threads);
+                false
+            }
+        }
+    }
+
     /// A worker's life; `borrowed`: a thread that only helps out until the queue is empty.
-    fn run_queue(&self, borrowed: bool) {
+    fn run_queue(self: &Arc<Shared>, borrowed: bool) {
         let mut state = self.lock();
         loop {
-            if let Some(mut work) = state.queue.pop_front() {
+            if let Some(mut work) = state.placed.pop_front() {
                 state.idle -= usize::from(!borrowed);
                 drop(state);
                 let finished = run_piece(&mut work);
                 state = self.lock();
                 state.idle += usize::from(!borrowed);
+                state.lines.leave(work.device);
                 match finished {
                     Some(result) => self.finish(&mut state, work, result),
                     None if state.stop => {}
-                    None => state.queue.push_back(work),
+                    None => state.lines.push(work.device, work),
+                }
+                self.place(&mut state, 1);
+                if !borrowed {
+                    self.recruit(&mut state);
                 }
                 continue;
             }
@@ -138,7 +171,7 @@ impl Shared {
             }
             let (guard, timeout) = self.wake.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if timeout.timed_out() && state.queue.is_empty() {
+            if timeout.timed_out() && state.placed.is_empty() {
                 break;
             }
         }

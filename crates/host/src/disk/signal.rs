@@ -1,5 +1,5 @@
 //! How the data thread learns that completions wait: the ring's own descriptor, an event for the workers, a timer for
-//! modelled latencies, and a note to itself for requests that completed inline.
+//! modelled latencies, and a note to itself for requests that were waited for.
 //!
 //! Readiness is edge-triggered: each ring of a bell is one event, so the counters behind event and timer are never read.
 

@@ -1,22 +1,33 @@
 //! The ring: batches of transfers handed to the kernel in one system call.
 //!
 //! Every request sits in a slot from submission to completion; the slot owns all memory that the kernel may touch. The
-//! ring's depth bounds the slots, the rest waits in line here, so that completions can never overflow.
+//! ring's depth bounds the slots, the rest waits here in its device's line, so that no device has all slots ([`Lines`]).
+//! There are twice as many completions as that: room also for the slots that devices have to themselves.
+//!
+//! What a file cannot do without waiting (a flush, space for a hole) the kernel hands to workers of its own, and where it
+//! might wait all the same we ask it to ([`super::File`] knows which file systems do not). By itself it starts four for each processor, which one device that hangs would soon have; here
+//! there may be one for each slot.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use io_uring::types::{Fd, FsyncFlags};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
 
+use super::lines::Lines;
 use super::op::Parts;
 use super::pool::Done;
 use super::work::{Step, Task, Work, rest};
 
-/// Requests in the kernel at once: more than any device queue we know takes, for less than 64 KiB of ring.
-const DEPTH: u32 = 256;
+/// Requests in the kernel at once, for less than 64 KiB of ring. A lone device has half of them: 256, more than any device
+/// queue we know takes.
+const DEPTH: u32 = 512;
+/// Slots that each device has to itself, when others have taken all there are.
+const OWN: usize = 4;
+/// Workers that the kernel may start: for every slot, also with a thousand devices of which each has its own ones.
+const KERNEL_WORKERS_MAX: u32 = DEPTH + 1024 * OWN as u32;
 /// Longest single transfer; the rest follows as after a short one. The kernel's own bound is just below 2 GiB.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
 
@@ -24,7 +35,10 @@ pub(super) struct Ring {
     ring: IoUring,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    waiting: VecDeque<Work>,
+    /// A place for each slot.
+    lines: Lines<Work>,
+    /// The kernel has a worker of its own for each slot that needs one.
+    has_workers: bool,
 }
 
 #[derive(Default)]
@@ -64,7 +78,20 @@ impl Ring {
             return Err(io::Error::other("io_uring accepted a request and did not carry it out"));
         }
         let slots = (0..DEPTH).map(|_| Slot::default()).collect();
-        Ok(Ring { ring, slots, free: (0..DEPTH).rev().collect(), waiting: VecDeque::new() })
+        // The bound on workers for what is not a file stays as it is. Kernels before 5.15 do not know this.
+        let has_workers = ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0]).is_ok();
+        let lines = Lines::new(DEPTH as usize, OWN);
+        Ok(Ring { ring, slots, free: (0..DEPTH).rev().collect(), lines, has_workers })
+    }
+
+    /// A request that the kernel hands to workers of its own holds nobody else's up.
+    pub fn has_workers(&self) -> bool {
+        self.has_workers
+    }
+
+    /// Whether [`Ring::submit_and_wait`] can be had: since Linux 5.11.
+    pub fn can_wait(&self) -> bool {
+        self.ring.params().is_feature_ext_arg()
     }
 
     /// A descriptor that turns readable with completions, for the thread's reactor.
@@ -75,26 +102,16 @@ impl Ring {
     }
 
     pub fn add(&mut self, work: Work) {
-        self.waiting.push_back(work);
+        self.lines.push(work.device, work);
     }
 
     /// Hands what waits to the kernel, as far as there is room. `false`: the kernel was too busy for some of it, call
     /// again soon.
     pub fn submit(&mut self) -> bool {
-        while let Some(index) = self.free.pop() {
-            let Some(work) = self.waiting.pop_front() else {
-                self.free.push(index);
-                break;
-            };
-            let slot = &mut self.slots[index as usize];
-            let entry = slot.fill(work).user_data(u64::from(index));
-            // SAFETY: all memory named by the entry belongs to the slot's request, which stays in place and unshared
-            // with writers until its completion is reaped; `drop` waits for that too.
-            unsafe { self.ring.submission().push(&entry) }.expect("there are no more slots than entries");
-        }
+        self.fill_slots();
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
-                Ok(_) => {}
+                Ok(_) => self.fill_slots(),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
                     Some(libc::EAGAIN | libc::EBUSY) => return false,
@@ -106,25 +123,53 @@ impl Ring {
         true
     }
 
+    /// The same, and in the same system call the thread waits until something is done, but no longer than `limit`.
+    pub fn submit_and_wait(&mut self, limit: Duration) -> bool {
+        self.fill_slots();
+        let limit = Timespec::from(limit);
+        // What went wrong, if not just time or a signal, the next submission meets again.
+        let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit));
+        self.submit()
+    }
+
+    /// As many as the ring takes at once.
+    fn fill_slots(&mut self) {
+        while !self.ring.submission().is_full()
+            && let Some(work) = self.lines.next()
+        {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            });
+            let slot = &mut self.slots[index as usize];
+            let flags = if work.file.holds_submitters() { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+            let entry = slot.fill(work).user_data(u64::from(index)).flags(flags);
+            // SAFETY: all memory named by the entry is on the heap, belongs to the slot's request, and stays in place and
+            // unshared with writers until its completion is reaped; `drop` waits for that too.
+            unsafe { self.ring.submission().push(&entry) }.expect("it is not full");
+        }
+    }
+
     /// Moves finished work to `out`; what needs another transfer goes to the front of the line for the next `submit`.
     pub fn reap(&mut self, out: &mut Vec<Done>) {
         for entry in self.ring.completion() {
             let index = entry.user_data();
             let mut work = self.slots[index as usize].work.take().expect("a completion belongs to a filled slot");
             self.free.push(index as u32);
+            self.lines.leave(work.device);
             let result = match entry.result() {
                 code if code < 0 => Err(Errno::from_raw_os_error(-code)),
                 bytes => Ok(bytes as usize),
             };
             match work.advance(result) {
-                Step::Again => self.waiting.push_front(work),
+                Step::Again => self.lines.push_first(work.device, work),
                 Step::Finished(result) => out.push((work, result)),
             }
         }
     }
 
     fn in_kernel(&self) -> usize {
-        DEPTH as usize - self.free.len()
+        self.lines.taken()
     }
 }
 

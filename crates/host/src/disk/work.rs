@@ -19,13 +19,15 @@ use crate::buffers::{Buffer, Pool};
 const SLICES_MAX: usize = 1024;
 /// How often in a row the kernel may say "again" before that counts as a failure.
 const RETRIES_MAX: u32 = 1000;
-/// Longest request that may run on the data thread: more takes longer than the thread may be away.
+/// Longest request that the data thread may wait for: more takes longer than the thread may be away.
 const INLINE_BYTES_MAX: usize = 128 << 10;
 
 /// A request being carried out.
 pub(super) struct Work {
     pub token: u64,
     pub file: Arc<File>,
+    /// Its number among the engine's devices, from the hand-over on.
+    pub device: usize,
     pub task: Task,
     inline: Inline,
     /// Alone in flight when issued: its duration says something about the disk and not about a queue.
@@ -73,7 +75,7 @@ impl Work {
             return Err(DiskError::of_kind(ErrorKind::Invalid, task.name(), file.path()));
         }
         let (file, issued) = (file.clone(), Instant::now());
-        Ok(Work { token, file, task, inline, lone: false, issued, retries: 0 })
+        Ok(Work { token, file, device: 0, task, inline, lone: false, issued, retries: 0 })
     }
 
     /// Nothing to do at all: a transfer of no bytes.
@@ -90,7 +92,7 @@ impl Work {
         }
     }
 
-    /// May it run on the data thread, given that nothing else is in flight? Never a flush or a durable write: they
+    /// May the data thread wait for it, given that nothing else is in flight? Never for a flush or a durable write: they
     /// wait for the medium.
     pub fn suits_inline(&self, bound: Duration) -> bool {
         let pace = match &self.task {
@@ -104,6 +106,11 @@ impl Work {
     /// Work that may take long in the kernel whatever the engine: it belongs to a worker.
     pub fn needs_worker(&self) -> bool {
         matches!(self.task, Task::Zero { .. } | Task::BlockStatus { .. })
+    }
+
+    /// Work that the kernel hands to a worker of its own.
+    pub fn needs_kernel_worker(&self) -> bool {
+        matches!(self.task, Task::Flush) || self.file.holds_submitters()
     }
 
     /// The earliest moment its completion may be told.

@@ -54,7 +54,7 @@ pub struct VolumeSnapshot {
     pub clients: u64,
     /// Used past the page cache.
     pub direct: bool,
-    /// The first failure of its device since the start.
+    /// That its device has fallen silent, or the first failure since the start.
     pub error: Option<String>,
 }
 
@@ -273,12 +273,14 @@ impl Core {
         let range = group.first_volume..group.first_volume + group.volume_count;
         let peer = group.peer;
         let sync = pace(group, &status, now);
+        let at = self.groups.binary_search_by_key(&status.id, |group| group.id).expect("the engine names its groups");
+        let stores = self.groups[at].stores.as_ref();
         let volumes = self.volumes[range]
             .iter()
             .map(|volume| VolumeSnapshot {
                 clients: volume.clients,
                 direct: volume.is_direct(),
-                error: volume.error.clone(),
+                error: volume.trouble(&self.disks, stores),
             })
             .collect();
         GroupSnapshot {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use engine::{CommandId, CommandResult, Event, GroupId, Input, Mono, Node, NodeConfig, Output, VolumeId};
 use tokio::sync::{Notify, oneshot};
@@ -18,9 +19,12 @@ use crate::disk::{Completion, File, FileEngine};
 use crate::frontend::{Outcome, Replies};
 use std::sync::Arc;
 
-/// Rounds of one turn at most: an inline write's completion is worth a second round, an endless chain of them would
+/// Rounds of one turn at most: the completion of a write that was waited for is worth a second round, an endless chain of them would
 /// keep the thread from its sockets.
 const ROUNDS_MAX: usize = 4;
+
+/// Pause between two looks for disks that owe an answer.
+const SILENCE_LOOK: Duration = Duration::from_secs(5);
 
 /// All of one data thread. Shared by its tasks; each borrows the core for the length of one call.
 pub(super) struct Plane {
@@ -50,6 +54,20 @@ pub(super) struct VolumeHere {
 }
 
 impl VolumeHere {
+    /// What people should know of its device: it, or the files of its group, may have fallen silent.
+    pub fn trouble(&self, disks: &FileEngine, stores: Option<&Stores>) -> Option<String> {
+        let silent = |file: &Arc<File>, what: &str| {
+            let seconds = disks.silence(file)?.as_secs();
+            let path = file.path().display();
+            Some(format!(
+                "the disk under {what}{path} has answered nothing for {seconds} s; see the kernel log for why"
+            ))
+        };
+        let volume = self.device.as_ref().and_then(|device| silent(device, ""));
+        let stores = || stores.and_then(|stores| silent(&stores.journal, "the group's journal "));
+        volume.or_else(stores).or_else(|| self.error.clone())
+    }
+
     /// Of a group that was taken up.
     pub fn device(&self) -> &Arc<File> {
         self.device.as_ref().expect("a group that is refused asks for nothing of its volumes")
@@ -70,7 +88,7 @@ pub(super) struct GroupHere {
     pub first_volume: usize,
     pub volume_count: usize,
     /// `None`: it is refused.
-    stores: Option<Stores>,
+    pub stores: Option<Stores>,
     /// Its exports are open.
     pub open: bool,
     pub sync: Option<SyncHere>,
@@ -300,6 +318,16 @@ impl Plane {
             // Reads of holes are done as soon as they are asked for, so the next ones may be ready already: first the
             // sockets get their turn, or a peer that speaks would pass for dead.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Says which disks have stopped answering, for ever.
+    pub async fn watch_silence(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(SILENCE_LOOK).await;
+            for news in self.core.borrow_mut().disks.silence_news() {
+                tracing::warn!("{news}");
+            }
         }
     }
 

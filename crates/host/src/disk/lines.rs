@@ -1,0 +1,166 @@
+//! Places that several devices share, and a line before them for each device.
+//!
+//! A ferry with a bounded deck: whoever's turn it is may drive on only while they hold fewer places than are free. So one
+//! device takes half of all places at most, and one that never answers keeps what it has and no more. And each has a few
+//! places to itself, which are added when nothing else is left: many that hang, one after the other, leave those.
+//!
+//! What must hold:
+//! * nobody is given a place while they hold as many as are free, save for those each has to itself;
+//! * requests of one device start in the order in which they came, and devices take turns.
+
+use std::collections::VecDeque;
+
+pub(super) struct Lines<T> {
+    places: usize,
+    /// What each device may have whatever the others hold.
+    own: usize,
+    taken: usize,
+    /// By the device's number.
+    lines: Vec<Line<T>>,
+    /// Devices for which something waits, each once, in the order of their turns.
+    turns: VecDeque<usize>,
+}
+
+struct Line<T> {
+    taken: usize,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Lines<T> {
+    pub fn new(places: usize, own: usize) -> Lines<T> {
+        assert!(own > 0, "a device without a place would wait for ever");
+        Lines { places, own, taken: 0, lines: Vec::new(), turns: VecDeque::new() }
+    }
+
+    pub fn push(&mut self, device: usize, request: T) {
+        self.line_to_join(device).waiting.push_back(request);
+    }
+
+    /// For one that had its place and needs it once more.
+    pub fn push_first(&mut self, device: usize, request: T) {
+        self.line_to_join(device).waiting.push_front(request);
+    }
+
+    /// Gives the next one its place.
+    pub fn next(&mut self) -> Option<T> {
+        let may_have = self.places.saturating_sub(self.taken).max(self.own);
+        for _ in 0..self.turns.len() {
+            let device = self.turns.pop_front()?;
+            let line = &mut self.lines[device];
+            let may_start = line.taken < may_have;
+            let request = if may_start { line.waiting.pop_front() } else { None };
+            if !line.waiting.is_empty() {
+                self.turns.push_back(device);
+            }
+            if let Some(request) = request {
+                line.taken += 1;
+                self.taken += 1;
+                return Some(request);
+            }
+        }
+        None
+    }
+
+    /// A place of this device is free again.
+    pub fn leave(&mut self, device: usize) {
+        let line = &mut self.lines[device];
+        assert!(line.taken > 0, "who leaves had a place");
+        line.taken -= 1;
+        self.taken -= 1;
+    }
+
+    /// Places that are taken.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Forgets all that waits.
+    pub fn clear(&mut self) {
+        self.turns.clear();
+        self.lines.iter_mut().for_each(|line| line.waiting.clear());
+    }
+
+    /// The device's line, where somebody joins it.
+    fn line_to_join(&mut self, device: usize) -> &mut Line<T> {
+        while self.lines.len() <= device {
+            self.lines.push(Line { taken: 0, waiting: VecDeque::new() });
+        }
+        let line = &mut self.lines[device];
+        if line.waiting.is_empty() {
+            self.turns.push_back(device);
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What of so many requests of each device gets a place, by device.
+    fn taken(places: usize, asked: &[usize]) -> Vec<usize> {
+        let mut lines = Lines::new(places, 1);
+        for (device, count) in asked.iter().enumerate() {
+            (0..*count).for_each(|_| lines.push(device, device));
+        }
+        let mut taken = vec![0; asked.len()];
+        while let Some(device) = lines.next() {
+            taken[device] += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn one_device_takes_half_and_several_leave_as_much_as_each_has() {
+        assert_eq!(taken(512, &[1000]), [256]);
+        assert_eq!(taken(512, &[100]), [100]);
+        assert_eq!(taken(9, &[1000, 1000]), [3, 3]);
+        assert_eq!(taken(512, &[1000, 1]), [256, 1]);
+        let many = taken(512, &[1000; 300]);
+        assert!(many.iter().all(|count| *count >= 1) && many.iter().sum::<usize>() <= 512, "{many:?}");
+    }
+
+    #[test]
+    fn those_that_hold_their_places_for_ever_leave_room_for_all_others() {
+        let mut lines = Lines::new(64, 2);
+        let held = (0..20).map(|device| {
+            (0..100).for_each(|_| lines.push(device, device));
+            std::iter::from_fn(|| lines.next()).count()
+        });
+        let held: Vec<_> = held.collect();
+        assert_eq!(held[..6], [32, 16, 8, 4, 2, 2]);
+        assert!(held[6..].iter().all(|count| *count == 2), "{held:?}");
+        for device in 20..30 {
+            (0..3).for_each(|_| lines.push(device, device));
+            assert_eq!([lines.next(), lines.next(), lines.next()], [Some(device), Some(device), None]);
+            lines.leave(device);
+            assert_eq!([lines.next(), lines.next()], [Some(device), None], "what was held back stays so");
+        }
+    }
+
+    #[test]
+    fn a_device_keeps_its_order_and_devices_take_turns() {
+        let mut lines = Lines::new(100, 1);
+        for number in 0..3 {
+            lines.push(0, (0, number));
+        }
+        lines.push(1, (1, 0));
+        assert_eq!([lines.next(), lines.next()], [Some((0, 0)), Some((1, 0))]);
+        lines.leave(0);
+        lines.push_first(0, (0, 0));
+        let rest: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        assert_eq!(rest, [(0, 0), (0, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn who_waits_gets_the_place_that_is_left() {
+        let mut lines = Lines::new(4, 1);
+        (0..5).for_each(|number| lines.push(0, number));
+        assert_eq!([lines.next(), lines.next(), lines.next()], [Some(0), Some(1), None]);
+        lines.leave(0);
+        assert_eq!([lines.next(), lines.next()], [Some(2), None]);
+        lines.clear();
+        lines.leave(0);
+        assert_eq!((lines.next(), lines.taken()), (None, 1));
+    }
+}
