@@ -53,8 +53,9 @@ use work::Work;
 /// The thread waits for a request only where recent ones took less: about what a trip through the reactor and back costs.
 const INLINE_BOUND: Duration = Duration::from_micros(100);
 /// However quick a disk was, after this the thread goes on and the answer is collected when it comes: one that hangs in
-/// this very moment costs the others no more.
-const INLINE_WAIT_MAX: Duration = Duration::from_micros(500);
+/// this very moment costs the others no more. A shorter wait is dearer: its end would come before the clock's next tick, so
+/// each request would have the processor's timer set and reset.
+const INLINE_WAIT_MAX: Duration = Duration::from_millis(5);
 /// A device that owes an answer for so long is spoken of: longer than a disk that turns needs to wake.
 pub const SILENCE_TOLD: Duration = Duration::from_secs(10);
 /// Worker threads of one engine at most; a lone device has half of them.
