@@ -5,8 +5,8 @@
 //! There are twice as many completions as that: room also for the slots that devices have to themselves.
 //!
 //! What a file cannot do without waiting (a flush, space for a hole) the kernel hands to workers of its own, and where it
-//! might wait all the same we ask it to ([`super::File`] knows which file systems do not). By itself it starts four for each processor, which one device that hangs would soon have; here
-//! there may be one for each slot.
+//! might wait all the same we ask it to ([`super::File`] knows which file systems do not). By itself it starts
+//! four for each processor, which one device that hangs would soon have; here there may be one for each slot.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
