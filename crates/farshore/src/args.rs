@@ -422,7 +422,9 @@ pub enum CertCommand {
     )]
     Node(CertNodeArgs),
     /// Make an NBD client's certificate and key, in a directory as qemu and libnbd want it
-    #[command(after_help = "Example:\n  farshore cert client backup")]
+    #[command(
+        after_help = "Example:\n  farshore cert client backup\n\nIt may use every export, unless the configuration has a table 'clients' in [tls], such as\n  clients = { backup = [\"db/data:ro\"] }"
+    )]
     Client(CertClientArgs),
     /// Show every certificate here: whose it is, and until when it is valid
     #[command(

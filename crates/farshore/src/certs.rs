@@ -321,7 +321,7 @@ mod tests {
 
     fn load(registry: &Registry, name: &str) -> Result<Credentials, Vec<String>> {
         let identity = Identity::node("harbour", name);
-        Credentials::load(&registry.paths(&identity), &identity, &["west".into()], Clients::Certified)
+        Credentials::load(&registry.paths(&identity), &identity, &["west".into()], &Clients::Certified)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Both collect every problem before they give up.
 
 mod check;
+mod clients;
 pub mod definition;
 pub mod example;
 pub mod link;
@@ -225,7 +226,7 @@ impl Config {
         let tls = self.tls.as_ref()?;
         let us = Identity::node(self.cluster.as_str(), node.as_str());
         let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
-        Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, tls.clients))
+        Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, &tls.clients))
     }
 
     /// Whether NBD clients of this address have to encrypt.

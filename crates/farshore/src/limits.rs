@@ -132,6 +132,8 @@ pub const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(100);
 pub const API_LOOK_TIMEOUT: Duration = Duration::from_secs(8);
 /// Requests under way at once, those included whose clients were told so.
 pub const API_REQUESTS_MAX: usize = 128;
+/// Entries of the table of NBD clients: as many as there are groups, and no more than is read at each handshake.
+pub const TLS_CLIENTS_MAX: usize = 4096;
 /// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
 pub const API_CLIENTS_MAX: usize = 32;
 /// How often `wait`, `sync --wait` and `status --watch` look again.

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -293,6 +293,38 @@ fn clients_of_a_served_volume_encrypt_by_certificates_made_here() {
     assert!(cert(&pair, &["show"], 0).contains("client backup of cluster test"));
     assert!(cert(&pair, &["client", "backup"], 2).contains("left as it is"));
     cert(&pair, &["rotate", "--client", "backup"], 0);
+    pair.stop_both();
+}
+
+/// A pair whose first node serves NBD over TCP there as well; `tls` stands in the table `[tls]`.
+fn served_over_tcp(tls: &str) -> (Pair, SocketAddr) {
+    let pair = certified(&PLAN);
+    pair.edit_config("directory = \"tls\"\n", &format!("directory = \"tls\"\n{tls}"));
+    let address: SocketAddr = address(&pair, Node::Near).parse().expect("an address");
+    let nbd = SocketAddr::new(address.ip(), address.port() + 1000);
+    let near = format!("[nodes.near]\naddress = \"{address}\"\n");
+    pair.edit_config(&near, &format!("{near}nbd = [\"tcp:{nbd}\"]\n"));
+    (pair, nbd)
+}
+
+/// A program at the exported volume with these papers; whether it ended well, and what it said.
+fn with_papers(program: &str, words: &[&str], nbd: SocketAddr, own: &Path) -> (bool, String) {
+    let uri = format!("nbds://{nbd}/{GROUP}/data?tls-certificates={}", own.display());
+    let output = Command::new(program).args(words).arg(uri).output().expect("libnbd is there");
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn a_table_of_clients_says_who_may_use_what() {
+    let (mut pair, nbd) = served_over_tcp("clients = { backup = [\"g/data:ro\"] }\n");
+    pair.first_sync();
+    let (backup, other) = (client(&pair, "backup"), client(&pair, "other"));
+    let (is_in, said) = with_papers("/usr/bin/nbdinfo", &["--json"], nbd, &backup);
+    assert!(is_in && said.contains("\"is_read_only\": true"), "{said}");
+    assert!(!with_papers("/usr/bin/nbdinfo", &["--json"], nbd, &other).0);
+    let words = "(CN=other, O=farshore test; farshore://test/client/other) is that of nobody in the table 'clients'";
+    let words = [words, "O=farshore test, CN=other; farshore://test/client/other) is that of nobody in the table 'clients'"];
+    assert!(words.iter().any(|words| pair.log(Node::Near).contains(words)), "{}", pair.log(Node::Near));
     pair.stop_both();
 }
 

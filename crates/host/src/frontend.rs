@@ -112,6 +112,10 @@ pub trait Exports {
     fn find(&self, name: &str) -> Option<ExportInfo>;
     /// How many there are.
     fn count(&self) -> usize;
+    /// Whether whoever asks may only read the one of this name.
+    fn is_read_only(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 impl Exports for [ExportInfo] {

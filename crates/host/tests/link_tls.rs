@@ -325,7 +325,7 @@ fn a_node_that_speaks_for_another_is_refused() {
         let papers = Papers::new();
         let us = Identity::node(CLUSTER, "west");
         let peers = ["east".to_owned(), "beta".to_owned()];
-        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, Clients::Certified);
+        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
         let west = Node::west(Some(Store::new(loaded.unwrap())));
         // It is let in as beta, and then says that it is east.
         let _east = Node::east(west.address(), Some(papers.node("beta", "west", Dates::Now)));
@@ -573,7 +573,7 @@ fn new_credentials_serve_the_next_connection() {
         east.is_up(1).await;
         let us = Identity::node(CLUSTER, "west");
         let renewed =
-            Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &["east".into()], Clients::Certified);
+            Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &["east".into()], &Clients::Certified);
         store.replace(renewed.unwrap());
         exchange(&east, &west, 6).await;
         west.told.sender().close("the certificates were replaced");

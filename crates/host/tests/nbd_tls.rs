@@ -8,9 +8,11 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use host::nbd::proto::{self, Command};
-use host::tls::Clients;
+use host::tls::clients::{Client, Grant, Holder, Scope};
+use host::tls::{Clients, Identity};
 use nbd_support::*;
-use papers::{Dates, Papers};
+use papers::{CLUSTER, Dates, Papers};
+use rcgen::SanType;
 
 /// A server that insists on TLS, over papers of its own.
 fn guarded(papers: &Papers, clients: Clients, is_required: bool) -> TestServer {
@@ -105,6 +107,93 @@ fn clients_without_sound_papers_are_kept_out() {
     }
     let counters = server.counters();
     assert_eq!((counters.sessions_started, counters.handshakes_without_session), (0, 4));
+    server.stop();
+}
+
+/// That the authority has signed it said nothing of who it is: each of these read and wrote every export.
+#[test]
+fn a_certificate_of_something_else_is_kept_out() {
+    let papers = Papers::new();
+    let server = guarded(&papers, Clients::Certified, true);
+    let uri_name = |identity: Identity| SanType::URI(identity.to_string().try_into().unwrap());
+    let host_name = || SanType::DnsName("www.example.com".try_into().unwrap());
+    for (name, names) in [
+        ("web", vec![host_name()]),
+        ("node", vec![uri_name(Identity::node(CLUSTER, "west")), host_name()]),
+        ("elsewhere", vec![uri_name(Identity::client("bay", "backup"))]),
+        ("both", vec![uri_name(Identity::client(CLUSTER, "a")), uri_name(Identity::node(CLUSTER, "west"))]),
+        ("nameless", vec![]),
+    ] {
+        let own = papers.stranger(name, names);
+        let (code, said) = run_any("nbdinfo", &[&uri(&server, &own)]);
+        assert_eq!(code, Some(1), "{name}: {said}");
+    }
+    assert_eq!(server.counters().sessions_started, 0);
+    works("nbdinfo", &[&uri(&server, &papers.client("backup", Dates::Now))]);
+    server.stop();
+}
+
+fn listed(entries: &[(Holder, &[(Scope, bool)])]) -> Clients {
+    let grant = |(scope, read_only): &(Scope, bool)| Grant { scope: scope.clone(), read_only: *read_only };
+    let one = |(holder, grants): &(Holder, &[(Scope, bool)])| Client {
+        holder: holder.clone(),
+        grants: grants.iter().map(grant).collect(),
+    };
+    Clients::Listed(entries.iter().map(one).collect())
+}
+
+#[test]
+fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
+    let papers = Papers::new();
+    let one = |name: &str| Scope::Export(name.to_owned());
+    let clients = listed(&[
+        (Holder::Client("backup".into()), &[(one("g/v"), true)]),
+        (Holder::Host("db1.example.com".into()), &[(Scope::Group("g".into()), false), (one("g/w"), true)]),
+    ]);
+    let exports = vec![("g/v", 64 << 20), ("g/w", 32 << 20), ("h/v", 16 << 20)];
+    let tls = Some((papers.server(clients), true));
+    let server = TestServer::start(Setup { exports, files: true, tls, ..Setup::default() });
+    let port = server.tcp.port();
+    let at = |own: &Path, export: &str| {
+        format!("nbds://127.0.0.1:{port}/{export}?tls-certificates={}", own.display())
+    };
+    let names = |own: &Path| -> Vec<String> {
+        let said = works("nbdinfo", &["--list", "--json", &at(own, "")]);
+        let of = |line: &str| line.split_once("\"export-name\": \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned());
+        said.lines().filter_map(of).collect()
+    };
+    let backup = papers.client("backup", Dates::Now);
+    let db1 = papers.stranger("db1", vec![SanType::DnsName("db1.example.com".try_into().unwrap())]);
+    assert_eq!((names(&backup), names(&db1)), (vec!["g/v".to_owned()], vec!["g/v".to_owned(), "g/w".to_owned()]));
+    // What is not granted answers as what is not there; an empty name is the only one that it sees.
+    let told = |own: &Path, export: &str| {
+        let (code, said) = run_any("nbdinfo", &[&at(own, export)]);
+        (code, said.replace(export, "NAME"))
+    };
+    for (own, denied) in [(&backup, "g/w"), (&backup, "h/v"), (&db1, "h/v")] {
+        let (refused, missing) = (told(own, denied), told(own, "none"));
+        assert_eq!((refused.0, &refused.1), (Some(1), &missing.1), "{denied}");
+    }
+    let readable = [at(&backup, "g/v"), at(&backup, ""), at(&db1, "g/w")];
+    for place in &readable {
+        assert!(works("nbdinfo", &["--json", place]).contains("\"is_read_only\": true"), "{place}");
+    }
+    assert!(works("nbdinfo", &["--json", &at(&db1, "g/v")]).contains("\"is_read_only\": false"));
+    // A client that does not look at the flag.
+    let script = "h.set_strict_mode(0)\n\
+        import errno\n\
+        for f in (lambda: h.pwrite(b'x' * 512, 0), lambda: h.trim(512, 0), lambda: h.zero(512, 0)):\n\
+        \x20   try:\n\
+        \x20       f()\n\
+        \x20       raise SystemExit('it wrote')\n\
+        \x20   except nbd.Error as error:\n\
+        \x20       assert error.errnum == errno.EPERM, error\n\
+        h.pread(512, 0)\n\
+        h.flush()\n";
+    works("nbdsh", &["-u", &readable[0], "-c", script]);
+    // Nobody in the list.
+    let other = papers.client("other", Dates::Now);
+    assert_eq!(told(&other, "g/v").0, Some(1));
     server.stop();
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use host::tls::Clients;
 
 use super::units::size_text;
-use super::{Config, Group, NbdListen, Node, Sheet, is_loopback};
+use super::{Config, Group, NbdListen, Node, Sheet, clients, is_loopback};
 use crate::limits;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
@@ -25,6 +25,7 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
         check_group(group, sheet);
     }
     check_devices(config, sheet);
+    clients::check(config, sheet);
 }
 
 /// What is allowed but dangerous.
@@ -66,7 +67,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
 
 /// What is sound, and may not be what was meant.
 pub(super) fn notes(config: &Config) -> Vec<String> {
-    let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients == Clients::Certified) else { return Vec::new() };
+    let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients != Clients::Any) else { return Vec::new() };
     let listens =
         config.nodes.iter().flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))));
     let plain = listens.filter(|(_, address)| !config.needs_tls(*address));
@@ -76,7 +77,7 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
     }
     let directory = tls.directory.display();
     vec![format!(
-        "clients = \"certified\" does not bind who comes in the clear: any program that reaches these addresses can read and write the \
+        "'clients' does not bind who comes in the clear: any program that reaches these addresses can read and write the \
          volumes without a certificate of {directory}: {}; a unix socket is open to its owner alone",
         plain.join(", ")
     )]

@@ -8,7 +8,7 @@ use crate::limits::NAME_BYTES_MAX;
 ///
 /// # Errors
 /// A sentence: the name, what is wrong with it, what a name may be.
-fn check_name(kind: &str, text: &str) -> Result<(), String> {
+pub(super) fn check_name(kind: &str, text: &str) -> Result<(), String> {
     let mut characters = text.chars();
     let reason = match characters.next() {
         None => "it is empty".to_owned(),

@@ -17,7 +17,7 @@ use super::sheet::{Section, Sheet};
 use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
     ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
-    Problems, Settings, Tls, Volume, VolumeName, check, suggest,
+    Problems, Settings, Tls, Volume, VolumeName, check, clients, suggest,
 };
 use crate::limits;
 
@@ -117,13 +117,8 @@ fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Optio
     sheet.only(&section, &TLS_KEYS);
     let advice = "name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"";
     let directory = sheet.required(&section, "directory", advice, |text| parse_path(text, base)).unwrap_or_default();
-    let clients = sheet.value(&section, "clients", |text| {
-        one_of("choice of clients", text, &[Clients::Certified, Clients::Any], |clients| match clients {
-            Clients::Certified => "certified",
-            Clients::Any => "any",
-        })
-    });
-    Some(Tls { directory, clients: clients.unwrap_or(Clients::Certified) })
+    let clients = clients::read(sheet, &section).unwrap_or(Clients::Certified);
+    Some(Tls { directory, clients })
 }
 
 fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {

@@ -42,6 +42,11 @@ impl<'t> Section<'t> {
         self.entry(key).and_then(|(_, value)| value.get_ref().as_table())
     }
 
+    /// Where a key of this table stands.
+    pub fn span_of(&self, key: &str) -> Span {
+        self.entry(key).map_or_else(|| self.span.clone(), |(span, _)| span)
+    }
+
     fn entry(&self, key: &str) -> Option<(Span, &'t toml::Spanned<DeValue<'t>>)> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| (name.span(), value))
     }

@@ -13,6 +13,8 @@ pub struct Terms {
     pub structured: bool,
     /// The `base:allocation` context.
     pub allocation: bool,
+    /// The client may not write.
+    pub read_only: bool,
 }
 
 impl Terms {
@@ -24,6 +26,7 @@ impl Terms {
             payload_max_bytes: info.block_max_bytes.min(PAYLOAD_BYTES_MAX),
             structured,
             allocation: structured && allocation,
+            read_only: false,
         }
     }
 }
@@ -72,6 +75,9 @@ fn refuse(request: &Request, terms: &Terms) -> Result<(), Refusal> {
     }
     if request.flags & !flags_allowed(command, terms) != 0 {
         return Err(invalid("the request has a flag that does not belong to its command"));
+    }
+    if terms.read_only && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes) {
+        return Err(Refusal { errno: Errno::Permission, reason: "this client may only read the export" });
     }
     match command {
         Command::Flush if request.offset != 0 || length != 0 => {
@@ -141,6 +147,7 @@ mod tests {
             payload_max_bytes: PAYLOAD_BYTES_MAX,
             structured: true,
             allocation: true,
+            read_only: false,
         }
     }
 
@@ -174,6 +181,18 @@ mod tests {
                 assert_eq!(errno(ask(command, 0, offset, 1024)), Some(past_the_end), "{command:?} at {offset}");
             }
         }
+    }
+
+    #[test]
+    fn who_may_only_read_is_not_permitted_more() {
+        let terms = Terms { read_only: true, ..terms() };
+        for (command, _) in RANGED {
+            let request = Request { flags: 0, command, handle: 1, offset: 0, length: 512 };
+            let writes = matches!(command, Command::Write | Command::Trim | Command::WriteZeroes);
+            assert_eq!(errno(check(&request, &terms)), writes.then_some(Errno::Permission), "{command:?}");
+        }
+        let request = Request { flags: 0, command: Command::Flush, handle: 1, offset: 0, length: 0 };
+        assert_eq!(check(&request, &terms), Verdict::Serve);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use std::rc::Rc;
 use super::check::Terms;
 use super::connection::{Connection, Leaving};
 use super::inbox::Inbox;
-use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, option, reply, transmission};
+use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, Wanted, option, reply, transmission};
 use super::session::Session;
+use super::visible::Visible;
 use crate::frontend::{ExportInfo, Exports, Gateway};
-use crate::tls::{ChannelError, Store};
+use crate::tls::{ChannelError, Facts, Rights, Store};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
 const OPTIONS_SPARE: u32 = 64;
@@ -58,11 +59,18 @@ pub struct Entry {
     wants_description: bool,
     /// Chosen by `EXPORT_NAME`.
     plainly: bool,
+    read_only: bool,
 }
 
 impl Entry {
-    fn new(export: ExportInfo, wants_name: bool, wants_description: bool, plainly: bool) -> Entry {
-        Entry { name: export.name, wants_name, wants_description, plainly }
+    fn plain<E: Exports + ?Sized>(export: &ExportInfo, exports: &E) -> Entry {
+        let (name, read_only) = (export.name.clone(), exports.is_read_only(&export.name));
+        Entry { name, wants_name: false, wants_description: false, plainly: true, read_only }
+    }
+
+    fn wanted<E: Exports + ?Sized>(export: &ExportInfo, exports: &E, wanted: &Wanted<'_>) -> Entry {
+        let (wants_name, wants_description) = (wanted.name, wanted.description);
+        Entry { wants_name, wants_description, plainly: false, ..Entry::plain(export, exports) }
     }
 }
 
@@ -170,7 +178,7 @@ impl Negotiation {
         };
         match parsed {
             Opt::ExportName(name) => match exports.find(name) {
-                Some(export) => Step::Enter(Entry::new(export, false, false, true)),
+                Some(export) => Step::Enter(Entry::plain(&export, exports)),
                 None => Step::Close("the client chose an export that does not exist"),
             },
             Opt::Abort => {
@@ -181,13 +189,13 @@ impl Negotiation {
             Opt::StartTls => self.start_tls(out),
             Opt::Info(wanted) => match exports.find(wanted.export) {
                 Some(export) => {
-                    self.put_export(out, kind, &export, wanted.name, wanted.description);
+                    self.put_export(out, kind, &export, &Entry::wanted(&export, exports, &wanted));
                     Step::Continue
                 }
                 None => unknown(out, kind),
             },
             Opt::Go(wanted) => match exports.find(wanted.export) {
-                Some(export) => Step::Enter(Entry::new(export, wanted.name, wanted.description, false)),
+                Some(export) => Step::Enter(Entry::wanted(&export, exports, &wanted)),
                 None => unknown(out, kind),
             },
             Opt::StructuredReply => {
@@ -252,14 +260,15 @@ impl Negotiation {
     pub fn welcome(&self, entry: &Entry, export: &ExportInfo, out: &mut Vec<u8>) -> Terms {
         if entry.plainly {
             out.extend_from_slice(&export.size_bytes.to_be_bytes());
-            out.extend_from_slice(&self.transmission_flags().to_be_bytes());
+            out.extend_from_slice(&self.transmission_flags(entry).to_be_bytes());
             if !self.no_zeroes {
                 out.extend_from_slice(&[0; proto::EXPORT_NAME_PADDING_BYTES]);
             }
         } else {
-            self.put_export(out, option::GO, export, entry.wants_name, entry.wants_description);
+            self.put_export(out, option::GO, export, entry);
         }
-        Terms::new(export, self.structured, self.allocation.as_deref() == Some(&entry.name))
+        let terms = Terms::new(export, self.structured, self.allocation.as_deref() == Some(&entry.name));
+        Terms { read_only: entry.read_only, ..terms }
     }
 
     /// The export went away between the question and the answer.
@@ -278,7 +287,7 @@ impl Negotiation {
         say(out, option::GO, reply::ERR_POLICY, told)
     }
 
-    fn transmission_flags(&self) -> u16 {
+    fn transmission_flags(&self, entry: &Entry) -> u16 {
         let always = transmission::HAS_FLAGS
             | transmission::SEND_FLUSH
             | transmission::SEND_FUA
@@ -287,24 +296,26 @@ impl Negotiation {
             | transmission::CAN_MULTI_CONN
             | transmission::SEND_CACHE
             | transmission::SEND_FAST_ZERO;
-        if self.structured { always | transmission::SEND_DF } else { always }
+        let structured = if self.structured { transmission::SEND_DF } else { 0 };
+        let read_only = if entry.read_only { transmission::READ_ONLY } else { 0 };
+        always | structured | read_only
     }
 
     /// Everything about an export. Block sizes are told even to clients that did not ask: they bind them all the same.
-    fn put_export(&self, out: &mut Vec<u8>, kind: u32, export: &ExportInfo, name: bool, description: bool) {
+    fn put_export(&self, out: &mut Vec<u8>, kind: u32, export: &ExportInfo, entry: &Entry) {
         let put = |out: &mut Vec<u8>, fact: u16, parts: [&[u8]; 3]| {
             let fact = fact.to_be_bytes();
             proto::put_option_reply(out, kind, reply::INFO, &[&fact, parts[0], parts[1], parts[2]]);
         };
-        let (size, flags) = (export.size_bytes.to_be_bytes(), self.transmission_flags().to_be_bytes());
+        let (size, flags) = (export.size_bytes.to_be_bytes(), self.transmission_flags(entry).to_be_bytes());
         put(out, proto::info::EXPORT, [&size, &flags, &[]]);
         let payload_max = export.block_max_bytes.min(proto::PAYLOAD_BYTES_MAX);
         let sizes = [export.block_min_bytes, export.block_preferred_bytes, payload_max].map(u32::to_be_bytes);
         put(out, proto::info::BLOCK_SIZE, [&sizes[0], &sizes[1], &sizes[2]]);
-        if name {
+        if entry.wants_name {
             put(out, proto::info::NAME, [export.name.as_bytes(), &[], &[]]);
         }
-        if description {
+        if entry.wants_description {
             put(out, proto::info::DESCRIPTION, [export.description.as_bytes(), &[], &[]]);
         }
         proto::put_option_reply(out, kind, reply::ACK, &[]);
@@ -355,14 +366,23 @@ pub(super) struct Guard {
 /// Whether there is a place at an export; if not, a sentence for the client.
 pub(super) type Admit<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
+/// What the server has to say while a client looks for its export.
+#[derive(Clone, Copy)]
+pub(super) struct House<'a> {
+    pub guard: &'a Guard,
+    pub admit: Admit<'a>,
+    /// Told of an export that is there, and that the client may not use.
+    pub denied: &'a dyn Fn(&str),
+}
+
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
 pub(super) async fn negotiate(
     connection: &Rc<Connection>,
     gateway: &Rc<dyn Gateway>,
-    (guard, admit): (&Guard, Admit<'_>),
+    house: House<'_>,
 ) -> Result<Session, Outside> {
-    let mut negotiation = Negotiation::new(guard.encryption);
-    match converse(connection, gateway, (guard, admit), &mut negotiation).await {
+    let mut negotiation = Negotiation::new(house.guard.encryption);
+    match converse(connection, gateway, house, &mut negotiation).await {
         Err(Outside::Left(reason)) if negotiation.was_told_to_encrypt => {
             let reason = format!("it asked without TLS, which is required here, and then: {reason}");
             Err(Outside::Refused(reason))
@@ -374,11 +394,12 @@ pub(super) async fn negotiate(
 async fn converse(
     connection: &Rc<Connection>,
     gateway: &Rc<dyn Gateway>,
-    (guard, admit): (&Guard, Admit<'_>),
+    house: House<'_>,
     negotiation: &mut Negotiation,
 ) -> Result<Session, Outside> {
     let mut inbox = Inbox::new();
     let mut out = Vec::new();
+    let mut visible = Visible::new(&**gateway, Rights::All, house.denied);
     connection.say(&greeting());
     connection.push_all().await?;
     let flags = u32::from_be_bytes(receive(connection, &mut inbox).await?);
@@ -386,20 +407,19 @@ async fn converse(
     loop {
         let header = receive::<OPTION_BYTES>(connection, &mut inbox).await?;
         let header = proto::parse_option_header(&header).map_err(|malformed| malformed.0)?;
-        let exports = &**gateway;
-        let admitted = negotiation.admit(header, exports, &mut out).map_err(|malformed| malformed.0);
+        let admitted = negotiation.admit(header, &visible, &mut out).map_err(|malformed| malformed.0);
         let mut step = match admitted {
             Ok(()) => {
                 let length = header.length as usize;
                 await_bytes(connection, &mut inbox, length).await?;
-                let step = negotiation.answer(header.kind, &inbox.unread()[..length], exports, &mut out);
+                let step = negotiation.answer(header.kind, &inbox.unread()[..length], &visible, &mut out);
                 inbox.consume(length);
                 step
             }
             Err(reason) => Step::Close(reason),
         };
         if let Step::Enter(entry) = &step {
-            match admit(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
+            match (house.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
                 Ok(Some((export, client))) => {
                     connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
@@ -417,7 +437,8 @@ async fn converse(
         match step {
             Step::Close(reason) => return Err(reason.into()),
             Step::Encrypt => {
-                encrypt(connection, &inbox, guard).await?;
+                let rights = encrypt(connection, &inbox, house.guard).await?;
+                visible = Visible::new(&**gateway, rights, house.denied);
                 negotiation.encrypted();
             }
             Step::Continue | Step::Enter(_) => {}
@@ -427,25 +448,29 @@ async fn converse(
     }
 }
 
-async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Result<(), Outside> {
+/// Begins TLS; what the client may do from here on.
+async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Result<Rights, Outside> {
     // Bytes from before the encryption would be taken for encrypted ones: somebody on the way could put them there.
     if !inbox.unread().is_empty() {
         return Err(Outside::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
     }
     let store = guard.store.as_ref().expect("TLS is offered with credentials only");
     let refused = |error: &dyn std::fmt::Display| Outside::Refused(error.to_string());
-    let channel = store.current().accept_nbd().map_err(|error| refused(&error))?;
+    let credentials = store.current();
+    let channel = credentials.accept_nbd().map_err(|error| refused(&error))?;
     connection.encrypt(channel).await.map_err(|error| match error {
         ChannelError::Io(error) => refused(&format_args!("the connection broke in the TLS handshake: {error}")),
         error => refused(&error),
     })?;
-    match connection.socket.certificate() {
-        Some(facts) => {
-            tracing::info!("an NBD client at {} showed the certificate {}", connection.visitor.who, facts.subject)
+    let facts = connection.socket.certificate();
+    match &facts {
+        Some(Facts { subject, fingerprint, .. }) => {
+            let who = &connection.visitor.who;
+            tracing::info!("an NBD client at {who} showed the certificate {subject} (sha256 {fingerprint})");
         }
         None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
     }
-    Ok(())
+    credentials.rights_of(facts.as_ref()).map_err(Outside::Refused)
 }
 
 async fn receive<const N: usize>(connection: &Connection, inbox: &mut Inbox) -> Result<[u8; N], &'static str> {

@@ -13,6 +13,7 @@
 //! * backpressure is not reading: no slot, no byte budget or no buffer means that the socket waits;
 //! * whoever stalls half way through a request or does not take its answers holds up nobody else, and is cut off some time;
 //! * no client, listener or export takes all places;
+//! * an export that a client may not use is for it one that does not exist; who may only read writes nothing;
 //! * whatever bytes a client sends, and wherever it stops, only its own connection ends.
 
 pub mod check;
@@ -29,6 +30,7 @@ pub mod server;
 mod session;
 mod shares;
 mod socket;
+mod visible;
 mod visitor;
 
 pub use client::{Address, Answer, Ask, Client, ClientError, Export};

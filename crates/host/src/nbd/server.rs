@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::connection::{Allowance, Connection, LOOKS_MAX, Leaving};
 use super::counters::{Counters, Tally};
-use super::handshake::{self, Encryption, Guard, Outside};
+use super::handshake::{self, Encryption, Guard, House, Outside};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
 use super::places;
@@ -346,7 +346,12 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
     let shared = &place.shared;
     let negotiation = async {
         let admit = |export: &str| shared.admit_to(&connection, export);
-        let negotiation = handshake::negotiate(&connection, &shared.gateway, (&guard, &admit));
+        let denied = |export: &str| {
+            let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
+            shared.complain(&connection.visitor, "was told that there is no such export", &why);
+        };
+        let house = House { guard: &guard, admit: &admit, denied: &denied };
+        let negotiation = handshake::negotiate(&connection, &shared.gateway, house);
         let Some(seat) = seat else { return negotiation.await };
         tokio::select! {
             biased;

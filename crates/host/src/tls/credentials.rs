@@ -21,9 +21,10 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, Error};
 
 use super::channel::Channel;
+use super::clients::{Clients, Rights};
 use super::facts::{Facts, Identity, Party, day};
 use super::trust::Trust;
-use super::verify::{Acceptors, Dialers, Expected, sentence};
+use super::verify::{Acceptors, Expected, Guests, Named, sentence};
 
 /// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
 pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
@@ -57,15 +58,6 @@ impl Paths {
     }
 }
 
-/// Whom the NBD server lets in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// Those with a certificate of the authority.
-    Certified,
-    /// Anybody.
-    Any,
-}
-
 /// Papers, read and found to belong together.
 #[derive(Debug)]
 pub struct Credentials {
@@ -73,6 +65,7 @@ pub struct Credentials {
     trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: String,
+    guests: Guests,
     link_server: Arc<ServerConfig>,
     nbd_server: Arc<ServerConfig>,
     pub own: Facts,
@@ -84,7 +77,7 @@ impl Credentials {
     ///
     /// # Errors
     /// A sentence for everything that is wrong: missing, readable by others, damaged, not belonging together, another's.
-    pub fn load(paths: &Paths, us: &Identity, peers: &[String], clients: Clients) -> Result<Credentials, Vec<String>> {
+    pub fn load(paths: &Paths, us: &Identity, peers: &[String], clients: &Clients) -> Result<Credentials, Vec<String>> {
         let authorities = read_certificates(&paths.authority, "'farshore cert init' makes one");
         let make = format!("'farshore cert node {}' makes one", us.name);
         let chain = read_certificates(&paths.certificate, &make);
@@ -102,7 +95,7 @@ impl Credentials {
         paths: &Paths,
         us: &Identity,
         peers: &[String],
-        clients: Clients,
+        clients: &Clients,
         authorities: Vec<CertificateDer<'static>>,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -131,11 +124,12 @@ impl Credentials {
             other => told(&paths.key, &other),
         })?;
         let mut credentials = Parts { provider, trust: Arc::new(trust), shown: Arc::new(shown), cluster: &us.cluster };
-        let [link_server, nbd_server] = credentials.servers(peers, clients).map_err(|error| error.to_string())?;
+        let guests = Guests { cluster: us.cluster.clone(), clients: clients.clone() };
+        let [link_server, nbd_server] = credentials.servers(peers, &guests).map_err(|error| error.to_string())?;
         let Parts { provider, trust, shown, .. } = credentials;
         let cluster = us.cluster.clone();
         let authorities = authority_facts;
-        Ok(Credentials { provider, trust, shown, cluster, link_server, nbd_server, own, authorities })
+        Ok(Credentials { provider, trust, shown, cluster, guests, link_server, nbd_server, own, authorities })
     }
 
     /// The dialer's end of a connection with one of these nodes.
@@ -163,6 +157,18 @@ impl Credentials {
         Channel::server(self.nbd_server.clone(), NBD_TABLE_BYTES)
     }
 
+    /// What an NBD client may do whose handshake was carried to its end, by the certificate it showed.
+    ///
+    /// # Errors
+    /// A sentence: it may not come in.
+    pub(crate) fn rights_of(&self, facts: Option<&Facts>) -> Result<Rights, String> {
+        match (facts, &self.guests.clients) {
+            (_, Clients::Any) => Ok(Rights::All),
+            (Some(facts), clients) => clients.admit(&self.cluster, facts),
+            (None, _) => Err(sentence(&Error::NoCertificatesPresented)),
+        }
+    }
+
     /// Read from files of the same content.
     pub fn is_same_as(&self, other: &Credentials) -> bool {
         self.own == other.own && self.authorities == other.authorities
@@ -187,13 +193,13 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// For links, and for NBD clients.
-    fn servers(&mut self, peers: &[String], clients: Clients) -> Result<[Arc<ServerConfig>; 2], Error> {
+    fn servers(&mut self, peers: &[String], guests: &Guests) -> Result<[Arc<ServerConfig>; 2], Error> {
         let inner = self.trust.clone();
         let expected = Expected { cluster: self.cluster.to_owned(), names: peers.to_vec() };
-        let mut link = self.server(Arc::new(Dialers { expected, inner: inner.clone() }))?;
+        let mut link = self.server(Arc::new(Named { names: expected, inner: inner.clone() }))?;
         link.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
-        let clients: Arc<dyn ClientCertVerifier> = match clients {
-            Clients::Certified => inner,
+        let clients: Arc<dyn ClientCertVerifier> = match guests.clients {
+            Clients::Certified | Clients::Listed(_) => Arc::new(Named { names: guests.clone(), inner }),
             Clients::Any => Arc::new(NoClientAuth),
         };
         Ok([Arc::new(link), Arc::new(self.server(clients)?)])

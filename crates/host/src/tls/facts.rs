@@ -67,6 +67,8 @@ pub struct Facts {
     pub identity: Option<Identity>,
     /// Host names and addresses under which clients may expect its holder.
     pub hosts: Vec<String>,
+    /// Names of other kinds than ours.
+    pub uris: Vec<String>,
     /// It may sign other certificates.
     pub is_authority: bool,
     /// So many authorities may stand between it and whoever they sign; `None`: any number.
@@ -74,6 +76,8 @@ pub struct Facts {
     /// Seconds since 1970; from and until when it is valid.
     pub not_before: i64,
     pub not_after: i64,
+    /// What its authority counts it by, as hexadecimal digits.
+    pub serial: String,
     /// SHA-256 of the whole certificate, as hexadecimal digits.
     pub fingerprint: String,
     /// Its public key, as the certificate spells it.
@@ -90,11 +94,13 @@ impl Facts {
             issuer: parsed.issuer().to_string(),
             identity: None,
             hosts: Vec::new(),
+            uris: Vec::new(),
             is_authority: parsed.is_ca(),
             path_length: parsed.basic_constraints().ok().flatten().and_then(|found| found.value.path_len_constraint),
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
-            fingerprint: Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect(),
+            serial: digits(parsed.raw_serial()),
+            fingerprint: digits(&Sha256::digest(certificate)),
             public_key: parsed.public_key().subject_public_key.data.to_vec(),
         };
         let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;
@@ -102,6 +108,7 @@ impl Facts {
         for name in names.iter().flat_map(|names| &names.value.general_names) {
             match name {
                 GeneralName::URI(uri) if is_ours(uri) => identities.push(Identity::parse(uri)),
+                GeneralName::URI(uri) => facts.uris.push((*uri).to_owned()),
                 GeneralName::DNSName(name) => facts.hosts.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => facts.hosts.extend(address(bytes).map(|ip| ip.to_string())),
                 _ => {}
@@ -126,6 +133,10 @@ impl Facts {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a name is one of our kind, sound or not.

@@ -1,21 +1,23 @@
 //! TLS 1.3 between nodes, and for NBD clients: who they are, and the bytes that travel.
 //!
 //! Letters between two offices that share a registrar. `credentials` is what an office keeps in its drawer: its own
-//! papers, and the registrar's stamp to compare others with. `verify` compares the papers of whoever writes. `channel`
-//! seals and opens envelopes. `facts` reads what a paper says, for people.
+//! papers, and the registrar's stamp to compare others with. `verify` compares the papers of whoever writes. `clients` says who may
+//! ask for what. `channel` seals and opens envelopes. `facts` reads what a paper says, for people.
 //!
 //! What must hold:
 //! * nothing older than TLS 1.3 is spoken, nothing is sent before the handshake is done, no session is resumed;
 //! * a node's name is in its certificate, as `farshore://CLUSTER/node/NAME`; an NBD client's certificate has no such
-//!   name, so whoever holds one cannot pass for a node;
+//!   name, so whoever holds one cannot pass for a node, and no node for a client;
 //! * whatever is wrong with a certificate ends the handshake on both sides with a sentence that says what to do.
 
 mod channel;
+pub mod clients;
 mod credentials;
 pub mod facts;
 mod trust;
 mod verify;
 
 pub(crate) use channel::{Channel, ChannelError, Raw, Received};
-pub use credentials::{Clients, Credentials, Paths, Store, WARN_BEFORE, warning};
+pub use clients::{Access, Clients, Rights};
+pub use credentials::{Credentials, Paths, Store, WARN_BEFORE, warning};
 pub use facts::{Facts, Identity, Party};

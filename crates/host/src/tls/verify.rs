@@ -13,6 +13,7 @@ use rustls::{
     SignatureScheme,
 };
 
+use super::clients::Clients;
 use super::facts::{Facts, Identity, Party, day};
 use super::trust::Trust;
 
@@ -41,13 +42,39 @@ pub(super) fn told(sentence: String) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(other)))
 }
 
-impl Expected {
+/// The NBD clients that may be at the other end.
+#[derive(Clone, Debug)]
+pub(super) struct Guests {
+    pub cluster: String,
+    pub clients: Clients,
+}
+
+/// Whether a certificate that is sound is that of somebody who is meant.
+pub(super) trait Names: fmt::Debug + Send + Sync {
+    /// # Errors
+    /// A sentence: it is another's.
+    fn judge(&self, facts: &Facts) -> Result<(), String>;
+
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let facts = Facts::of(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        self.judge(facts.identity.as_ref()).map_err(told)
+        self.judge(&facts).map_err(told)
     }
+}
 
-    fn judge(&self, identity: Option<&Identity>) -> Result<(), String> {
+impl Names for Guests {
+    fn judge(&self, facts: &Facts) -> Result<(), String> {
+        self.clients.admit(&self.cluster, facts).map(drop)
+    }
+}
+
+impl Names for Expected {
+    fn judge(&self, facts: &Facts) -> Result<(), String> {
+        self.is_meant(facts.identity.as_ref())
+    }
+}
+
+impl Expected {
+    fn is_meant(&self, identity: Option<&Identity>) -> Result<(), String> {
         let Some(identity) = identity else {
             return Err("its certificate names no node: make one with 'farshore cert node NAME'".to_owned());
         };
@@ -117,12 +144,12 @@ impl ServerCertVerifier for Acceptors {
 
 /// The acceptor's view of whoever dials: the library's judgement, then the name.
 #[derive(Debug)]
-pub(super) struct Dialers {
-    pub expected: Expected,
+pub(super) struct Named<N> {
+    pub names: N,
     pub inner: Arc<Trust>,
 }
 
-impl ClientCertVerifier for Dialers {
+impl<N: Names> ClientCertVerifier for Named<N> {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner.root_hint_subjects()
     }
@@ -134,7 +161,7 @@ impl ClientCertVerifier for Dialers {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        self.expected.check(end_entity)?;
+        self.names.check(end_entity)?;
         Ok(verified)
     }
 
@@ -251,7 +278,7 @@ mod tests {
 
     #[test]
     fn only_the_expected_node_of_this_cluster_passes() {
-        let judge = |identity: Option<Identity>| expected().judge(identity.as_ref());
+        let judge = |identity: Option<Identity>| expected().is_meant(identity.as_ref());
         assert_eq!(judge(Some(Identity::node("harbour", "west"))), Ok(()));
         for (identity, words) in [
             (None, "names no node"),

@@ -67,6 +67,10 @@ impl Papers {
         if identity.party == Party::Node {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
+        self.sign(file, params)
+    }
+
+    fn sign(&self, file: &str, params: CertificateParams) -> Paths {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.authority).unwrap();
         let paths = Paths {
@@ -83,19 +87,30 @@ impl Papers {
     pub fn node(&self, name: &str, peer: &str, dates: Dates) -> Store {
         let us = Identity::node(CLUSTER, name);
         let paths = self.issue(name, &us, dates);
-        Store::new(Credentials::load(&paths, &us, &[peer.to_owned()], Clients::Certified).unwrap())
+        Store::new(Credentials::load(&paths, &us, &[peer.to_owned()], &Clients::Certified).unwrap())
     }
 
     /// Credentials of an NBD server.
     pub fn server(&self, clients: Clients) -> Store {
         let us = Identity::node(CLUSTER, "server");
         let paths = self.issue("server", &us, Dates::Now);
-        Store::new(Credentials::load(&paths, &us, &[], clients).unwrap())
+        Store::new(Credentials::load(&paths, &us, &[], &clients).unwrap())
     }
 
     /// A directory as qemu and libnbd want it.
     pub fn client(&self, name: &str, dates: Dates) -> PathBuf {
-        let paths = self.issue(name, &Identity::client(CLUSTER, name), dates);
+        self.for_client(name, self.issue(name, &Identity::client(CLUSTER, name), dates))
+    }
+
+    /// The same with a certificate of this authority for something else: these are its names.
+    pub fn stranger(&self, name: &str, names: Vec<SanType>) -> PathBuf {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        self.for_client(name, self.sign(name, params))
+    }
+
+    fn for_client(&self, name: &str, paths: Paths) -> PathBuf {
         let own = self.path(&format!("client-{name}"));
         fs::create_dir(&own).unwrap();
         for (from, to) in
