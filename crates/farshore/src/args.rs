@@ -436,6 +436,11 @@ pub enum CertCommand {
         after_help = "Examples:\n  farshore cert rotate alpha beta\n  farshore cert rotate --client backup\n  farshore cert rotate --ca      (a new authority beside the old one; then renew every certificate)"
     )]
     Rotate(CertRotateArgs),
+    /// Take a certificate back: from here on nobody who has the list believes it
+    #[command(
+        after_help = "Examples:\n  farshore cert revoke --client backup     (before 'cert rotate', which forgets the old one)\n  farshore cert revoke --file stolen.pem\n\nThe list is the file 'revoked' beside ca.crt: copy it to every node. Running daemons take it up by themselves."
+    )]
+    Revoke(CertRevokeArgs),
 }
 
 /// Which cluster's certificates.
@@ -503,6 +508,21 @@ pub struct CertRotateArgs {
     /// For how long they are valid [default: 397, of an authority 3650]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
     pub days: Option<u32>,
+    #[command(flatten)]
+    pub place: CertPlace,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct CertRevokeArgs {
+    /// Nodes whose certificates are taken back
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Clients whose certificates are taken back
+    #[arg(long, value_name = "NAME")]
+    pub client: Vec<String>,
+    /// Files of certificates to be taken back, in PEM form
+    #[arg(long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
     #[command(flatten)]
     pub place: CertPlace,
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! DIRECTORY/ca.crt            the authority, for everybody (0644); two of them while it is being replaced
 //! DIRECTORY/ca.key            what signs (0600): on one machine only
+//! DIRECTORY/revoked           certificates that are believed no more, one in each line (0644); need not be there
 //! DIRECTORY/nodes/NAME.crt    a node's certificate (0644) and key (0600)
 //! DIRECTORY/nodes/NAME.key
 //! DIRECTORY/clients/NAME/     ca-cert.pem, client-cert.pem, client-key.pem: as qemu and libnbd look for them
@@ -17,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use host::tls::{Facts, Identity, Party, Paths, facts};
+use host::tls::{Facts, Identity, Party, Paths, Revoked, facts};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -197,6 +198,42 @@ impl Registry {
     pub fn hosts_of(&self, identity: &Identity) -> Vec<String> {
         let facts = certificates_of(&self.paths(identity).certificate).ok();
         facts.and_then(|list| list.into_iter().next()).map(|facts| facts.hosts).unwrap_or_default()
+    }
+
+    /// The list of certificates that are believed no more.
+    pub fn revoked(&self) -> PathBuf {
+        self.directory.join("revoked")
+    }
+
+    /// Adds certificates to that list; the fingerprints of those that were not there.
+    ///
+    /// # Errors
+    /// A sentence: a file holds no certificate, one is an authority's, or the list is damaged or cannot be written.
+    pub fn revoke(&self, files: &[PathBuf]) -> Result<Vec<String>, String> {
+        let list = self.revoked();
+        let mut text = if list.exists() { read(&list)? } else { String::new() };
+        let mut added = Vec::new();
+        for file in files {
+            let facts = certificates_of(file)?.swap_remove(0);
+            if facts.is_authority {
+                let advice = "take its lines out of ca.crt instead";
+                return Err(format!("{} is the certificate of an authority; {advice}", file.display()));
+            }
+            if Revoked::parse(&text).map_err(|why| format!("{}: {why}", list.display()))?.has(&facts) {
+                continue;
+            }
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            let whose = facts.identity.map_or(facts.subject, |identity| identity.to_string());
+            let whose: String = whose.chars().filter(|letter| !letter.is_control()).collect();
+            text += &format!("{} # {whose}, revoked {}\n", facts.fingerprint, facts::day(facts::now()));
+            added.push(facts.fingerprint);
+        }
+        if !added.is_empty() {
+            write(&list, &text, 0o644)?;
+        }
+        Ok(added)
     }
 
     /// Every certificate file that is here: the authority's, nodes', clients'.
@@ -436,6 +473,27 @@ mod tests {
         other.make_authority("harbour", Validity::days(100)).expect("made");
         fs::copy(other.authority_certificate(), registry.authority_certificate()).expect("copied");
         told("is not of the authority in");
+    }
+
+    #[test]
+    fn what_is_revoked_is_listed_once_and_its_holder_is_told() {
+        let place = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(place.path());
+        registry.make_authority("harbour", Validity::days(100)).expect("made");
+        let east = node("east");
+        registry.issue(&east, Validity::days(50), false).expect("made");
+        let certificate = registry.paths(&east.identity).certificate;
+        let fingerprint = load(&registry, "east").expect("sound").own.fingerprint;
+        assert_eq!(registry.revoke(&[certificate.clone(), certificate.clone()]), Ok(vec![fingerprint]));
+        assert_eq!(registry.revoke(&[certificate]), Ok(Vec::new()));
+        let loaded = load(&registry, "east").expect("it starts all the same");
+        assert!(loaded.warnings(facts::now())[0].contains("its own list of revoked ones"));
+        registry.issue(&east, Validity::days(50), true).expect("renewed");
+        assert!(load(&registry, "east").expect("sound").warnings(facts::now()).is_empty());
+        assert!(registry.revoke(&[registry.authority_certificate()]).unwrap_err().contains("of an authority"));
+        fs::write(registry.revoked(), "backup\n").expect("written");
+        assert!(load(&registry, "east").unwrap_err()[0].contains("line 1 is neither a fingerprint"));
+        assert!(registry.revoke(&[registry.paths(&east.identity).certificate]).unwrap_err().contains("line 1"));
     }
 
     #[test]

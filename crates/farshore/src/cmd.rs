@@ -145,6 +145,7 @@ fn run(command: Command) -> Outcome {
         Command::Cert(CertCommand::Client(args)) => cert::client(&args),
         Command::Cert(CertCommand::Show(args)) => cert::show(&args),
         Command::Cert(CertCommand::Rotate(args)) => cert::rotate(&args),
+        Command::Cert(CertCommand::Revoke(args)) => cert::revoke(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Calc(args) => calc::run(&args),
         Command::Record(args) => record::run(&args),

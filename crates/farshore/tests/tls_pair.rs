@@ -328,6 +328,43 @@ fn a_table_of_clients_says_who_may_use_what() {
     pair.stop_both();
 }
 
+/// Revoked while it is inside: cut off within seconds, and kept out; everybody else and the link go on.
+#[test]
+fn a_revoked_client_is_cut_off_and_a_revoked_peer_too() {
+    let (mut pair, nbd) = served_over_tcp("");
+    pair.first_sync();
+    let (stolen, backup) = (client(&pair, "stolen"), client(&pair, "backup"));
+    let uri = |own: &Path| format!("nbds://{nbd}/{GROUP}/data?tls-certificates={}", own.display());
+    let mut command = Command::new("/usr/bin/nbdsh");
+    let script = "import time\nwhile True:\n    h.pwrite(b'x' * 512, 0)\n    time.sleep(0.01)\n";
+    command.args(["-u", &uri(&stolen), "-c", script]).current_dir(pair.path("near"));
+    let writer = Background::start(command);
+    pair.until("it writes", |pair| pair.counter(Node::Near, "nbd.write.done") > 3);
+    assert!(cert(&pair, &["revoke", "--client", "stolen"], 0).contains("copy"));
+    assert!(cert(&pair, &["revoke", "--client", "stolen"], 0).contains("names them already"));
+    let (went_on, _) = writer.finish(&mut pair);
+    assert!(!went_on && pair.log(Node::Near).contains("believed no more"), "{}", pair.log(Node::Near));
+    assert!(!with_papers("/usr/bin/nbdinfo", &[], nbd, &stolen).0);
+    assert!(with_papers("/usr/bin/nbdinfo", &[], nbd, &backup).0);
+    assert_eq!((connections(&pair, Node::Near), pair.status(Node::Near)["state"].as_str()), (1, Some("replicating")));
+
+    // The key lies open: told while it runs.
+    let key = pair.path("tls/nodes/near.key");
+    let set = |mode| fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("chmod");
+    let warnings = |pair: &Pair| whole_status(pair, Node::Near)["warnings"].to_string();
+    set(0o644);
+    pair.until("status tells", |pair| warnings(pair).contains("has mode 0644, so others can use it"));
+    set(0o600);
+    pair.until("it is well again", |pair| warnings(pair) == "[]");
+
+    cert(&pair, &["revoke", "far"], 0);
+    pair.until("the link ends", |pair| pair.log(Node::Near).contains("the peer is believed no more"));
+    pair.until("it stays outside", |pair| pair.log(Node::Near).contains("its certificate was revoked"));
+    cert(&pair, &["rotate", "far"], 0);
+    pair.until("with another it comes back", |pair| pair.status(Node::Near)["state"] == "replicating");
+    pair.stop_both();
+}
+
 /// A free port of the loopback device's IPv6 address; `None`: it has none.
 fn free_port_ipv6() -> Option<u16> {
     let listener = TcpListener::bind("[::1]:0").ok()?;

@@ -563,6 +563,43 @@ fn a_connection_meant_for_something_else_is_no_link() {
     });
 }
 
+/// Either end notices, whoever dialed; and the peer stays outside.
+#[test]
+fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {
+    run(async {
+        for revoked in ["east", "west"] {
+            let papers = Papers::new();
+            let stores = ["east", "west"].map(|name| papers.node(name, other_than(name), Dates::Now));
+            let west = Node::west(Some(stores[1].clone()));
+            let east = Node::east(west.address(), Some(stores[0].clone()));
+            west.is_up(1).await;
+            east.is_up(1).await;
+            papers.revoke(revoked);
+            let judge = other_than(revoked);
+            let us = Identity::node(CLUSTER, judge);
+            // As a renewal reads them: nothing has changed but the list.
+            let own = Paths {
+                authority: papers.path("ca.crt"),
+                certificate: papers.path(&format!("{judge}.crt")),
+                key: papers.path(&format!("{judge}.key")),
+            };
+            let again = Credentials::load(&own, &us, &[revoked.to_owned()], &Clients::Certified).unwrap();
+            let (judging, store) = if judge == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
+            store.replace(again);
+            judging.told.until("the end", |told| !told.down.borrow().is_empty()).await;
+            let reason = judging.told.down.borrow()[0].clone();
+            assert!(reason.contains("believed no more") && reason.contains("revoked"), "{reason}");
+            let refused = |told: &Told| told.refused.borrow().iter().any(|(_, why)| why.contains("was revoked"));
+            judging.told.until("a refusal", refused).await;
+            assert_eq!(judging.told.up.borrow().len(), 1);
+        }
+    });
+}
+
+fn other_than(name: &str) -> &'static str {
+    if name == "west" { "east" } else { "west" }
+}
+
 #[test]
 fn new_credentials_serve_the_next_connection() {
     run(async {

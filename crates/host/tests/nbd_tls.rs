@@ -6,6 +6,8 @@ mod papers;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use host::nbd::proto::{self, Command};
 use host::tls::clients::{Client, Grant, Holder, Scope};
@@ -194,6 +196,60 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
     // Nobody in the list.
     let other = papers.client("other", Dates::Now);
     assert_eq!(told(&other, "g/v").0, Some(1));
+    server.stop();
+}
+
+/// A client that stays inside and reads, until it cannot any more: then it ends with 7.
+fn stay(server: &TestServer, own: &Path) -> Child {
+    let script = "import time\n\
+        print('in', flush=True)\n\
+        try:\n\
+        \x20   while True:\n\
+        \x20       h.pread(512, 0)\n\
+        \x20       time.sleep(0.01)\n\
+        except nbd.Error:\n\
+        \x20   exit(7)\n";
+    let mut command = std::process::Command::new("/usr/bin/nbdsh");
+    let mut child = command.args(["-u", &uri(server, own), "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 3];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    child
+}
+
+#[track_caller]
+fn is_cut_off(mut child: Child) {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(7));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    panic!("it is still inside");
+}
+
+/// A client that was inside stayed there, whatever became of its certificate and its authority.
+#[test]
+fn who_is_believed_no_more_is_cut_off_at_once() {
+    let papers = Papers::new();
+    let store = papers.server(Clients::Certified);
+    let tls = Some((store.clone(), true));
+    let server = TestServer::start(Setup { files: true, tls, ..Setup::default() });
+    let [stolen, other, last] = ["stolen", "other", "last"].map(|name| papers.client(name, Dates::Now));
+    let (first, second, mut third) = (stay(&server, &stolen), stay(&server, &other), stay(&server, &last));
+    for (name, child, own) in [("stolen", first, &stolen), ("other", second, &other)] {
+        papers.revoke(name);
+        store.replace(papers.credentials("server", &Clients::Certified));
+        is_cut_off(child);
+        assert_eq!(run_any("nbdinfo", &[&uri(&server, own)]).0, Some(1));
+        assert_eq!(third.try_wait().unwrap(), None, "nobody said anything against this one");
+    }
+    works("nbdinfo", &[&uri(&server, &last)]);
+    // Another authority, and it alone.
+    store.replace(Papers::of("another").credentials("server", &Clients::Certified));
+    is_cut_off(third);
     server.stop();
 }
 

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::api::time_text;
-use crate::args::{CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRotateArgs, CertShowArgs};
+use crate::args::{
+    CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
+};
 use crate::certs::{Holder, Registry, Validity, certificates_of};
 use crate::config::{Config, Node, Tls};
 
@@ -145,6 +147,29 @@ pub fn rotate(args: &CertRotateArgs) -> Outcome {
         registry.issue(&holder, validity, true)?;
         print(&format!("the certificate of client {} was renewed\n", holder.identity.name))?;
     }
+    Ok(Exit::Done.into())
+}
+
+pub fn revoke(args: &CertRevokeArgs) -> Outcome {
+    let place = Place::find(&args.place)?;
+    if args.nodes.is_empty() && args.client.is_empty() && args.file.is_empty() {
+        return Err(Failure::usage("say what to revoke: node names, --client NAME, or --file FILE"));
+    }
+    let registry = place.registry();
+    let identities = args.nodes.iter().map(|name| Identity::node(place.cluster(), name));
+    let identities = identities.chain(args.client.iter().map(|name| Identity::client(place.cluster(), name)));
+    let files = identities.map(|identity| registry.paths(&identity).certificate).chain(args.file.iter().cloned());
+    let added = registry.revoke(&files.collect::<Vec<_>>())?;
+    let list = registry.revoked();
+    for fingerprint in &added {
+        print(&format!("revoked: {fingerprint}\n"))?;
+    }
+    let list = list.display();
+    let told = match added.is_empty() {
+        true => format!("{list} names them already\n"),
+        false => format!("copy {list} to every node, to the same place\n"),
+    };
+    print(&told)?;
     Ok(Exit::Done.into())
 }
 

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use host::tls::{Credentials, Paths, Store, facts};
@@ -16,8 +17,10 @@ use crate::config::{Config, NodeName};
 /// Between two looks at the files: soon enough for whoever waits for it, and three calls to the kernel are cheap.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Device and inode, size, and time of the last change of each file; `None`: it is not there.
-type Stamps = [Option<(u64, u64, u64, i64, i64)>; 3];
+/// Device and inode, owner and mode, size, and time of the last change of a file; `None`: it is not there.
+type Stamp = Option<(u64, u64, u32, u32, u64, i64, i64)>;
+/// Of the authority, certificate, key and list of revoked ones; and of the two directories they are in, whose size and time do not count.
+type Stamps = [Stamp; 6];
 
 pub(crate) struct Renewal {
     store: Store,
@@ -36,7 +39,7 @@ impl Renewal {
     /// The first look reads the files again: they may have changed since `store` was filled.
     pub fn new(store: Store, paths: Paths) -> Renewal {
         Renewal {
-            taken: Cell::new([None; 3]),
+            taken: Cell::new([None; 6]),
             store,
             paths,
             failed: Cell::new(None),
@@ -66,13 +69,21 @@ impl Renewal {
         self.taken.set(now);
         self.failed.set(None);
         self.problem.replace(None);
-        if credentials.is_same_as(&self.store.current()) {
+        let before = self.store.current();
+        if credentials.is_same_as(&before) {
             return;
         }
-        let until = facts::day(credentials.own.not_after);
-        tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
+        if credentials.revoked() != before.revoked() {
+            let count = credentials.revoked().len();
+            tracing::info!("the list of revoked certificates was replaced and has {count} entries now");
+        }
+        if !credentials.shows_same_as(&before) {
+            let until = facts::day(credentials.own.not_after);
+            tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
+            self.links_are_due.set(true);
+        }
+        // Whoever is inside is judged again by them, at once.
         self.store.replace(credentials);
-        self.links_are_due.set(true);
     }
 
     fn complain(&self, now: Stamps, wrong: &[String]) {
@@ -128,8 +139,15 @@ impl Renewal {
 const DAY: i64 = 24 * 3600;
 
 fn stamps(paths: &Paths) -> Stamps {
-    [&paths.authority, &paths.certificate, &paths.key].map(|path| {
-        let found = fs::metadata(path).ok()?;
-        Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
-    })
+    let stamp = |path: &Path| {
+        let found = fs::symlink_metadata(path).ok()?;
+        let (size, seconds, rest) = match found.is_dir() {
+            true => (0, 0, 0),
+            false => (found.size(), found.mtime(), found.mtime_nsec()),
+        };
+        Some((found.dev(), found.ino(), found.uid(), found.mode(), size, seconds, rest))
+    };
+    let above = |path: &Path| path.parent().and_then(stamp);
+    let Paths { authority, certificate, key } = paths;
+    [stamp(authority), stamp(certificate), stamp(key), stamp(&paths.revoked()), above(authority), above(certificate)]
 }

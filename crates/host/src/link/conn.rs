@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{LinkId, SendPayload, limits};
+use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -417,6 +418,11 @@ impl LinkSender {
     /// Ends the link; `down` follows with this reason. What was flushed or queued before may still reach the peer.
     pub fn close(&self, reason: &str) {
         self.end_with(End::Closed(reason.to_owned()));
+    }
+
+    /// What the peer showed; `None`: the link is not encrypted, or has ended.
+    pub(super) fn chain(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.line.borrow().as_ref().and_then(|line| line.chain())
     }
 
     pub(super) fn abort(&self, reason: &str) {

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::{LinkId, NodeId};
+use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -31,7 +32,7 @@ use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptio
 use crate::buffers::Pool;
 use crate::complaints::Complaints;
 use crate::strangers::{Seat, Strangers};
-use crate::tls::{Channel, ChannelError};
+use crate::tls::{Channel, ChannelError, Credentials, Store};
 
 /// All links of this node. Dropping it ends them without further events.
 pub struct Links {
@@ -68,6 +69,9 @@ impl Links {
         }
         for peer in hub.config.peers.iter().filter(|peer| hub.ours.node < peer.name) {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
+        }
+        if let Some(store) = &hub.config.tls {
+            tasks.spawn_local(hub.clone().judge_for_ever(store.clone()));
         }
         Ok(Links { hub, tasks, listeners, addresses })
     }
@@ -111,6 +115,7 @@ impl Links {
 
 struct Live {
     sender: Rc<LinkSender>,
+    dialed: bool,
     attempt: Attempt,
 }
 
@@ -400,6 +405,22 @@ impl Hub {
         Err(failure)
     }
 
+    // --- Judging again ---
+
+    /// Ends the links of peers that are believed no more, whenever that changes.
+    async fn judge_for_ever(self: Rc<Hub>, store: Store) {
+        let mut changes = store.changes();
+        while changes.changed().await.is_ok() {
+            let credentials = changes.borrow_and_update().clone();
+            let live: Vec<_> = self.live.borrow().values().map(|live| (live.sender.clone(), live.dialed)).collect();
+            for (sender, dialed) in live {
+                if let Err(why) = judge(&credentials, sender.chain(), dialed) {
+                    sender.abort(&format!("the peer is believed no more: {why}"));
+                }
+            }
+        }
+    }
+
     // --- Running ---
 
     /// To the link's end; what was last seen of its connection. `None`: it never was a link.
@@ -415,11 +436,16 @@ impl Hub {
             self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
             return None;
         };
+        // The two may have shaken hands while somebody was revoked.
+        if let Some(Err(why)) = self.config.tls.as_ref().map(|store| judge(&store.current(), line.chain(), dialed)) {
+            self.refuse(format!("node {} at {address}", peer.peer), why);
+            return None;
+        }
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
         let follows_rate = self.socket.borrow().unsent_bytes.is_none();
         let sender = LinkSender::new(LinkId(self.number()), line, follows_rate, self.flow.get());
-        let live = Live { sender: sender.clone(), attempt: peer.attempt };
+        let live = Live { sender: sender.clone(), dialed, attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
@@ -469,6 +495,11 @@ impl Hub {
             self.events.refused(who, why);
         }
     }
+}
+
+/// A link that has ended already has nothing to be judged.
+fn judge(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
+    chain.map_or(Ok(()), |chain| credentials.judge_peer(&chain, dialed))
 }
 
 /// What a node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the shared

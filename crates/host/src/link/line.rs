@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
 use crate::tls::{Channel, ChannelError, Facts, Raw, Received};
@@ -71,6 +72,11 @@ impl Line {
     /// What the other end's certificate says, if the line is encrypted.
     pub fn certificate(&self) -> Option<Facts> {
         self.channel.as_ref().and_then(|channel| channel.borrow().peer())
+    }
+
+    /// The other end's certificate and what it showed with it, if the line is encrypted.
+    pub fn chain(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.channel.as_ref().and_then(|channel| channel.borrow().chain())
     }
 
     /// Sends from `slices`; how much of them is taken care of, 0 for "not now".

@@ -7,6 +7,7 @@
 //! looked up, and how many there are shows in nothing. One question is answered at a time, then everybody else has a turn.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::check::Terms;
 use super::connection::{Connection, Leaving};
@@ -470,7 +471,13 @@ async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Resul
         }
         None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
     }
-    credentials.rights_of(facts.as_ref()).map_err(Outside::Refused)
+    let current = store.current();
+    let rights = match Arc::ptr_eq(&current, &credentials) {
+        true => credentials.rights_of(facts.as_ref()),
+        // Somebody may have been revoked while the two were shaking hands.
+        false => current.judge_guest(&connection.socket.chain().unwrap_or_default()),
+    };
+    rights.map_err(Outside::Refused)
 }
 
 async fn receive<const N: usize>(connection: &Connection, inbox: &mut Inbox) -> Result<[u8; N], &'static str> {

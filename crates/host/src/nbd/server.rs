@@ -192,6 +192,9 @@ impl Server {
         let shared = self.shared.clone();
         let mut listeners = self.listeners.borrow_mut();
         let number = listeners.len();
+        if let Some(store) = &guard.store {
+            listeners.push(spawn_local(judge_clients(shared.clone(), number, store.clone())));
+        }
         listeners.push(spawn_local(accept_clients(shared, (number, door), guard)));
     }
 }
@@ -244,6 +247,24 @@ async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), gua
                 tracing::warn!(%error, "an NBD connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+}
+
+/// Whenever what is believed changes, cuts off who would not be let in any more by this listener; for ever.
+async fn judge_clients(shared: Rc<Shared>, listener: usize, store: Store) {
+    let mut changes = store.changes();
+    while changes.changed().await.is_ok() {
+        let credentials = changes.borrow_and_update().clone();
+        let all: Vec<_> = shared.clients.borrow().values().map(|client| client.connection.clone()).collect();
+        for connection in all.into_iter().filter(|connection| connection.visitor.listener == listener) {
+            let Some(chain) = connection.socket.chain() else { continue };
+            if let Err(why) = credentials.judge_guest(&chain) {
+                connection.cut_off();
+                shared.complain(&connection.visitor, "was cut off, its certificate being believed no more", &why);
+            }
+            // Signatures take their time, and there may be a thousand of them.
+            tokio::task::yield_now().await;
         }
     }
 }

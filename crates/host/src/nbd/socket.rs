@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustls::pki_types::CertificateDer;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -46,6 +47,11 @@ impl Socket {
     /// What the client's certificate says, if it showed one.
     pub fn certificate(&self) -> Option<Facts> {
         self.channel.borrow().as_ref().and_then(|channel| channel.peer())
+    }
+
+    /// The client's certificate and what it showed with it, if it showed one.
+    pub fn chain(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.channel.borrow().as_ref().and_then(|channel| channel.chain())
     }
 
     /// Fills `slices` from the socket. `None`: nothing there now; `Some(0)`: the other side has finished.

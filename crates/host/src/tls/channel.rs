@@ -244,6 +244,11 @@ impl Channel {
         self.connection.alpn_protocol() == Some(LINK_PROTOCOL)
     }
 
+    /// The other side's certificate and what it showed with it; `None`: it showed none.
+    pub fn chain(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.connection.peer_certificates().map(<[_]>::to_vec)
+    }
+
     /// What the other side's certificate says; `None`: it showed none.
     pub fn peer(&self) -> Option<Facts> {
         let [certificate, ..]: &[CertificateDer<'_>] = self.connection.peer_certificates()? else { return None };

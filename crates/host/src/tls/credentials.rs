@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::{ClientConfig, Resumption};
@@ -19,10 +19,12 @@ use rustls::server::{NoClientAuth, NoServerSessionStorage, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{CertificateError, Error};
+use tokio::sync::watch;
 
 use super::channel::Channel;
 use super::clients::{Clients, Rights};
 use super::facts::{Facts, Identity, Party, day};
+use super::revoked::Revoked;
 use super::trust::Trust;
 use super::verify::{Acceptors, Expected, Guests, Named, sentence};
 
@@ -56,6 +58,11 @@ impl Paths {
             key: nodes.join(format!("{node}.key")),
         }
     }
+
+    /// Where the certificates are listed that are believed no more; there need be none.
+    pub fn revoked(&self) -> PathBuf {
+        self.authority.with_file_name("revoked")
+    }
 }
 
 /// Papers, read and found to belong together.
@@ -82,13 +89,15 @@ impl Credentials {
         let make = format!("'farshore cert node {}' makes one", us.name);
         let chain = read_certificates(&paths.certificate, &make);
         let key = read_key(&paths.key, &make);
-        let (authorities, chain, key) = match (authorities, chain, key) {
-            (Ok(authorities), Ok(chain), Ok(key)) => (authorities, chain, key),
-            (authorities, chain, key) => {
-                return Err([authorities.err(), chain.err(), key.err()].into_iter().flatten().collect());
+        let revoked = read_revoked(&paths.revoked());
+        let (trust, chain, key) = match (authorities, chain, key, revoked) {
+            (Ok(authorities), Ok(chain), Ok(key), Ok(revoked)) => ((authorities, revoked), chain, key),
+            (authorities, chain, key, revoked) => {
+                let wrong = [authorities.err(), chain.err(), key.err(), revoked.err()];
+                return Err(wrong.into_iter().flatten().collect());
             }
         };
-        Credentials::join(paths, us, peers, clients, authorities, chain, key).map_err(|sentence| vec![sentence])
+        Credentials::join(paths, us, peers, clients, trust, chain, key).map_err(|sentence| vec![sentence])
     }
 
     fn join(
@@ -96,7 +105,7 @@ impl Credentials {
         us: &Identity,
         peers: &[String],
         clients: &Clients,
-        authorities: Vec<CertificateDer<'static>>,
+        (authorities, revoked): (Vec<CertificateDer<'static>>, Revoked),
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Credentials, String> {
@@ -123,7 +132,7 @@ impl Credentials {
             }
             other => told(&paths.key, &other),
         })?;
-        let mut credentials = Parts { provider, trust: Arc::new(trust), shown: Arc::new(shown), cluster: &us.cluster };
+        let mut credentials = Parts { provider, trust: Arc::new(trust.without(revoked)), shown: Arc::new(shown), cluster: &us.cluster };
         let guests = Guests { cluster: us.cluster.clone(), clients: clients.clone() };
         let [link_server, nbd_server] = credentials.servers(peers, &guests).map_err(|error| error.to_string())?;
         let Parts { provider, trust, shown, .. } = credentials;
@@ -169,9 +178,45 @@ impl Credentials {
         }
     }
 
+    /// What an NBD client may do now that came in earlier with these certificates, its own first.
+    ///
+    /// # Errors
+    /// A sentence: it would not be let in any more.
+    pub(crate) fn judge_guest(&self, chain: &[CertificateDer<'_>]) -> Result<Rights, String> {
+        if self.guests.clients == Clients::Any {
+            return Ok(Rights::All);
+        }
+        let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
+        self.trust.verify_client_cert(end, between, UnixTime::now()).map_err(|error| sentence(&error))?;
+        self.rights_of(Some(&Facts::of(end)?))
+    }
+
+    /// Whether a node that showed these certificates earlier still is believed; `dialed`: it was dialed from here.
+    ///
+    /// # Errors
+    /// A sentence: it is not.
+    pub(crate) fn judge_peer(&self, chain: &[CertificateDer<'_>], dialed: bool) -> Result<(), String> {
+        let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
+        let judged = match dialed {
+            true => self.trust.judge_server(end, between, UnixTime::now()),
+            false => self.trust.verify_client_cert(end, between, UnixTime::now()).map(drop),
+        };
+        judged.map_err(|error| sentence(&error))
+    }
+
     /// Read from files of the same content.
     pub fn is_same_as(&self, other: &Credentials) -> bool {
+        self.shows_same_as(other) && self.revoked() == other.revoked()
+    }
+
+    /// A connection made by the one would look like one made by the other.
+    pub fn shows_same_as(&self, other: &Credentials) -> bool {
         self.own == other.own && self.authorities == other.authorities
+    }
+
+    /// What is believed no more.
+    pub fn revoked(&self) -> &Revoked {
+        self.trust.revoked()
     }
 
     /// What an operator should see to, `now` in seconds since 1970.
@@ -179,7 +224,11 @@ impl Credentials {
         let own = warning("this node's certificate", "farshore cert rotate NAME", &self.own, now);
         let newest = self.authorities.iter().max_by_key(|facts| facts.not_after);
         let authority = newest.and_then(|facts| warning("the authority", "farshore cert rotate --ca", facts, now));
-        own.into_iter().chain(authority).collect()
+        let revoked = self.revoked().has(&self.own).then(|| {
+            "this node's certificate is on its own list of revoked ones, so peers refuse it; renew it with 'farshore cert rotate NAME'"
+                .to_owned()
+        });
+        own.into_iter().chain(authority).chain(revoked).collect()
     }
 }
 
@@ -269,6 +318,17 @@ fn read_certificates(path: &Path, make: &str) -> Result<Vec<CertificateDer<'stat
     }
 }
 
+/// Reads the list of certificates that are believed no more, if there is one.
+fn read_revoked(path: &Path) -> Result<Revoked, String> {
+    let name = path.display();
+    if matches!(std::fs::symlink_metadata(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(Revoked::default());
+    }
+    let (text, _) = read_file(path, "list of revoked certificates", "remove it if nothing is revoked")?;
+    let text = String::from_utf8(text).map_err(|_| format!("the list of revoked certificates {name} is no text"))?;
+    Revoked::parse(&text).map_err(|why| format!("the list of revoked certificates {name}: {why}"))
+}
+
 fn read_key(path: &Path, make: &str) -> Result<PrivateKeyDer<'static>, String> {
     let (text, mode) = read_file(path, "key", make)?;
     let name = path.display();
@@ -299,21 +359,26 @@ fn read_file(path: &Path, what: &str, make: &str) -> Result<(Vec<u8>, u32), Stri
     Ok((bytes, mode))
 }
 
-/// The credentials in use. New connections take what is there; whoever reads new files puts them in.
+/// The credentials in use. New connections take what is there; whoever reads new files puts them in; whoever let somebody in judges
+/// them again by what comes.
 #[derive(Clone, Debug)]
-pub struct Store(Arc<RwLock<Arc<Credentials>>>);
+pub struct Store(Arc<watch::Sender<Arc<Credentials>>>);
 
 impl Store {
     pub fn new(credentials: Credentials) -> Store {
-        Store(Arc::new(RwLock::new(Arc::new(credentials))))
+        Store(Arc::new(watch::Sender::new(Arc::new(credentials))))
     }
 
     pub fn current(&self) -> Arc<Credentials> {
-        // A pointer is whole whatever happened to the thread that stored it.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
     }
 
     pub fn replace(&self, credentials: Credentials) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
+        self.0.send_replace(Arc::new(credentials));
+    }
+
+    /// Tells of each replacement from here on, on any thread.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Credentials>> {
+        self.0.subscribe()
     }
 }

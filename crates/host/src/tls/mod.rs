@@ -8,12 +8,14 @@
 //! * nothing older than TLS 1.3 is spoken, nothing is sent before the handshake is done, no session is resumed;
 //! * a node's name is in its certificate, as `farshore://CLUSTER/node/NAME`; an NBD client's certificate has no such
 //!   name, so whoever holds one cannot pass for a node, and no node for a client;
+//! * who is inside is judged again whenever what is believed changes;
 //! * whatever is wrong with a certificate ends the handshake on both sides with a sentence that says what to do.
 
 mod channel;
 pub mod clients;
 mod credentials;
 pub mod facts;
+mod revoked;
 mod trust;
 mod verify;
 
@@ -21,3 +23,4 @@ pub(crate) use channel::{Channel, ChannelError, Raw, Received};
 pub use clients::{Access, Clients, Rights};
 pub use credentials::{Credentials, Paths, Store, WARN_BEFORE, warning};
 pub use facts::{Facts, Identity, Party};
+pub use revoked::Revoked;

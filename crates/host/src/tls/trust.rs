@@ -14,6 +14,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
+use super::facts::Facts;
+use super::revoked::Revoked;
 use super::verify::told;
 
 /// Of more certificates between two others no shorter way is looked for.
@@ -24,6 +26,8 @@ pub(super) struct Trust {
     /// Authorities that allow the same length are judged together.
     groups: Vec<Group>,
     names: Vec<DistinguishedName>,
+    /// Signed by them and believed no more.
+    revoked: Revoked,
     provider: Arc<CryptoProvider>,
 }
 
@@ -60,7 +64,30 @@ impl Trust {
             Ok::<_, Error>(Group { between_max, roots, clients })
         };
         let groups = stores.into_iter().map(group).collect::<Result<_, _>>()?;
-        Ok(Trust { groups, names, provider })
+        Ok(Trust { groups, names, revoked: Revoked::default(), provider })
+    }
+
+    /// The same authorities, without these certificates of theirs.
+    pub fn without(self, revoked: Revoked) -> Trust {
+        Trust { revoked, ..self }
+    }
+
+    pub fn revoked(&self) -> &Revoked {
+        &self.revoked
+    }
+
+    /// Whether nothing of what was shown was revoked: an authority between the two may have been, too.
+    fn is_in_force(&self, end: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> Result<(), Error> {
+        if self.revoked.is_empty() {
+            return Ok(());
+        }
+        for der in std::iter::once(end).chain(between) {
+            let facts = Facts::of(der).map_err(|_| CertificateError::BadEncoding)?;
+            if self.revoked.has(&facts) {
+                return Err(CertificateError::Revoked.into());
+            }
+        }
+        Ok(())
     }
 
     /// Whether a server's certificate is of one of them.
@@ -73,11 +100,12 @@ impl Trust {
         between: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let end = ParsedCertificate::try_from(end)?;
+        let parsed = ParsedCertificate::try_from(end)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
         self.judge(between, |group, between| {
-            verify_server_cert_signed_by_trust_anchor(&end, &group.roots, between, now, algorithms)
-        })
+            verify_server_cert_signed_by_trust_anchor(&parsed, &group.roots, between, now, algorithms)
+        })?;
+        self.is_in_force(end, between)
     }
 
     fn judge(
@@ -144,7 +172,9 @@ impl ClientCertVerifier for Trust {
         let verify = |group: &Group, between: &[CertificateDer<'_>]| {
             group.clients.verify_client_cert(end_entity, between, now).map(drop)
         };
-        self.judge(intermediates, verify).map(|()| ClientCertVerified::assertion())
+        self.judge(intermediates, verify)?;
+        self.is_in_force(end_entity, intermediates)?;
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -243,6 +243,9 @@ fn certificate_sentence(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate was made for another purpose: make nodes' with 'farshore cert node NAME'".to_owned()
         }
+        CertificateError::Revoked => {
+            "its certificate was revoked: the file 'revoked' beside this node's ca.crt names it; give its holder a new one".to_owned()
+        }
         CertificateError::Other(OtherError(other)) if other.is::<WrongName>() => other.to_string(),
         other => format!("its certificate is not accepted: {other}"),
     }
@@ -256,6 +259,9 @@ fn alert_sentence(alert: AlertDescription) -> String {
         AlertDescription::UnknownCA => "it does not know this node's authority: compare the ca.crt of both sides",
         AlertDescription::CertificateUnknown | AlertDescription::BadCertificate | AlertDescription::AccessDenied => {
             "this node's certificate is not the one it expects: its own log says why"
+        }
+        AlertDescription::CertificateRevoked => {
+            "this node's certificate was revoked there: make a new one with 'farshore cert rotate'"
         }
         // What a wrong signature on a certificate is told as.
         AlertDescription::DecryptError => {
@@ -296,13 +302,15 @@ mod tests {
         let alerts = [
             AlertDescription::CertificateExpired,
             AlertDescription::UnknownCA,
+            AlertDescription::CertificateRevoked,
             AlertDescription::CertificateUnknown,
             AlertDescription::CertificateRequired,
             AlertDescription::ProtocolVersion,
             AlertDescription::InternalError,
         ];
         let certificates =
-            [CertificateError::Expired, CertificateError::NotValidYet, CertificateError::BadSignature].map(Error::from);
+            [CertificateError::Expired, CertificateError::NotValidYet, CertificateError::BadSignature, CertificateError::Revoked]
+                .map(Error::from);
         let all = alerts.map(Error::AlertReceived).into_iter().chain(certificates);
         for error in all.chain([Error::NoCertificatesPresented, Error::DecryptError, Error::PeerSentOversizedRecord]) {
             assert!(sentence(&error).split(' ').count() > 6, "{}", sentence(&error));

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use host::tls::{Clients, Credentials, Identity, Party, Paths, Store};
+use host::tls::{Clients, Credentials, Facts, Identity, Party, Paths, Store};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
@@ -92,9 +92,24 @@ impl Papers {
 
     /// Credentials of an NBD server.
     pub fn server(&self, clients: Clients) -> Store {
-        let us = Identity::node(CLUSTER, "server");
-        let paths = self.issue("server", &us, Dates::Now);
-        Store::new(Credentials::load(&paths, &us, &[], &clients).unwrap())
+        Store::new(self.credentials("server", &clients))
+    }
+
+    /// Credentials of a node without peers, by a new certificate and what is revoked now.
+    pub fn credentials(&self, name: &str, clients: &Clients) -> Credentials {
+        let us = Identity::node(CLUSTER, name);
+        let paths = self.issue(name, &us, Dates::Now);
+        Credentials::load(&paths, &us, &[], clients).unwrap()
+    }
+
+    /// From here on this certificate is on the list of revoked ones.
+    pub fn revoke(&self, file: &str) {
+        let facts = &Facts::of_pem(&fs::read(self.path(&format!("{file}.crt"))).unwrap()).unwrap()[0];
+        let path = self.path("revoked");
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        // By its serial number, if it is not the first.
+        let line = if before.is_empty() { facts.fingerprint.clone() } else { format!("serial={}", facts.serial) };
+        fs::write(&path, format!("{before}{line} # {file}\n")).unwrap();
     }
 
     /// A directory as qemu and libnbd want it.
