@@ -33,6 +33,7 @@ struct Told {
     down: RefCell<Vec<String>>,
     frames: RefCell<Vec<(Header, FramePayload)>>,
     refused: RefCell<Vec<(String, String)>>,
+    differ: RefCell<Vec<String>>,
     changed: Notify,
 }
 
@@ -65,7 +66,10 @@ impl LinkEvents for Told {
         self.changed.notify_waiters();
     }
 
-    fn definitions_differ(&self, _peer: NodeId, _theirs: String) {}
+    fn definitions_differ(&self, _peer: NodeId, theirs: String) {
+        self.differ.borrow_mut().push(theirs);
+        self.changed.notify_waiters();
+    }
 }
 
 impl Told {
@@ -104,12 +108,22 @@ struct Node {
 
 impl Node {
     fn start(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) -> Node {
+        Node::meaning("group a", Duration::ZERO, (name, peer, peer_address), tls)
+    }
+
+    /// With these definitions; complaints are repeated after this time.
+    fn meaning(
+        definitions: &str,
+        repeat_after: Duration,
+        (name, peer, peer_address): (&str, &str, SocketAddr),
+        tls: Option<Store>,
+    ) -> Node {
         let ours = Ourselves {
             cluster: CLUSTER.into(),
             node: name.into(),
             peers: vec![peer.into()],
             secret: Secret::new(b"correct horse battery staple"),
-            definitions: "group a".into(),
+            definitions: definitions.into(),
             versions: Versions::OURS,
         };
         let config = LinkConfig {
@@ -123,7 +137,7 @@ impl Node {
                 auth_timeout: Duration::from_secs(2),
                 backoff_min: Duration::from_millis(5),
                 backoff_max: Duration::from_millis(50),
-                repeat_after: Duration::ZERO,
+                repeat_after,
                 ..LinkBounds::default()
             },
         };
@@ -330,6 +344,44 @@ fn a_node_that_speaks_for_another_is_refused() {
         // It is let in as beta, and then says that it is east.
         let _east = Node::east(west.address(), Some(papers.node("beta", "west", Dates::Now)));
         west.told.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
+    });
+}
+
+/// It named itself as a third node with other definitions, and that node was spoken ill of, beyond any limit.
+#[test]
+fn nothing_that_is_said_for_another_node_is_believed() {
+    run(async {
+        let papers = Papers::new();
+        let us = Identity::node(CLUSTER, "west");
+        let peers = ["east".to_owned(), "beta".to_owned()];
+        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
+        let west = Node::west(Some(Store::new(loaded.unwrap())));
+        let beta = papers.node("beta", "west", Dates::Now);
+        let who = ("east", "west", west.address());
+        let impostor = Node::meaning("group b", Duration::ZERO, who, Some(beta));
+        let words = "says that it is node \"east\", and its certificate is that of node \"beta\"";
+        west.told.refused_with(words).await;
+        impostor.told.until("it was refused", |told| told.refused.borrow().len() > 3).await;
+        assert!(west.told.differ.borrow().is_empty(), "{:?}", west.told.differ);
+        assert!(impostor.told.differ.borrow().is_empty(), "it was not told what this node means");
+    });
+}
+
+/// A peer may mean something else each time, or belong to another cluster each time: that is told once in a while.
+#[test]
+fn a_peer_that_says_something_else_each_time_fills_no_log() {
+    run(async {
+        let papers = Papers::new();
+        let nobody = "127.0.0.1:9".parse().unwrap();
+        let own = papers.node("west", "east", Dates::Now);
+        let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), Some(own));
+        for number in 0..5 {
+            let theirs = papers.node("east", "west", Dates::Now);
+            let who = ("east", "west", west.address());
+            let east = Node::meaning(&format!("group b{number}"), Duration::ZERO, who, Some(theirs));
+            east.told.until("the difference", |told| !told.differ.borrow().is_empty()).await;
+        }
+        assert_eq!(west.told.differ.borrow().len(), 1);
     });
 }
 

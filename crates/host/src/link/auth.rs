@@ -184,6 +184,8 @@ pub enum AuthError {
     UnknownNode { node: String, unknown: String },
     #[error("node {dialer:?} dialed node {acceptor:?}, but the node whose name sorts first dials")]
     WrongDirection { dialer: String, acceptor: String },
+    #[error("it says that it is node {said:?}, and its certificate is that of node {certified:?}")]
+    NotItself { said: String, certified: String },
     #[error("its group definitions differ from this node's; both nodes need the same configuration file")]
     DefinitionsDiffer { peer: String, theirs: String },
 }
@@ -298,6 +300,8 @@ enum Stage {
 pub struct Handshake {
     ours: Rc<Ourselves>,
     stage: Stage,
+    /// Whom the dialer's certificate names; `None`: it has none.
+    certified: Option<String>,
     /// The shortest retransmission pause an acceptor would like, microseconds; 0: none.
     rto_min_us: u32,
 }
@@ -333,12 +337,17 @@ impl Handshake {
         }
         .encode();
         let stage = Stage::Greeted { hello: hello.clone(), expected: expected.to_owned(), attempt };
-        (Handshake { ours, stage, rto_min_us }, hello)
+        (Handshake { ours, stage, certified: None, rto_min_us }, hello)
     }
 
     /// Waits for a dialer's hello.
     pub fn accept(ours: Rc<Ourselves>, nonce: [u8; NONCE_BYTES]) -> Handshake {
-        Handshake { ours, stage: Stage::Listening { nonce }, rto_min_us: 0 }
+        Handshake { ours, stage: Stage::Listening { nonce }, certified: None, rto_min_us: 0 }
+    }
+
+    /// As an acceptor: whom the dialer's certificate names. It may speak for nobody else.
+    pub fn certified(self, name: Option<String>) -> Handshake {
+        Handshake { certified: name, ..self }
     }
 
     /// As an acceptor: the shortest retransmission pause this node would like, told to a dialer that tells its own.
@@ -441,6 +450,10 @@ impl Handshake {
         let proof = body.first_chunk().ok_or(AuthError::Malformed)?;
         if !same(proof, &opening.proof(&self.ours.secret)) {
             return Err(AuthError::WrongSecret);
+        }
+        // Before anything else that it says is believed, or told to anybody.
+        if let Some(certified) = self.certified.as_ref().filter(|certified| **certified != hello.dialer) {
+            return Err(AuthError::NotItself { said: hello.dialer, certified: certified.clone() });
         }
         let verdict = self.judge(&hello);
         let mut answer = vec![verdict as u8];

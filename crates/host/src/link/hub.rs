@@ -139,11 +139,6 @@ struct Hub {
 pub(super) enum Failure {
     Auth(AuthError),
     Channel(ChannelError),
-    /// It speaks for another node than its certificate.
-    NotItself {
-        said: String,
-        certified: String,
-    },
     /// Its end of the encrypted connection is not that of a link.
     NoLink,
     TooSlow(Duration),
@@ -160,9 +155,6 @@ impl fmt::Display for Failure {
             }
             Failure::Channel(ChannelError::Io(error)) => write!(f, "the connection failed: {error}"),
             Failure::Channel(error) => error.fmt(f),
-            Failure::NotItself { said, certified } => {
-                write!(f, "it says that it is node {said:?}, and its certificate is that of node {certified:?}")
-            }
             Failure::NoLink => {
                 write!(f, "it speaks TLS, but it is no end of a link: something else is at that address")
             }
@@ -229,7 +221,8 @@ impl Hub {
                     connections.spawn_local(self.clone().accept(stream, from, report));
                 }
                 Err(error) => {
-                    self.refuse(format!("listener {address}"), format!("accepting a connection failed: {error}"));
+                    let listener = format!("listener {address}");
+                    self.refuse(&listener, listener.clone(), format!("accepting a connection failed: {error}"));
                     // Out of descriptors, most likely: those that end give some back.
                     sleep(self.config.bounds.backoff_min).await;
                 }
@@ -280,8 +273,9 @@ impl Hub {
     async fn authenticate_dialer(&self, line: &Line, seat: &Seat) -> Result<(Handshake, Shaken), Failure> {
         let bounds = &self.config.bounds;
         let handshake = async {
-            let mut handshake =
+            let handshake =
                 Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
+            let mut handshake = handshake.certified(certified(line));
             let shaken = shake(line, &mut handshake, Vec::new()).await?;
             Ok::<_, Failure>((handshake, shaken))
         };
@@ -315,12 +309,9 @@ impl Hub {
             },
         };
         let peer = end.map_err(Failure::Auth)?;
-        match line.certificate().and_then(|facts| facts.identity) {
-            Some(identity) if identity.name != peer.peer => {
-                Err(Failure::NotItself { said: peer.peer, certified: identity.name })
-            }
-            _ => Ok(peer),
-        }
+        let certified = certified(line);
+        assert!(certified.is_none_or(|name| name == peer.peer), "a name was held against its certificate before");
+        Ok(peer)
     }
 
     // --- Dialing ---
@@ -432,13 +423,15 @@ impl Hub {
         peer: Authenticated,
         dialed: bool,
     ) -> Option<TcpInfo> {
+        // Ports of dialers change with every attempt.
+        let place = address.ip().to_string();
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
-            self.refuse(format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
+            self.refuse(&place, format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
             return None;
         };
         // The two may have shaken hands while somebody was revoked.
         if let Some(Err(why)) = self.config.tls.as_ref().map(|store| judge(&store.current(), line.chain(), dialed)) {
-            self.refuse(format!("node {} at {address}", peer.peer), why);
+            self.refuse(&place, format!("node {} at {address}", peer.peer), why);
             return None;
         }
         let certificate = line.certificate();
@@ -450,6 +443,7 @@ impl Hub {
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
                 self.refuse(
+                    &place,
                     format!("node {} at {address}", peer.peer),
                     "this connection was dialed before the one that is up, and arrived after it".to_owned(),
                 );
@@ -479,22 +473,33 @@ impl Hub {
         if let Failure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
-            if self.complaints.is_news(format!("{peer} {theirs}")) {
+            // What differs is the peer's to say, and may be something else each time.
+            if self.complaints.is_news(format!("{peer} means other groups")) {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
         }
         let why = failure.to_string();
-        if self.complaints.is_news(format!("{place} {why}")) {
+        let kind = match &failure {
+            // Names in these sentences are the other side's own words.
+            Failure::Auth(error) => format!("{:?}", std::mem::discriminant(error)),
+            _ => why.clone(),
+        };
+        if self.complaints.is_news(format!("{place} {kind}")) {
             self.events.refused(who, why);
         }
     }
 
-    fn refuse(&self, who: String, why: String) {
-        if self.complaints.is_news(format!("{who} {why}")) {
+    fn refuse(&self, place: &str, who: String, why: String) {
+        if self.complaints.is_news(format!("{place} {why}")) {
             self.events.refused(who, why);
         }
     }
+}
+
+/// Whom the other end's certificate names.
+fn certified(line: &Line) -> Option<String> {
+    line.certificate().and_then(|facts| facts.identity).map(|identity| identity.name)
 }
 
 /// A link that has ended already has nothing to be judged.
