@@ -14,7 +14,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -318,7 +318,8 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 fn make_directory(path: &Path) -> Result<(), String> {
-    fs::create_dir_all(path).map_err(|error| format!("the directory {} cannot be made: {error}", path.display()))
+    // Whatever the umask leaves: nobody else may put certificates there.
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|error| format!("the directory {} cannot be made: {error}", path.display()))
 }
 
 /// Puts a complete file in its place.

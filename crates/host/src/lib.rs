@@ -8,6 +8,7 @@ pub mod frontend;
 pub mod link;
 pub mod nbd;
 pub mod net;
+pub mod owned;
 pub mod size;
 mod strangers;
 pub mod timer;

@@ -2,12 +2,14 @@
 //!
 //! Nothing a client sends or fails to send reaches further than its own connection.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -33,18 +35,29 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
             "another daemon already answers at {name}; stop it first, or give this node its own state directory"
         ));
     }
-    // Bound under another name and moved into place, so that the socket is never there with a wider mode.
+    // Bound under another name and moved into place, where a dead one may stand.
     let unfinished = path.with_file_name(format!(".c{}", std::process::id()));
     let cannot = |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
     let _ = std::fs::remove_file(&unfinished);
-    let listener = UnixListener::bind(&unfinished).map_err(cannot)?;
-    let placed = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| std::fs::rename(&unfinished, path));
+    let placed = bind_private(&unfinished).and_then(|listener| {
+        std::fs::rename(&unfinished, path)?;
+        UnixListener::from_std(listener.into())
+    });
     placed.map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);
         cannot(error)
-    })?;
-    Ok(listener)
+    })
+}
+
+/// The mode of an unbound socket becomes its file's: no moment with a wider one, and no change of the umask, which belongs to every
+/// thread.
+fn bind_private(path: &Path) -> std::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, i32::MAX)?;
+    Ok(socket)
 }
 
 /// How long a request may take.
@@ -343,6 +356,15 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&dead).expect("bind"));
         assert!(bind(&dead).is_ok());
         assert!(bind(&dir.path().join("no/such.sock")).unwrap_err().contains("cannot be opened"));
+    }
+
+    /// It had the mode that the umask left from its making to a chmod, and whoever was quick came in.
+    #[test]
+    fn the_socket_never_has_another_mode_than_its_own() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("socket");
+        let _socket = bind_private(&path).expect("bound");
+        assert_eq!(std::fs::symlink_metadata(&path).expect("there").mode() & 0o7777, 0o600);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
 use host::disk::volume::OpenError;
+use host::owned::not_ours;
 use host::tls::{Credentials, facts};
 
 use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, secret, suggest};
@@ -108,9 +109,12 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
             let (path, mode) = (node.state.clone(), found.mode() & 0o7777);
             format!("state: {}", OpenError::OpenToOthers { path, mode, advice: 0o700 })
         }
-        Ok(found) if found.is_dir() => match rustix::fs::access(&node.state, may_write) {
-            Ok(()) => return,
-            Err(error) => format!("state: {name} cannot be written: {error}; make it writable for the daemon's user"),
+        Ok(found) if found.is_dir() => match (foreign(&node.state), rustix::fs::access(&node.state, may_write)) {
+            (Some(why), _) => format!("state: {name} {why}; run: chown root {name}, or give the daemon one of its own"),
+            (None, Ok(())) => return,
+            (None, Err(error)) => {
+                format!("state: {name} cannot be written: {error}; make it writable for the daemon's user")
+            }
         },
         Ok(_) => {
             format!("state: {name} is not a directory; name a directory for Farshore's own files")
@@ -125,6 +129,11 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
         Err(error) => format!("state: {name} cannot be looked at: {error}"),
     };
     problems.push(config.problem(&place, message));
+}
+
+/// That a directory belongs to neither root nor this user: whose it is may put files there that we would take for ours.
+fn foreign(path: &Path) -> Option<String> {
+    rustix::fs::stat(path).ok().and_then(|found| not_ours(&found))
 }
 
 fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {

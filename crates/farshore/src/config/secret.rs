@@ -2,8 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use host::owned::{self, Content, Refusal};
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
@@ -26,28 +28,23 @@ impl std::fmt::Debug for Secret {
 /// Reads a secret; one line ending at its end is not part of it, so that editors and `echo` do no harm.
 ///
 /// # Errors
-/// A sentence: missing, not a plain file, readable by others, too short or too long.
+/// A sentence: missing, not a plain file, another user's, readable by others, too short or too long.
 pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
     let name = file.display();
     let make =
         format!("make one with: (umask 077; head -c 32 /dev/urandom | base64 > {name}) and copy it to the other node");
-    let cannot = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("the secret file {name} does not exist; {make}"),
-        _ => format!("the secret file {name} cannot be read: {error}"),
-    };
-    // Looked at before it is opened: opening a FIFO would wait for a writer.
-    if !std::fs::metadata(file).map_err(cannot)?.is_file() {
-        return Err(format!("the secret file {name} is not a plain file; name one that holds 32 or more random bytes"));
-    }
-    let opened = File::open(file).map_err(cannot)?;
-    let mode = opened.metadata().map_err(cannot)?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "the secret file {name} has mode {mode:04o}, so others can use it; run: chmod 0600 {name}"
-        ));
-    }
-    let mut bytes = Vec::new();
-    opened.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(cannot)?;
+    let too_long = || format!("the secret file {name} holds more than {SECRET_BYTES_MAX} bytes; is it the right file?");
+    // Its line ending does not count.
+    let read = owned::read(file, "secret file", Content::Secret, SECRET_BYTES_MAX as u64 + 2);
+    let mut bytes = read.map_err(|refusal| match refusal {
+        Refusal::Missing => format!("the secret file {name} does not exist; {make}"),
+        Refusal::Failed(error) => format!("the secret file {name} cannot be read: {error}"),
+        Refusal::Unsafe(sentence) => sentence,
+        Refusal::NotPlain => {
+            format!("the secret file {name} is not a plain file; name one that holds 32 or more random bytes")
+        }
+        Refusal::TooLong => too_long(),
+    })?;
     for ending in [b'\n', b'\r'] {
         if bytes.last() == Some(&ending) {
             bytes.pop();
@@ -57,9 +54,7 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
         short if short < SECRET_BYTES_MIN => {
             Err(format!("the secret file {name} holds {short} bytes, and the least is {SECRET_BYTES_MIN}; {make}"))
         }
-        long if long > SECRET_BYTES_MAX => {
-            Err(format!("the secret file {name} holds more than {SECRET_BYTES_MAX} bytes; is it the right file?"))
-        }
+        long if long > SECRET_BYTES_MAX => Err(too_long()),
         _ => Ok(Secret(bytes)),
     }
 }
@@ -86,7 +81,7 @@ pub fn create_secret(file: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 

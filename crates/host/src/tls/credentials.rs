@@ -3,9 +3,6 @@
 //! Dates are not checked here. A node whose own certificate has expired is refused by its peers, which both logs say; it
 //! still has volumes to serve, so it starts and warns.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +24,7 @@ use super::facts::{Facts, Identity, Party, day};
 use super::revoked::Revoked;
 use super::trust::Trust;
 use super::verify::{Acceptors, Expected, Guests, Named, sentence};
+use crate::owned::{self, Content, Refusal};
 
 /// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
 pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
@@ -83,7 +81,7 @@ impl Credentials {
     /// Reads the papers of the node `us`, which is linked with `peers`.
     ///
     /// # Errors
-    /// A sentence for everything that is wrong: missing, readable by others, damaged, not belonging together, another's.
+    /// A sentence for everything that is wrong: missing, another user's, open to others, damaged, not belonging together, another's.
     pub fn load(paths: &Paths, us: &Identity, peers: &[String], clients: &Clients) -> Result<Credentials, Vec<String>> {
         let authorities = read_certificates(&paths.authority, "'farshore cert init' makes one");
         let make = format!("'farshore cert node {}' makes one", us.name);
@@ -309,7 +307,7 @@ pub fn warning(whose: &str, remedy: &str, facts: &Facts, now: i64) -> Option<Str
 /// # Errors
 /// A sentence; `make` says how the file comes to be.
 fn read_certificates(path: &Path, make: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let (text, _) = read_file(path, "certificate", make)?;
+    let text = read_file(path, "certificate", Content::Public, make)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(list) if !list.is_empty() => Ok(list),
@@ -324,39 +322,28 @@ fn read_revoked(path: &Path) -> Result<Revoked, String> {
     if matches!(std::fs::symlink_metadata(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(Revoked::default());
     }
-    let (text, _) = read_file(path, "list of revoked certificates", "remove it if nothing is revoked")?;
+    let advice = "remove it if nothing is revoked";
+    let text = read_file(path, "list of revoked certificates", Content::Public, advice)?;
     let text = String::from_utf8(text).map_err(|_| format!("the list of revoked certificates {name} is no text"))?;
     Revoked::parse(&text).map_err(|why| format!("the list of revoked certificates {name}: {why}"))
 }
 
 fn read_key(path: &Path, make: &str) -> Result<PrivateKeyDer<'static>, String> {
-    let (text, mode) = read_file(path, "key", make)?;
+    let text = read_file(path, "key", Content::Secret, make)?;
     let name = path.display();
-    if mode & 0o077 != 0 {
-        return Err(format!("the key {name} has mode {mode:04o}, so others can use it; run: chmod 0600 {name}"));
-    }
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| format!("{name} holds no key in PEM form: {error}; {make}"))
 }
 
-/// A file's content and mode.
-fn read_file(path: &Path, what: &str, make: &str) -> Result<(Vec<u8>, u32), String> {
+/// A file's content, if it can be believed.
+fn read_file(path: &Path, what: &str, content: Content, make: &str) -> Result<Vec<u8>, String> {
     let name = path.display();
-    let cannot = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("the {what} {name} does not exist; {make}"),
-        _ => format!("the {what} {name} cannot be read: {error}"),
-    };
-    // Looked at before it is opened: opening a FIFO would wait for a writer.
-    if !std::fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(format!("the {what} {name} is not a plain file; {make}"));
-    }
-    let file = File::open(path).map_err(cannot)?;
-    let mode = file.metadata().map_err(cannot)?.mode() & 0o7777;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("the {what} {name} is larger than {FILE_BYTES_MAX} bytes; is it the right file?"));
-    }
-    Ok((bytes, mode))
+    owned::read(path, what, content, FILE_BYTES_MAX).map_err(|refusal| match refusal {
+        Refusal::Missing => format!("the {what} {name} does not exist; {make}"),
+        Refusal::Failed(error) => format!("the {what} {name} cannot be read: {error}"),
+        Refusal::Unsafe(sentence) => sentence,
+        Refusal::NotPlain => format!("the {what} {name} is not a plain file; {make}"),
+        Refusal::TooLong => format!("the {what} {name} is larger than {FILE_BYTES_MAX} bytes; is it the right file?"),
+    })
 }
 
 /// The credentials in use. New connections take what is there; whoever reads new files puts them in; whoever let somebody in judges

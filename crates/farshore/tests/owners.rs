@@ -1,0 +1,163 @@
+//! Files that somebody else could have written, or can read: a node does not start with them, and says why.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Nobody of this machine.
+const ANOTHER: u32 = 4242;
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// A configuration that is sound, with certificates or a secret.
+    fn new(tls: bool) -> Place {
+        let place = Place { directory: tempfile::tempdir().expect("a directory") };
+        let trust = if tls { "[tls]\ndirectory = \"tls\"\n" } else { "" };
+        let secret = if tls { "" } else { "secret_file = \"secret/file\"\n" };
+        let text = format!(
+            "cluster = \"c\"\n{secret}{trust}[nodes.alpha]\naddress = \"127.0.0.1:7337\"\nstate = \"state\"\n\
+             [nodes.beta]\naddress = \"127.0.0.2:7337\"\nstate = \"beta\"\n\
+             [groups.db]\nprimary = \"alpha\"\nsecondary = \"beta\"\n\
+             [groups.db.volumes.data]\nalpha = \"disk-a\"\nbeta = \"disk-b\"\n"
+        );
+        fs::write(place.path("farshore.toml"), text).expect("written");
+        for disk in ["disk-a", "disk-b"] {
+            fs::write(place.path(disk), [0; 512]).expect("written");
+        }
+        for (directory, mode) in [("state", 0o700), ("secret", 0o755)] {
+            fs::create_dir(place.path(directory)).expect("made");
+            place.set(directory, mode);
+        }
+        fs::write(place.path("secret/file"), "s".repeat(40)).expect("written");
+        place.set("secret/file", 0o600);
+        if tls {
+            for words in [&["init"][..], &["node", "alpha"]] {
+                assert!(place.under_no_mask(&[&["cert"], words].concat()).status.success());
+            }
+        }
+        assert_eq!(place.check(), (Some(0), String::new()));
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn set(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        fs::symlink_metadata(self.path(name)).expect("there").mode() & 0o7777
+    }
+
+    fn under_no_mask(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_farshore")]).args(words);
+        command.arg("--config").arg(self.path("farshore.toml")).output().expect("a shell")
+    }
+
+    fn run(&self, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(words).arg("--config").arg(self.path("farshore.toml")).args(["--node", "alpha"]);
+        let output = command.output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr).replace(&self.directory.path().display().to_string(), "DIR");
+        (output.status.code(), said)
+    }
+
+    fn check(&self) -> (Option<i32>, String) {
+        self.run(&["config", "check"])
+    }
+
+    /// Both `config check` and `serve` refuse it, in these words.
+    #[track_caller]
+    fn is_refused(&self, words: &str) {
+        for command in [&["config", "check"][..], &["serve"]] {
+            let (code, said) = self.run(command);
+            assert!(code == Some(2) && said.contains(words), "{command:?}: {code:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_others_may_write_is_not_believed() {
+    let place = Place::new(true);
+    for (name, mode, words) in [
+        ("tls/ca.crt", 0o666, "the certificate DIR/tls/ca.crt has mode 0666, so others can change it; run: chmod go-w"),
+        ("tls/nodes/alpha.crt", 0o664, "the certificate DIR/tls/nodes/alpha.crt has mode 0664, so others can change it"),
+        ("tls/nodes/alpha.key", 0o640, "the key DIR/tls/nodes/alpha.key has mode 0640, so others can use it"),
+        ("tls", 0o777, "the directory DIR/tls has mode 0777, so others can put their own files there; run: chmod go-w"),
+        ("tls/nodes", 0o1777, "the directory DIR/tls/nodes has mode 1777, so others can put their own files there"),
+        ("state", 0o777, "DIR/state has mode 0777"),
+    ] {
+        let before = place.mode(name);
+        place.set(name, mode);
+        place.is_refused(words);
+        place.set(name, before);
+    }
+    let place = Place::new(false);
+    place.set("secret", 0o777);
+    place.is_refused("the directory DIR/secret has mode 0777");
+}
+
+#[test]
+fn what_belongs_to_another_user_is_not_believed() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let give = |place: &Place, name: &str, words: &str| {
+        chown(place.path(name), Some(ANOTHER), None).expect("root may");
+        place.is_refused(words);
+        chown(place.path(name), Some(0), None).expect("root may");
+    };
+    let place = Place::new(true);
+    give(&place, "tls/ca.crt", "the certificate DIR/tls/ca.crt belongs to user 4242, and only root may have made it");
+    give(&place, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key belongs to user 4242");
+    give(&place, "tls", "the directory DIR/tls belongs to user 4242");
+    give(&place, "state", "state: DIR/state belongs to user 4242, and only root may have made it; run: chown root");
+    let place = Place::new(false);
+    give(&place, "secret/file", "the secret file DIR/secret/file belongs to user 4242");
+    give(&place, "secret", "the directory DIR/secret belongs to user 4242");
+}
+
+#[test]
+fn links_are_not_followed_to_what_is_believed() {
+    let led_elsewhere = |place: &Place, name: &str, words: &str| {
+        let (file, real) = (place.path(name), place.path("real"));
+        fs::rename(&file, &real).expect("moved");
+        symlink(&real, &file).expect("a link");
+        place.is_refused(words);
+        fs::remove_file(&file).expect("removed");
+        fs::rename(&real, &file).expect("moved back");
+    };
+    let place = Place::new(true);
+    led_elsewhere(&place, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key is a symbolic link");
+    led_elsewhere(&place, "tls/ca.crt", "the certificate DIR/tls/ca.crt is a symbolic link");
+    led_elsewhere(&Place::new(false), "secret/file", "the secret file DIR/secret/file is a symbolic link");
+}
+
+#[test]
+fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
+    let place = Place::new(true);
+    assert!(place.under_no_mask(&["cert", "client", "backup"]).status.success());
+    assert!(place.under_no_mask(&["cert", "revoke", "--client", "backup"]).status.success());
+    for (name, mode) in [
+        ("tls", 0o755),
+        ("tls/nodes", 0o755),
+        ("tls/clients", 0o755),
+        ("tls/clients/backup", 0o755),
+        ("tls/ca.crt", 0o644),
+        ("tls/ca.key", 0o600),
+        ("tls/revoked", 0o644),
+        ("tls/nodes/alpha.key", 0o600),
+        ("tls/clients/backup/client-key.pem", 0o600),
+    ] {
+        assert_eq!(place.mode(name), mode, "{name}");
+    }
+    assert!(Path::new(&place.path("tls/clients/backup/client-cert.pem")).exists());
+}
