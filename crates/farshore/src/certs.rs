@@ -319,7 +319,11 @@ fn read(path: &Path) -> Result<String, String> {
 
 fn make_directory(path: &Path) -> Result<(), String> {
     // Whatever the umask leaves: nobody else may put certificates there.
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|error| format!("the directory {} cannot be made: {error}", path.display()))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(path)
+        .map_err(|error| format!("the directory {} cannot be made: {error}", path.display()))
 }
 
 /// Puts a complete file in its place.

@@ -55,7 +55,10 @@ mod tests {
         for plant in [symlink::<&Path, &Path>, fs::hard_link::<&Path, &Path>] {
             plant(&victim, &beside).unwrap();
             replace(&file, b"content").unwrap();
-            assert_eq!((fs::read(&file).unwrap(), fs::read(&victim).unwrap()), (b"content".to_vec(), b"precious".to_vec()));
+            assert_eq!(
+                (fs::read(&file).unwrap(), fs::read(&victim).unwrap()),
+                (b"content".to_vec(), b"precious".to_vec())
+            );
             assert_eq!(fs::symlink_metadata(&file).unwrap().mode() & 0o177_777, 0o100_600);
         }
         let link = place.path().join("link");

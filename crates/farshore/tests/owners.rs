@@ -88,11 +88,15 @@ fn what_others_may_write_is_not_believed() {
     let place = Place::new(true);
     for (name, mode, words) in [
         ("tls/ca.crt", 0o666, "the certificate DIR/tls/ca.crt has mode 0666, so others can change it; run: chmod go-w"),
-        ("tls/nodes/alpha.crt", 0o664, "the certificate DIR/tls/nodes/alpha.crt has mode 0664, so others can change it"),
+        (
+            "tls/nodes/alpha.crt",
+            0o664,
+            "the certificate DIR/tls/nodes/alpha.crt has mode 0664, so others can change it",
+        ),
         ("tls/nodes/alpha.key", 0o640, "the key DIR/tls/nodes/alpha.key has mode 0640, so others can use it"),
         ("tls", 0o777, "the directory DIR/tls has mode 0777, so others can put their own files there; run: chmod go-w"),
         ("tls/nodes", 0o1777, "the directory DIR/tls/nodes has mode 1777, so others can put their own files there"),
-        ("state", 0o777, "DIR/state has mode 0777"),
+        ("state", 0o777, "state: DIR/state is open to others (mode 0777); run chmod 0700 on it"),
     ] {
         let before = place.mode(name);
         place.set(name, mode);

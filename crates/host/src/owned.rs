@@ -68,7 +68,9 @@ pub fn read(path: &Path, what: &str, content: Content, most: u64) -> Result<Vec<
     match content {
         Content::Secret if mode & OTHERS_USE != 0 => {
             let advice = format!("run: chmod 0600 {shown}");
-            return Err(Refusal::Unsafe(format!("the {what} {shown} has mode {mode:04o}, so others can use it; {advice}")));
+            return Err(Refusal::Unsafe(format!(
+                "the {what} {shown} has mode {mode:04o}, so others can use it; {advice}"
+            )));
         }
         Content::Public if mode & OTHERS_WRITE != 0 => {
             let advice = format!("run: chmod go-w {shown}");

@@ -156,12 +156,12 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
     let tls = Some((papers.server(clients), true));
     let server = TestServer::start(Setup { exports, files: true, tls, ..Setup::default() });
     let port = server.tcp.port();
-    let at = |own: &Path, export: &str| {
-        format!("nbds://127.0.0.1:{port}/{export}?tls-certificates={}", own.display())
-    };
+    let at = |own: &Path, export: &str| format!("nbds://127.0.0.1:{port}/{export}?tls-certificates={}", own.display());
     let names = |own: &Path| -> Vec<String> {
         let said = works("nbdinfo", &["--list", "--json", &at(own, "")]);
-        let of = |line: &str| line.split_once("\"export-name\": \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned());
+        let of = |line: &str| {
+            line.split_once("\"export-name\": \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned())
+        };
         said.lines().filter_map(of).collect()
     };
     let backup = papers.client("backup", Dates::Now);
@@ -192,11 +192,16 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
         \x20       assert error.errnum == errno.EPERM, error\n\
         h.pread(512, 0)\n\
         h.flush()\n";
-    works("nbdsh", &["-u", &readable[0], "-c", script]);
+    works("nbdsh", &["-c", &entering(&readable[0]), "-c", script]);
     // Nobody in the list.
     let other = papers.client("other", Dates::Now);
     assert_eq!(told(&other, "g/v").0, Some(1));
     server.stop();
+}
+
+/// What nbdsh begins with.
+fn entering(uri: &str) -> String {
+    format!("h.set_uri_allow_local_file(True)\nh.connect_uri('{uri}')")
 }
 
 /// A client that stays inside and reads, until it cannot any more: then it ends with 7.
@@ -209,8 +214,11 @@ fn stay(server: &TestServer, own: &Path) -> Child {
         \x20       time.sleep(0.01)\n\
         except nbd.Error:\n\
         \x20   exit(7)\n";
-    let mut command = std::process::Command::new("/usr/bin/nbdsh");
-    let mut child = command.args(["-u", &uri(server, own), "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = std::process::Command::new("nbdsh");
+    // It is a Python program that needs the system's interpreter, whatever stands first on the path.
+    command.env("PATH", format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default()));
+    command.args(["-c", &entering(&uri(server, own)), "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 3];
     child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
     child

@@ -60,9 +60,9 @@ fn holder(key: &str) -> Result<Holder, String> {
             false => Err(format!("clients: {key:?} names no host; write \"dns:\" and the name in the certificate")),
         };
     }
-    check_name("client", key).map(|()| Holder::Client(key.to_owned())).map_err(|reason| {
-        format!("clients: {reason}; or name a certificate as \"dns:HOST\" or \"uri:URI\"")
-    })
+    check_name("client", key)
+        .map(|()| Holder::Client(key.to_owned()))
+        .map_err(|reason| format!("clients: {reason}; or name a certificate as \"dns:HOST\" or \"uri:URI\""))
 }
 
 /// Reads an export, with `:ro` behind it where it may only be read.
@@ -101,7 +101,8 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
         for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
             let place = format!("tls.clients.{key}.{at}");
             if client.grants[..at].iter().any(|other| other.scope == *scope) {
-                let message = format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
+                let message =
+                    format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
                 sheet.at_path(&place, message);
             }
             if let Some(why) = unknown(config, scope) {

@@ -79,7 +79,9 @@ impl Renewal {
         }
         if !credentials.shows_same_as(&before) {
             let until = facts::day(credentials.own.not_after);
-            tracing::info!("the certificates were replaced: this node's is valid until {until}, new connections use it");
+            tracing::info!(
+                "the certificates were replaced: this node's is valid until {until}, new connections use it"
+            );
             self.links_are_due.set(true);
         }
         // Whoever is inside is judged again by them, at once.

@@ -273,8 +273,7 @@ impl Hub {
     async fn authenticate_dialer(&self, line: &Line, seat: &Seat) -> Result<(Handshake, Shaken), Failure> {
         let bounds = &self.config.bounds;
         let handshake = async {
-            let handshake =
-                Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
+            let handshake = Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
             let mut handshake = handshake.certified(certified(line));
             let shaken = shake(line, &mut handshake, Vec::new()).await?;
             Ok::<_, Failure>((handshake, shaken))

@@ -93,9 +93,9 @@ impl Clients {
             }
             _ => match &facts.identity {
                 Some(Identity { cluster: theirs, .. }) if *theirs == *cluster => Ok(Rights::All),
-                Some(Identity { cluster: theirs, .. }) => {
-                    Err(format!("its certificate is that of a client of cluster {theirs:?}, this node is of {cluster:?}"))
-                }
+                Some(Identity { cluster: theirs, .. }) => Err(format!(
+                    "its certificate is that of a client of cluster {theirs:?}, this node is of {cluster:?}"
+                )),
                 None => Err(format!(
                     "its certificate ({}) names no client of cluster {cluster:?}: make one with 'farshore cert client NAME', or name \
                      it in a table 'clients' of the configuration",
@@ -178,10 +178,8 @@ mod tests {
         let rights = Rights::These(vec![grant(one, false), grant(all, true), grant(group, true)]);
         let found = ["db/data", "db/log", "web/data"].map(|export| rights.to(export));
         assert_eq!(found, [Some(Access::Full), Some(Access::ReadOnly), Some(Access::ReadOnly)]);
-        let narrowed = Rights::These(vec![
-            grant(Scope::Group("db".into()), false),
-            grant(Scope::Export("db/data".into()), true),
-        ]);
+        let narrowed =
+            Rights::These(vec![grant(Scope::Group("db".into()), false), grant(Scope::Export("db/data".into()), true)]);
         let found = ["db/data", "db/log", "web/data", "db", ""].map(|export| narrowed.to(export));
         assert_eq!(found, [Some(Access::ReadOnly), Some(Access::Full), None, None, None]);
         assert_eq!(Rights::These(Vec::new()).to("db/data"), None);
@@ -194,7 +192,10 @@ mod tests {
         for (other, words) in [
             (facts(Some(Identity::node("harbour", "west")), &[], &[]), "nodes are no clients"),
             (facts(Some(Identity::client("bay", "a")), &[], &[]), "a client of cluster \"bay\""),
-            (facts(None, &["www.example.com"], &["spiffe://x"]), "(CN=x; dns:www.example.com, uri:spiffe://x) names no client"),
+            (
+                facts(None, &["www.example.com"], &["spiffe://x"]),
+                "(CN=x; dns:www.example.com, uri:spiffe://x) names no client",
+            ),
         ] {
             let why = admit(&other).unwrap_err();
             assert!(why.contains(words), "{why}");

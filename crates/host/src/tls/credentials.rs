@@ -130,7 +130,8 @@ impl Credentials {
             }
             other => told(&paths.key, &other),
         })?;
-        let mut credentials = Parts { provider, trust: Arc::new(trust.without(revoked)), shown: Arc::new(shown), cluster: &us.cluster };
+        let mut credentials =
+            Parts { provider, trust: Arc::new(trust.without(revoked)), shown: Arc::new(shown), cluster: &us.cluster };
         let guests = Guests { cluster: us.cluster.clone(), clients: clients.clone() };
         let [link_server, nbd_server] = credentials.servers(peers, &guests).map_err(|error| error.to_string())?;
         let Parts { provider, trust, shown, .. } = credentials;

@@ -308,9 +308,13 @@ mod tests {
             AlertDescription::ProtocolVersion,
             AlertDescription::InternalError,
         ];
-        let certificates =
-            [CertificateError::Expired, CertificateError::NotValidYet, CertificateError::BadSignature, CertificateError::Revoked]
-                .map(Error::from);
+        let certificates = [
+            CertificateError::Expired,
+            CertificateError::NotValidYet,
+            CertificateError::BadSignature,
+            CertificateError::Revoked,
+        ]
+        .map(Error::from);
         let all = alerts.map(Error::AlertReceived).into_iter().chain(certificates);
         for error in all.chain([Error::NoCertificatesPresented, Error::DecryptError, Error::PeerSentOversizedRecord]) {
             assert!(sentence(&error).split(' ').count() > 6, "{}", sentence(&error));
