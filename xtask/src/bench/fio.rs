@@ -41,6 +41,7 @@ struct Side {
 
 #[derive(Deserialize)]
 struct Times {
+    mean: f64,
     max: f64,
     #[serde(default)]
     percentile: BTreeMap<String, f64>,
@@ -100,6 +101,7 @@ impl Drop for Running {
 /// How long writes took, milliseconds, and how many were done a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
+    pub mean_ms: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
@@ -123,7 +125,8 @@ fn parse_latency(stdout: &[u8]) -> Result<Latency> {
     let times = job.write.clat_ns.context("no completion times")?;
     let percentile = |name: &str| times.percentile.get(name).copied().with_context(|| format!("no percentile {name}"));
     let (p50, p99) = (percentile("50.000000")?, percentile("99.000000")?);
-    Ok(Latency { p50_ms: p50 / 1e6, p99_ms: p99 / 1e6, max_ms: times.max / 1e6, per_second: job.write.iops })
+    let mean_ms = times.mean / 1e6;
+    Ok(Latency { mean_ms, p50_ms: p50 / 1e6, p99_ms: p99 / 1e6, max_ms: times.max / 1e6, per_second: job.write.iops })
 }
 
 fn first_job(stdout: &[u8]) -> Result<Job> {

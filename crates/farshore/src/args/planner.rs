@@ -103,7 +103,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     pub compression: Option<f64>,
     /// Congestion control in force: how it answers loss, and what bbr gives up to look at the line. 'auto': what was
-    /// measured, else as the daemons bbr from 10 ms on
+    /// measured, else as the daemons on a full line bbr from 10 ms on
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub congestion: CongestionName,
     /// Oldest the far copy may be; also says which bandwidth that needs

@@ -29,6 +29,9 @@ fn report(
     };
     let group = snapshot.groups.iter().find(shares)?;
     let connection = link.connection.as_ref();
+    // `auto` changes it while the connection is up.
+    let seen = link.reading.as_ref().map(|reading| reading.now.congestion.to_string());
+    let congestion = seen.filter(|name| !name.is_empty()).or_else(|| Some(connection?.socket.congestion.clone()));
     let mut warnings = connection.map(|connection| connection.socket.warnings.clone()).unwrap_or_default();
     warnings.extend(link.reading.as_ref().and_then(risen));
     Some(api::LinkReport {
@@ -40,12 +43,15 @@ fn report(
         dialed: connection.map(|connection| connection.dialed),
         connections: link.connections,
         settings: overrides.describe(&config.link.settings),
-        socket: connection.map(|connection| socket(&connection.socket)),
+        socket: connection.map(|connection| api::SocketStatus {
+            congestion: congestion.clone().unwrap_or_default(),
+            ..socket(&connection.socket)
+        }),
         tcp: link.reading.as_ref().map(tcp),
         compression: link.carried.as_ref().map(compression),
         rate_held: link.carried.map(|carried| carried.is_held),
         limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
-        verdict: link.reading.as_ref().map(|reading| reading.sentence(connection.map_or("", |c| &c.socket.congestion))),
+        verdict: link.reading.as_ref().map(|reading| reading.sentence(congestion.as_deref().unwrap_or_default())),
         warnings,
     })
 }

@@ -154,7 +154,7 @@ impl Server {
 
     /// Whoever tries again and again comes from another port each time: the machine is what makes it news.
     fn refused(&self, from: SocketAddr, why: &str) {
-        if self.complaints.is_news(format!("{} {why}", from.ip())) {
+        if self.complaints.is_news(&from.ip().to_string(), why) {
             self.events.refused(from, why);
         }
     }

@@ -317,6 +317,10 @@ impl Socket {
     }
 
     pub fn look(&mut self, info: &TcpInfo) {
+        let congestion = info.congestion.to_string();
+        if !congestion.is_empty() {
+            self.congestion = congestion;
+        }
         self.mtu_bytes = u64::from(info.path_mtu);
         self.segment_bytes = u64::from(info.snd_mss);
         self.send.window_bytes = self.send.window_bytes.max(u64::from(info.send_window_bytes));

@@ -30,12 +30,13 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::auto::{Chooser, Fullness};
 use super::frames::{CHUNK_BYTES, FrameReader, Next};
 use super::info::TcpInfo;
 use super::limiter::Limiter;
 use super::line::Line;
 use super::packer::{BATCH_BYTES, Doing, Packer};
-use super::tuning::follow_rate;
+use super::tuning::{AUTO_ROUND_TRIP, Congestion, SocketOptions, follow_rate, take_auto_congestion};
 use super::{Amount, Carried, Flow, LinkEvents};
 use crate::buffers::{Buffer, Pool};
 use crate::tls::{ChannelError, Received};
@@ -304,13 +305,28 @@ enum End {
     Broken(String),
 }
 
+/// What of a socket goes by how the connection does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adapts {
+    /// What may stand unsent in the kernel.
+    unsent: bool,
+    congestion: bool,
+}
+
+impl Adapts {
+    pub fn by(options: &SocketOptions) -> Adapts {
+        Adapts { unsent: options.unsent_bytes.is_none(), congestion: options.congestion == Congestion::Auto }
+    }
+}
+
 /// The sending half of a link, shared between the data path and the connection's task.
 pub struct LinkSender {
     link: LinkId,
     line: RefCell<Option<Rc<Line>>>,
     outbox: RefCell<Outbox>,
-    /// What may stand unsent in the kernel is left to us.
-    follows_rate: bool,
+    adapts: Adapts,
+    fullness: Cell<Fullness>,
+    chooser: Cell<Chooser>,
     received: Cell<Amount>,
     /// How long frames waited for the rate allowed, in all.
     held: Cell<Duration>,
@@ -325,13 +341,14 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    /// `follows_rate`: what may stand unsent is by the line's rate.
-    pub(super) fn new(link: LinkId, line: Line, follows_rate: bool, flow: Flow) -> Rc<LinkSender> {
+    pub(super) fn new(link: LinkId, line: Line, adapts: Adapts, flow: Flow) -> Rc<LinkSender> {
         let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
             outbox: RefCell::default(),
-            follows_rate,
+            adapts,
+            fullness: Cell::default(),
+            chooser: Cell::new(Chooser::new(Instant::now())),
             received: Cell::default(),
             held: Cell::default(),
             calls: RefCell::default(),
@@ -369,18 +386,29 @@ impl LinkSender {
         calls.replace(Calls { full_since, ..Calls::default() }).unwrap_or_default()
     }
 
-    /// Asks the kernel how the connection does, and lets it hold as much unsent as fits that; `None` once it has ended.
+    /// Asks the kernel how the connection does, and lets it hold as much unsent, under the congestion control, as fits that;
+    /// `None` once it has ended.
     pub fn look(&self) -> Option<TcpInfo> {
         let line = self.line.borrow();
         let socket = line.as_ref()?.stream().as_fd();
         // After a reset the kernel has forgotten everything: what was seen before stands.
         let mut info = TcpInfo::read(socket).ok().filter(|info| info.bytes_sent > 0)?;
         info.held_us = self.held.get().as_micros().min(u128::from(u64::MAX)) as u64;
-        if self.follows_rate {
+        if self.adapts.unsent {
             follow_rate(socket, &info);
+        }
+        if self.adapts.congestion && info.round_trip() >= AUTO_ROUND_TRIP && self.line_is_full() {
+            take_auto_congestion(socket);
         }
         self.looked.set(info);
         Some(info)
+    }
+
+    fn line_is_full(&self) -> bool {
+        let (now, mut chooser) = (Instant::now(), self.chooser.get());
+        let is_full = chooser.look(now, self.fullness.get().total(now));
+        self.chooser.set(chooser);
+        is_full
     }
 
     /// What the last look saw.
@@ -459,13 +487,17 @@ impl LinkSender {
             Ok(bytes) => {
                 outbox.took(bytes, line.is_pending());
                 let now = Instant::now();
+                let is_full = bytes < offered || line.is_pending();
+                let mut fullness = self.fullness.get();
+                fullness.saw(is_full, now);
+                self.fullness.set(fullness);
                 if let Some(calls) = &mut *self.calls.borrow_mut() {
-                    calls.sent(bytes, bytes < offered || line.is_pending(), now);
+                    calls.sent(bytes, is_full, now);
                 }
                 // A rate is a line's as well.
-                let is_full = bytes < offered || line.is_pending() || outbox.pause(now).is_some();
+                let is_held = outbox.pause(now).is_some();
                 if let Some(packer) = &mut outbox.packer {
-                    packer.line_took(now, bytes as u64, is_full);
+                    packer.line_took(now, bytes as u64, is_full || is_held);
                 }
             }
             Err(error) => {

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, Secret, is_name};
-use super::conn::{self, LinkSender};
+use super::conn::{self, Adapts, LinkSender};
 use super::frames::FrameReader;
 use super::info::TcpInfo;
 use super::line::Line;
@@ -435,8 +435,8 @@ impl Hub {
         }
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
-        let follows_rate = self.socket.borrow().unsent_bytes.is_none();
-        let sender = LinkSender::new(LinkId(self.number()), line, follows_rate, self.flow.get());
+        let adapts = Adapts::by(&self.socket.borrow());
+        let sender = LinkSender::new(LinkId(self.number()), line, adapts, self.flow.get());
         let live = Live { sender: sender.clone(), dialed, attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
@@ -473,7 +473,7 @@ impl Hub {
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
             // What differs is the peer's to say, and may be something else each time.
-            if self.complaints.is_news(format!("{peer} means other groups")) {
+            if self.complaints.is_news(peer, "it means other groups") {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
@@ -484,13 +484,13 @@ impl Hub {
             Failure::Auth(error) => format!("{:?}", std::mem::discriminant(error)),
             _ => why.clone(),
         };
-        if self.complaints.is_news(format!("{place} {kind}")) {
+        if self.complaints.is_news(place, &kind) {
             self.events.refused(who, why);
         }
     }
 
     fn refuse(&self, place: &str, who: String, why: String) {
-        if self.complaints.is_news(format!("{place} {why}")) {
+        if self.complaints.is_news(place, &why) {
             self.events.refused(who, why);
         }
     }

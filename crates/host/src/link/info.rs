@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::tuning::{read_bytes, unsent_limit};
+use super::tuning::{ControlName, read_bytes, unsent_limit};
 
 /// Longer than any kernel's; 280 bytes in Linux 6.18.
 const BYTES_MAX: usize = 512;
@@ -16,6 +16,7 @@ const BYTES_MAX: usize = 512;
 pub struct TcpInfo {
     /// Retransmission timeouts in a row without an answer.
     pub backoff: u8,
+    pub congestion: ControlName,
     /// The last rate was set by the program, not by the line.
     pub app_limited: bool,
     pub rto_us: u32,
@@ -58,7 +59,8 @@ impl TcpInfo {
         let mut bytes = [0; BYTES_MAX];
         read_bytes(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
         // What the kernel did not write is zero, as it was.
-        Ok(TcpInfo { unsent_limit_bytes: unsent_limit(socket), ..TcpInfo::parse(&bytes) })
+        let (unsent_limit_bytes, congestion) = (unsent_limit(socket), ControlName::of(socket));
+        Ok(TcpInfo { unsent_limit_bytes, congestion, ..TcpInfo::parse(&bytes) })
     }
 
     /// `struct tcp_info` of linux/tcp.h, the fields used here.
@@ -66,6 +68,7 @@ impl TcpInfo {
         let narrow = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("a field lies inside"));
         let wide = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().expect("a field lies inside"));
         TcpInfo {
+            congestion: ControlName::default(),
             backoff: bytes[4],
             app_limited: bytes[7] & 1 == 1,
             rto_us: narrow(8),

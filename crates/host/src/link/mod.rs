@@ -6,6 +6,7 @@
 //! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
 
 pub mod auth;
+mod auto;
 pub mod conn;
 pub mod envelope;
 pub mod frames;
@@ -35,7 +36,7 @@ pub use conn::{Calls, LinkSender};
 pub use hub::Links;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
-pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
+pub use tuning::{BufferReport, Congestion, ControlName, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
-use super::conn::{self, LinkSender};
+use super::conn::{self, Adapts, LinkSender};
 use super::frames::FrameReader;
 use super::hub::{Failure, Shaken, ours_on, random, shake};
 use super::line::Line;
@@ -179,7 +179,7 @@ async fn prove(
     };
     let certificate = line.certificate();
     socket.agree(line.stream().as_fd(), announced, peer.rto_min_us);
-    let sender = LinkSender::new(LinkId(1), line, options.unsent_bytes.is_none(), flow);
+    let sender = LinkSender::new(LinkId(1), line, Adapts::by(options), flow);
     let frames = FrameReader::new(peer.session);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }

@@ -39,10 +39,32 @@ const UNSENT_TIME: Duration = Duration::from_millis(20);
 const UNSENT_BYTES_MIN: u32 = 8 << 10;
 const UNSENT_BYTES_MAX: u32 = 4 << 20;
 
+/// The congestion control that a socket has; empty when the kernel would not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlName {
+    /// `TCP_CA_NAME_MAX` of Linux, filled up with zeroes.
+    bytes: [u8; 16],
+}
+
+impl ControlName {
+    pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
+        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
+        ControlName { bytes }
+    }
+}
+
+impl fmt::Display for ControlName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(String::from_utf8_lossy(&self.bytes).trim_end_matches('\0'))
+    }
+}
+
 /// Which congestion control to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Congestion {
-    /// bbr where the kernel has it and the round trip is long; else the system's.
+    /// bbr where the kernel has it and the round trip is long, once the line was full; else the system's.
     #[default]
     Auto,
     System,
@@ -297,14 +319,7 @@ impl SocketReport {
         for wish in late_wishes(options) {
             self.ask(socket, &wish);
         }
-        if options.congestion == Congestion::Auto
-            && TcpInfo::read(socket).is_ok_and(|info| info.round_trip() >= AUTO_ROUND_TRIP)
-        {
-            // A kernel that has it not, or does not let us, keeps the system's; that is what `auto` means.
-            let _ = SockRef::from(&socket).set_tcp_congestion(AUTO_CONGESTION.as_bytes());
-        }
-        let congestion = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
-        self.congestion = String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned();
+        self.congestion = ControlName::of(socket).to_string();
         self.send_buffer.granted_when_connected = buffer(socket, libc::SO_SNDBUF);
         self.receive_buffer.granted_when_connected = buffer(socket, libc::SO_RCVBUF);
         // An accepted socket has its early options from the listener.
@@ -366,6 +381,11 @@ impl SocketReport {
             ));
         }
     }
+}
+
+/// What `auto` takes on a full line. A kernel that has it not, or does not let us, keeps the system's; that is what `auto` means.
+pub(super) fn take_auto_congestion(socket: BorrowedFd<'_>) {
+    let _ = SockRef::from(&socket).set_tcp_congestion(AUTO_CONGESTION.as_bytes());
 }
 
 /// Lets as much stand unsent as the line carries in [`UNSENT_TIME`], by the last look at it.

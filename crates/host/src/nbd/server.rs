@@ -278,7 +278,7 @@ async fn watch_clients(shared: Rc<Shared>) {
             client.connection.cut_off();
             shared.tally.note(|counters| counters.stalled += 1);
             let visitor = &client.connection.visitor;
-            if shared.complaints.is_news(format!("{} {why}", visitor.host)) {
+            if shared.complaints.is_news(&visitor.host, why) {
                 let patience = shared.limits.stalled;
                 tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", visitor.who);
             }
@@ -316,7 +316,7 @@ impl Shared {
         let all = clients.values().map(|client| &*client.connection);
         places::judge(connection, export, self.limits.connections, all).map_err(|full| {
             self.tally.note(|counters| counters.connections_refused += 1);
-            if self.complaints.is_news(format!("{} found no place", connection.visitor.host)) {
+            if self.complaints.is_news(&connection.visitor.host, "found no place") {
                 tracing::warn!("an NBD client at {} was refused {export}: {}", connection.visitor.who, full.why);
             }
             full.told
@@ -333,7 +333,7 @@ impl Shared {
 
     /// Whoever is turned away may come back at once, as often as it likes.
     fn complain(&self, visitor: &Visitor, what: &str, why: &str) {
-        if self.complaints.is_news(format!("{} {what} {why}", visitor.host)) {
+        if self.complaints.is_news(&visitor.host, &format!("{what} {why}")) {
             tracing::warn!("an NBD client at {} {what}: {why}", visitor.who);
         }
     }

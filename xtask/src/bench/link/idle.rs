@@ -106,7 +106,7 @@ pub fn small(stage: &Stage, seconds: u32) -> Result<Section> {
         }
         let runtime = format!("--runtime={}", 3 * seconds);
         let arguments = ["--rw=randwrite", "--bs=4k", "--iodepth=1", "--time_based", &runtime];
-        let Latency { p50_ms, p99_ms, max_ms, per_second } = fio::latency(pair.fio(&arguments))?;
+        let Latency { p50_ms, p99_ms, max_ms, per_second, .. } = fio::latency(pair.fio(&arguments))?;
         section.add(&Small { min_rto, p50_ms, p99_ms, max_ms, per_second })?;
     }
     pair.stop()?;

@@ -9,6 +9,7 @@
 mod buffers;
 mod compression;
 mod idle;
+mod lone;
 mod modes;
 mod outage;
 mod pair;
@@ -86,6 +87,8 @@ enum Series {
     Outage,
     /// A large write after a pause
     Idle,
+    /// One write at a time on a line that was never full, and after it was
+    Lone,
     /// Small writes on a short line that loses
     Rto,
     /// What a write waits for in each mode on a short line
@@ -97,12 +100,13 @@ enum Series {
 }
 
 impl Series {
-    const ALL: [Series; 9] = [
+    const ALL: [Series; 10] = [
         Series::Throughput,
         Series::Loss,
         Series::Buffers,
         Series::Outage,
         Series::Idle,
+        Series::Lone,
         Series::Rto,
         Series::Modes,
         Series::Slow,
@@ -116,6 +120,7 @@ impl Series {
             Series::Buffers => buffers::play(stage, arguments),
             Series::Outage => outage::play(stage, arguments),
             Series::Idle => idle::large(stage),
+            Series::Lone => lone::play(stage, arguments),
             Series::Rto => idle::small(stage, arguments.seconds),
             Series::Modes => modes::play(stage, arguments),
             Series::Slow => slow::play(stage, arguments),

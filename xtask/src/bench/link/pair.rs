@@ -16,6 +16,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// `congestion = "auto"` looks at a full line for so long, and a little more.
+const AUTO_TAKES: Duration = Duration::from_secs(4);
 const GROUP: &str = "bench";
 const PORT: u16 = 7337;
 /// What one queued write counts for beside its bytes: the product's own, told here so that the bench notices a change.
@@ -199,6 +201,19 @@ impl<'a> Pair<'a> {
         let goodput = iperf::goodput(&self.wan, &flow);
         check_signals(&self.stage.signals)?;
         goodput
+    }
+
+    /// The congestion control that the link comes to on a full line, which `auto` knows after some seconds.
+    ///
+    /// # Errors
+    /// fio does not start, or the daemon does not answer.
+    pub fn congestion_under_load(&self, writers: &[&str], warm_up: Duration) -> Result<String> {
+        let running = self.write(writers)?;
+        self.pause(warm_up.max(AUTO_TAKES))?;
+        let in_use = self.congestion()?;
+        drop(running);
+        self.drain()?;
+        Ok(in_use)
     }
 
     /// The congestion control that the link uses.

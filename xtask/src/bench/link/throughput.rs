@@ -99,7 +99,7 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> R
     let volume_bytes = stage.volume_bytes;
     let pair = Pair::start(stage, &Setup { line: line.options(), link: &link, group: &group, volume_bytes })?;
     let (warm_up, seconds) = (line.warm_up(), f64::from(arguments.seconds));
-    let in_use = pair.congestion()?;
+    let in_use = pair.congestion_under_load(WRITERS, warm_up)?;
     let (mut iperf, mut ours): (Vec<f64>, Vec<Carried>) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
         for is_ours in [round % 2 == 1, round % 2 == 0] {

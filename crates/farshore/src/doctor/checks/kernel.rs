@@ -18,7 +18,7 @@ const SHORT_RTT_S: f64 = 0.002;
 /// The pause of 200 ms is long beside a way below this; where more than this share is lost it is met often.
 const RTO_SHORT_RTT_S: f64 = 0.05;
 const LOSS_SHARE: f64 = 0.001;
-/// From here on bbr is preferred by `congestion = "auto"`.
+/// From here on `congestion = "auto"` takes bbr on a full line.
 const LONG_RTT_S: f64 = 0.01;
 /// The shortest delayed acknowledgement of Linux (`TCP_DELACK_MIN`, HZ / 25), and what no pause may be below.
 const DELAYED_ACK_S: f64 = 0.04;
@@ -150,15 +150,10 @@ fn switch(id: &'static str, name: &'static str, verdict: Verdict, why: &str, fac
 }
 
 /// The congestion control that links here use, or would.
-fn in_use<'a>(facts: &'a Facts, way: &Way) -> Option<&'a str> {
+fn in_use(facts: &Facts) -> Option<&str> {
     let live = facts.link.as_ref().and_then(|link| link.congestion.as_deref());
     let asked = facts.settings.get("congestion").map(String::as_str);
-    let known = facts.words("net.ipv4.tcp_available_congestion_control");
-    let is_long = way.rtt_s.is_some_and(|rtt| rtt >= LONG_RTT_S);
-    let chosen =
-        asked.filter(|name| *name == "auto" && is_long).and_then(|_| known.into_iter().find(|name| *name == "bbr"));
-    live.or(chosen)
-        .or(asked.filter(|name| !["auto", "system"].contains(name)))
+    live.or(asked.filter(|name| !["auto", "system"].contains(name)))
         .or_else(|| facts.words("net.ipv4.tcp_congestion_control").first().copied())
 }
 
@@ -167,7 +162,7 @@ fn in_use<'a>(facts: &'a Facts, way: &Way) -> Option<&'a str> {
 fn idle_restart(facts: &Facts, way: &Way) -> Check {
     const ID: &str = "idle-restart";
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
-    match (facts.sysctl(NAME, 0), in_use(facts, way), way.rtt_s) {
+    match (facts.sysctl(NAME, 0), in_use(facts), way.rtt_s) {
         (None, ..) => Check::unknown(ID, format!("{NAME} cannot be read")),
         (Some(0), ..) => Check::ok(ID, "off"),
         (Some(_), Some("bbr"), _) => Check::ok(ID, "on, and bbr does not heed it"),
@@ -188,7 +183,7 @@ fn idle_restart(facts: &Facts, way: &Way) -> Check {
 fn congestion(facts: &Facts, way: &Way) -> Check {
     const ID: &str = "congestion";
     let known = facts.words("net.ipv4.tcp_available_congestion_control");
-    let Some(name) = in_use(facts, way) else {
+    let Some(name) = in_use(facts) else {
         return Check::unknown(ID, "net.ipv4.tcp_congestion_control cannot be read");
     };
     if !known.is_empty() && !known.contains(&name) {
@@ -199,10 +194,14 @@ fn congestion(facts: &Facts, way: &Way) -> Check {
     }
     let is_long = way.rtt_s.is_some_and(|rtt| rtt >= LONG_RTT_S);
     if is_long && name != "bbr" {
+        let is_auto = facts.settings.get("congestion").is_some_and(|asked| asked == "auto");
+        if is_auto && known.contains(&"bbr") {
+            return Check::ok(ID, format!("{name}, and bbr once the line was full"));
+        }
         let command = if known.contains(&"bbr") { "farshore link set congestion=bbr" } else { "modprobe tcp_bbr" };
         return Check::new(ID, Verdict::Info, name)
             .want("bbr")
-            .why("on ways of 10 ms and more it keeps its rate under stray loss, and queues short; `congestion = \"auto\"` takes it where it is")
+            .why("on ways of 10 ms and more it keeps a full line's rate under stray loss, and queues short; `congestion = \"auto\"` takes it where it is")
             .run(command);
     }
     Check::ok(ID, name)
@@ -369,9 +368,9 @@ mod tests {
         let ids = |facts: &Facts, way: &Way| found(facts, way).iter().map(|check| check.id).collect::<Vec<_>>();
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         assert_eq!(ids(&facts, &Way { rtt_s: Some(0.0005), ..way() }), Vec::<&str>::new());
-        // Without a daemon what it would take counts.
+        // It takes bbr on a full line, and until then each burst begins slowly.
         facts.settings.insert("congestion".to_owned(), "auto".to_owned());
-        assert_eq!(ids(&facts, &way()), Vec::<&str>::new());
+        assert_eq!(ids(&facts, &way()), ["idle-restart"]);
         facts.settings.insert("congestion".to_owned(), "system".to_owned());
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         // What the link really uses wins.
