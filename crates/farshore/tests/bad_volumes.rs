@@ -23,6 +23,13 @@ fn refused(pair: &mut Pair, node: Node, parts: &[&str], volumes: &[PathBuf]) {
     assert!(before == after, "a volume changed: {said}");
 }
 
+/// What a start would refuse `config check` tells beforehand.
+#[track_caller]
+fn unsound(pair: &Pair, parts: &[&str]) {
+    let (code, said) = pair.told(Node::Near, &["config", "check"]);
+    assert!(code == 2 && parts.iter().all(|part| said.contains(part)), "{code}, without one of {parts:?}: {said}");
+}
+
 fn fill(path: &Path, byte: u8) {
     let length = fs::metadata(path).expect("there").len();
     fs::write(path, vec![byte; usize::try_from(length).expect("small")]).expect("written");
@@ -95,6 +102,7 @@ fn mounted_and_read_only_devices_are_refused() {
     let mounted = Mount(point.clone());
     pair.edit_config(file.to_str().expect("text"), &device.0);
     refused(&mut pair, Node::Near, &["volume g/data", &device.0, "is mounted at", place, "unmount it first"], &[]);
+    unsound(&pair, &[&device.0, "is mounted at", place, "unmount it first"]);
     drop(mounted);
     drop(device);
 
@@ -103,6 +111,7 @@ fn mounted_and_read_only_devices_are_refused() {
     let line = text.lines().find(|line| line.starts_with("near = \"/dev/")).expect("the device's line").to_owned();
     pair.edit_config(&line, &format!("near = {:?}", device.0));
     refused(&mut pair, Node::Near, &["volume g/data", "is read-only", "--setrw"], &[file]);
+    unsound(&pair, &[&device.0, "is read-only", "--setrw"]);
 }
 
 #[test]
@@ -114,6 +123,9 @@ fn a_volume_has_one_daemon() {
     let (ours, theirs) = (pair.device(Node::Near, "data"), other.device(Node::Near, "data"));
     other.edit_config(theirs.to_str().expect("text"), ours.to_str().expect("text"));
     refused(&mut other, Node::Near, &["volume g/data", "is locked by", "volumes and state have one owner"], &[ours]);
+    unsound(&other, &["is locked by process", "volumes and state have one owner"]);
+    // Its own daemon may have them.
+    assert!(pair.run(Node::Near, &["config", "check"]).status.success());
     pair.qemu_io(Node::Near, "data", &["read -P 5 0 64k"]);
     assert!(pair.stop(Node::Near).success());
 }

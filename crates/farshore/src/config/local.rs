@@ -6,7 +6,7 @@ use std::path::Path;
 
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
-use host::disk::volume::OpenError;
+use host::disk::volume::{self, OpenError};
 use host::owned::not_ours;
 use host::tls::{Credentials, facts};
 
@@ -175,6 +175,10 @@ fn check_devices(config: &Config, name: &NodeName, devices: Devices, problems: &
                         }
                         if let Some(message) = mine.then(|| inside_state(config, name, device)).flatten() {
                             problems.push(config.problem(&place, format!("{node}: {message}")));
+                        } else if let Some(message) =
+                            (mine && devices == Devices::All).then(|| in_use(config, name, device)).flatten()
+                        {
+                            problems.push(config.problem(&place, format!("{node}: {message}")));
                         }
                     }
                     Err(message) if mine && devices == Devices::All => {
@@ -201,6 +205,12 @@ fn identify(device: &Path) -> Result<Footprint, String> {
     } else {
         Err(format!("{name} is neither a block device nor a plain file; name one of these"))
     }
+}
+
+/// Why a start would not open it, though it is there: mounted, read-only, held by another program, of no usable size.
+fn in_use(config: &Config, name: &NodeName, device: &Path) -> Option<String> {
+    let state = &config.node(name)?.state;
+    volume::look(device, state).err().map(|error| error.to_string())
 }
 
 /// A link may lead into the state directory even when the path does not.

@@ -151,7 +151,14 @@ impl Key {
     /// # Errors
     /// A sentence with the keys there are; keys that exist in the file but are read only at start say so.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if let "journal" | "window" | "history" | "activity.extents" | "primary" | "secondary" = text {
+        if text == "journal" {
+            return Err(
+                "\"journal\" is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of \
+                 another size"
+                    .to_owned(),
+            );
+        }
+        if let "window" | "history" | "activity.extents" | "primary" | "secondary" = text {
             return Err(format!(
                 "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
             ));
@@ -293,7 +300,8 @@ mod tests {
 
     #[test]
     fn keys_that_need_a_restart_say_so() {
-        assert!(Key::parse("journal").unwrap_err().contains("restart"));
+        assert!(Key::parse("window").unwrap_err().contains("restart them"));
+        assert!(Key::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
         assert!(Key::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
     }
 }

@@ -15,7 +15,7 @@ use super::{file::Identity, holders};
 use crate::buffers::Buffer;
 
 /// Name of the lock file in a state directory.
-const LOCK_NAME: &str = "lock";
+pub(super) const LOCK_NAME: &str = "lock";
 /// Appended to a file's name until it is complete.
 const UNFINISHED_SUFFIX: &str = ".creating";
 const ZERO_PIECE_BYTES: u64 = 1 << 20;

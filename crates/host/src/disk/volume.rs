@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::file::{DirectRules, File, Identity, Opened, Ways};
 use super::holders;
+use super::meta::LOCK_NAME;
 use super::op::ErrorKind;
 use crate::buffers::{ALIGNMENT, Buffer};
 
@@ -96,13 +97,7 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
         Identity::Device { .. } => OFlags::EXCL,
         Identity::File { .. } => OFlags::empty(),
     };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | exclusive;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
-        (Identity::Device { major, minor }, Errno::BUSY) => {
-            OpenError::InUse { path: path.into(), by: holders::claimed_by(major, minor) }
-        }
-        _ => OpenError::at(path, "opening it", errno),
-    })?;
+    let fd = open_device(path, OFlags::RDWR | exclusive, identity)?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if holders::identity_from(&stat) != identity {
         let by = "somebody who replaced it in this very moment".into();
@@ -116,11 +111,70 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
             finish(fd, path, identity, size_bytes, blocks, options)
         }
         Identity::Device { .. } => {
-            let failed = |errno| OpenError::at(path, "asking for its size", errno);
-            let size_bytes = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
-            let logical = rustix::fs::ioctl_blksszget(&fd).map_err(failed)?;
-            let physical = rustix::fs::ioctl_blkpbszget(&fd).map_err(failed)?.max(logical);
+            let (size_bytes, logical, physical) = device_sizes(&fd, path)?;
             finish(fd, path, identity, size_bytes, (logical, physical), options)
+        }
+    }
+}
+
+/// Opens what a path was seen to lead to; for a device that somebody holds, with their name.
+fn open_device(path: &Path, flags: OFlags, identity: Identity) -> Result<OwnedFd, OpenError> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
+        (Identity::Device { major, minor }, Errno::BUSY) => {
+            OpenError::InUse { path: path.into(), by: holders::claimed_by(major, minor) }
+        }
+        _ => OpenError::at(path, "opening it", errno),
+    })
+}
+
+/// All of its bytes, its logical block and its physical one.
+fn device_sizes(fd: &OwnedFd, path: &Path) -> Result<(u64, u32, u32), OpenError> {
+    let failed = |errno| OpenError::at(path, "asking for its size", errno);
+    let size_bytes = rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
+    let logical = rustix::fs::ioctl_blksszget(fd).map_err(failed)?;
+    let physical = rustix::fs::ioctl_blkpbszget(fd).map_err(failed)?.max(logical);
+    Ok((size_bytes, logical, physical))
+}
+
+fn check_size(path: &Path, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
+    if size_bytes == 0 {
+        return Err(OpenError::Empty(path.into()));
+    }
+    if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+        return Err(OpenError::OddSize { path: path.into(), size_bytes, block_bytes });
+    }
+    Ok(())
+}
+
+/// What [`open_volume`] would refuse, as far as that shows without writing, locking or holding anything. The daemon whose
+/// state directory is `state` may have the volume open: that is no objection.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
+    let stat = rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let identity = holders::identity_from(&stat);
+    check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+    check_free(path, identity)?;
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    rustix::fs::access(path, access).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+    let daemon = holders::identity_of(&state.join(LOCK_NAME)).ok().and_then(holders::locked_by);
+    match identity {
+        Identity::File { .. } => {
+            check_size(path, u64::try_from(stat.st_size).unwrap_or(0), FILE_BLOCK_BYTES)?;
+            match holders::locked_by(identity) {
+                Some(holder) if Some(holder) != daemon => {
+                    Err(OpenError::Locked { path: path.into(), holder: format!("process {holder}") })
+                }
+                _ => Ok(()),
+            }
+        }
+        Identity::Device { .. } => {
+            let exclusive = if daemon.is_some() { OFlags::empty() } else { OFlags::EXCL };
+            let fd = open_device(path, OFlags::RDONLY | exclusive, identity)?;
+            let (size_bytes, logical, _) = device_sizes(&fd, path)?;
+            check_size(path, size_bytes, logical)
         }
     }
 }
@@ -224,12 +278,7 @@ pub(super) fn finish(
     (logical_block, physical_block): (u32, u32),
     options: VolumeOptions,
 ) -> Result<File, OpenError> {
-    if size_bytes == 0 {
-        return Err(OpenError::Empty(path.into()));
-    }
-    if !size_bytes.is_multiple_of(u64::from(logical_block)) {
-        return Err(OpenError::OddSize { path: path.into(), size_bytes, block_bytes: logical_block });
-    }
+    check_size(path, size_bytes, logical_block)?;
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
     let is_cached = direct.is_none_or(|rules| rules.offset > SECTOR_BYTES);
     let again = |direct: bool| {
