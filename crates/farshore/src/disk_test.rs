@@ -24,8 +24,8 @@ use crate::within::broke_down;
 
 /// Lengths and offsets are multiples of it: what every disk takes directly.
 pub const UNIT_BYTES: u64 = 4096;
-/// Flushes of each size at least, however long they take: fewer say nothing.
-const FLUSHES_MIN: usize = 5;
+/// The sizes take turns so often: what else the machine does for a while then meets all of them, and the median round none of it.
+const ROUNDS: u32 = 10;
 /// The scratch is first written in pieces of so much.
 const PIECE_BYTES: u64 = 1 << 20;
 /// How often the progress is looked at.
@@ -38,7 +38,7 @@ pub struct Plan {
     pub sizes: Vec<u64>,
     /// The beginning of the scratch that is written, over and over.
     pub span_bytes: u64,
-    /// For all sizes together, in equal parts.
+    /// For all sizes together, in equal parts and by turns.
     pub time: Duration,
     /// What a single flush may take before the disk counts as hung.
     pub patience: Duration,
@@ -50,17 +50,25 @@ pub struct Sample {
     pub bytes: u64,
     /// In ascending order; never empty.
     pub times: Vec<Duration>,
+    /// The median of the rounds' mean times.
+    pub typical_s: f64,
 }
 
 impl Sample {
-    pub fn new(bytes: u64, mut times: Vec<Duration>) -> Sample {
-        assert!(!times.is_empty());
+    /// Of the rounds in which that size was written; none of them is empty, and there is one at least.
+    pub fn new(bytes: u64, rounds: &[Vec<Duration>]) -> Sample {
+        let mut means: Vec<f64> = rounds.iter().map(|times| mean_s(times)).collect();
+        means.sort_unstable_by(f64::total_cmp);
+        let mut times = rounds.concat();
         times.sort_unstable();
-        Sample { bytes, times }
+        let middle = means.len() / 2;
+        let typical_s =
+            if means.len() % 2 == 1 { means[middle] } else { means[middle - 1..=middle].iter().sum::<f64>() / 2.0 };
+        Sample { bytes, times, typical_s }
     }
 
     pub fn mean_s(&self) -> f64 {
-        self.times.iter().map(Duration::as_secs_f64).sum::<f64>() / self.times.len() as f64
+        mean_s(&self.times)
     }
 
     /// The shortest time that this share of the flushes did not pass, in seconds.
@@ -68,6 +76,10 @@ impl Sample {
         let rank = (share * self.times.len() as f64).ceil() as usize;
         self.times[rank.clamp(1, self.times.len()) - 1].as_secs_f64()
     }
+}
+
+fn mean_s(times: &[Duration]) -> f64 {
+    times.iter().map(Duration::as_secs_f64).sum::<f64>() / times.len() as f64
 }
 
 /// What was measured.
@@ -153,6 +165,23 @@ fn bench(file: &Arc<File>, plan: &Plan, interrupt: &Interrupt, pulse: &Pulse) ->
     })
 }
 
+/// What was written of one size.
+#[derive(Default)]
+struct Written {
+    bytes: u64,
+    offset: u64,
+    rounds: Vec<Vec<Duration>>,
+}
+
+impl Written {
+    /// One write behind the other, and from the beginning again.
+    fn next_offset(&mut self, span_bytes: u64) -> u64 {
+        let offset = if self.offset + self.bytes > span_bytes { 0 } else { self.offset };
+        self.offset = offset + self.bytes;
+        offset
+    }
+}
+
 struct Bench<'a> {
     pen: Pen,
     pulse: &'a Pulse,
@@ -170,24 +199,27 @@ impl Bench<'_> {
             return Ok((Vec::new(), true));
         }
         self.pulse.beat();
-        let share = plan.time / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
-        let (mut samples, mut interrupted) = (Vec::new(), false);
-        for (&bytes, before) in plan.sizes.iter().zip(0..) {
+        let turn = plan.time / ROUNDS / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
+        let mut written: Vec<Written> =
+            plan.sizes.iter().map(|&bytes| Written { bytes, ..Written::default() }).collect();
+        let (mut turns, mut interrupted) = (0, false);
+        for size in (0..ROUNDS).flat_map(|_| 0..plan.sizes.len()) {
             let start = Instant::now();
-            let (mut times, mut offset) = (Vec::new(), 0);
-            while !interrupted && (start.elapsed() < share || times.len() < FLUSHES_MIN) {
-                times.push(self.pen.write(offset, bytes, true).await?);
+            let (size, mut times) = (&mut written[size], Vec::new());
+            while !interrupted && (start.elapsed() < turn || times.is_empty()) {
+                times.push(self.pen.write(size.next_offset(plan.span_bytes), size.bytes, true).await?);
                 self.pulse.beat();
-                offset = if offset + 2 * bytes > plan.span_bytes { 0 } else { offset + bytes };
                 interrupted = interrupt.check().is_err();
-                let gone = share * before + start.elapsed().min(share);
+                let gone = turn * turns + start.elapsed().min(turn);
                 self.pulse.gone_ms.store(gone.as_millis() as u64, Ordering::Relaxed);
             }
+            turns += 1;
             if !times.is_empty() {
-                samples.push(Sample::new(bytes, times));
+                size.rounds.push(times);
             }
         }
-        Ok((samples, interrupted))
+        let met = written.iter().filter(|size| !size.rounds.is_empty());
+        Ok((met.map(|size| Sample::new(size.bytes, &size.rounds)).collect(), interrupted))
     }
 }
 
@@ -289,12 +321,19 @@ mod tests {
 
     #[test]
     fn quantiles_are_times_that_were_seen() {
-        let sample = Sample::new(4096, (1..=1000).rev().map(Duration::from_micros).collect());
+        let sample = Sample::new(4096, &[(1..=1000).rev().map(Duration::from_micros).collect()]);
         for (share, us) in [(0.0, 1.0), (0.5, 500.0), (0.9, 900.0), (0.999, 999.0), (1.0, 1000.0)] {
             assert!((sample.quantile_s(share) * 1e6 - us).abs() < 1e-6, "{share}");
         }
         assert!((sample.mean_s() - 500.5e-6).abs() < 1e-12);
-        assert_eq!(Sample::new(1, vec![Duration::from_secs(2)]).quantile_s(0.999), 2.0);
+        assert_eq!(Sample::new(1, &[vec![Duration::from_secs(2)]]).quantile_s(0.999), 2.0);
+    }
+
+    #[test]
+    fn a_round_beside_other_load_moves_the_mean_and_not_what_is_typical() {
+        let round = |us| vec![Duration::from_micros(us); 10];
+        let sample = Sample::new(4096, &[round(100), round(9000), round(110), round(105)]);
+        assert!((sample.typical_s * 1e6 - 107.5).abs() < 1e-6 && sample.mean_s() > 20.0 * sample.typical_s);
     }
 
     #[test]

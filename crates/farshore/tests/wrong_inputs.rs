@@ -44,7 +44,9 @@ fn type_in(pair: &Pair, words: &[&str]) -> (i32, String) {
 fn what_is_typed_gets_the_answer_of_the_manual() {
     let mut pair = Pair::new(&Plan::DEFAULT);
     Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-    pair.until("the nodes have met", |pair| pair.status(Node::Near)["reason"].to_string().contains("never been synced"));
+    pair.until("the nodes have met", |pair| {
+        pair.status(Node::Near)["reason"].to_string().contains("never been synced")
+    });
     let mut wrong = Vec::new();
     let rows = rows("Typed");
     for row in &rows {

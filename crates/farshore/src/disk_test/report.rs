@@ -43,6 +43,8 @@ pub struct Size {
     pub bytes: u64,
     pub flushes: usize,
     pub mean_s: f64,
+    /// The median of the rounds' mean times, through which the line is laid.
+    pub typical_s: f64,
     pub min_s: f64,
     pub p50_s: f64,
     pub p90_s: f64,
@@ -53,7 +55,7 @@ pub struct Size {
     pub bytes_per_s: f64,
     /// What the line says.
     pub fit_s: f64,
-    /// How much longer than the line says, as a share of the mean; negative: shorter.
+    /// How much longer the typical time is than the line says, as a share of it; negative: shorter.
     pub off_share: f64,
 }
 
@@ -71,20 +73,21 @@ impl Report {
         let points: Vec<Point> = measured
             .samples
             .iter()
-            .map(|sample| Point { bytes: sample.bytes as f64, seconds: sample.mean_s() })
+            .map(|sample| Point { bytes: sample.bytes as f64, seconds: sample.typical_s })
             .collect();
         let line = Line::through(&points).ok_or("ended before two sizes were measured; nothing is known yet")?;
         let size = |(sample, point): (&super::Sample, &Point)| Size {
             bytes: sample.bytes,
             flushes: sample.times.len(),
-            mean_s: point.seconds,
+            mean_s: sample.mean_s(),
+            typical_s: sample.typical_s,
             min_s: sample.quantile_s(0.0),
             p50_s: sample.quantile_s(0.5),
             p90_s: sample.quantile_s(0.9),
             p99_s: sample.quantile_s(0.99),
             p999_s: sample.quantile_s(0.999),
             max_s: sample.quantile_s(1.0),
-            bytes_per_s: point.bytes / point.seconds,
+            bytes_per_s: point.bytes / sample.mean_s(),
             fit_s: line.seconds(point.bytes),
             off_share: line.error(*point),
         };
@@ -108,7 +111,8 @@ impl Report {
         let way = if start.direct { "past the page cache (O_DIRECT)" } else { "through the page cache" };
         let mut out =
             format!("{}: {place}, {way}, by {}; each flush durable before the next\n\n", start.path, start.engine);
-        let header = ["size", "flushes", "mean", "p50", "p90", "p99", "p99.9", "max", "rate", "line says", "off"];
+        let header =
+            ["size", "flushes", "mean", "typical", "p50", "p90", "p99", "p99.9", "max", "rate", "line says", "off"];
         let rows: Vec<Vec<String>> = self.sizes.iter().map(row).collect();
         out += &table(&header.map(str::to_owned), &rows);
         let (overhead, rate) = (Seconds(self.end.overhead_s), Rate::from_bytes_per_s(self.end.bytes_per_s));
@@ -127,8 +131,8 @@ impl Report {
 
 /// The largest took longer than the smallest: else the line is a makeshift.
 fn grow(sizes: &[Size]) -> bool {
-    let mean = |size: Option<&Size>| size.map_or(0.0, |size| size.mean_s);
-    mean(sizes.last()) > mean(sizes.first())
+    let typical = |size: Option<&Size>| size.map_or(0.0, |size| size.typical_s);
+    typical(sizes.last()) > typical(sizes.first())
 }
 
 fn row(of: &Size) -> Vec<String> {
@@ -137,6 +141,7 @@ fn row(of: &Size) -> Vec<String> {
         size(of.bytes),
         of.flushes.to_string(),
         time(of.mean_s),
+        time(of.typical_s),
         time(of.p50_s),
         time(of.p90_s),
         time(of.p99_s),
@@ -213,7 +218,7 @@ mod tests {
         let samples = [4096u64, 65536, 1_048_576].map(|bytes| {
             let extra = if bytes == 65536 { odd } else { Duration::ZERO };
             let time = Duration::from_secs_f64(0.001 + bytes as f64 / 1e8) + extra;
-            Sample::new(bytes, vec![time; flushes])
+            Sample::new(bytes, &[vec![time; flushes]])
         });
         Measured { samples: samples.into(), engine: "io_uring", interrupted: false }
     }
