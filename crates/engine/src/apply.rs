@@ -111,6 +111,8 @@ impl Group {
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
+            // What cannot be read here is not known to be equal: it is sent, and written over.
+            (Err(_), Content::Probe(_)) => self.answer_probe(cx, seq, false),
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
             (Ok(_), _) => {

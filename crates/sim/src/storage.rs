@@ -165,8 +165,7 @@ impl World {
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
             }
             Job::Read { store, offset, length, image, before, kind } => {
-                let may_fail = is_volume(&store) && !matches!(kind, ReadKind::Hash);
-                if may_fail && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
+                if is_volume(&store) && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
                     return Err(IoError::Io);
                 }
                 let view = &sim.disks[&store].view()[image as usize..][..before.len()];

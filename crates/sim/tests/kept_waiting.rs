@@ -167,3 +167,22 @@ fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
     assert!(!node_failed(&world, 0), "{}", world.figures(0).reason);
     world.settle();
 }
+
+/// A secondary that cannot read what it is asked to compare for a moment lets it be sent: its half of the group goes on.
+#[test]
+fn reads_for_a_comparison_that_fail_for_a_moment_do_not_fail_the_secondary() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    for n in 0..4 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.crash(0, false, SECOND);
+    world.pass(2 * SECOND);
+    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    world.restore_path();
+    world.pass(3 * SECOND);
+    world.nodes[1].trouble.read_errors_until = 0;
+    assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
+    world.settle();
+}
