@@ -143,12 +143,13 @@ impl Group {
     }
 
     /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
-    /// an earlier run, to which it may have gone back from the midst of a sync.
+    /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
+    /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
     fn followed_in_doubt(&self, theirs: &Identity) -> bool {
         let (sb, place) = (&self.sb.current, theirs.position);
         let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
         let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
-        let is_later = place.incarnation > sb.in_doubt && of_history(place.generation);
+        let is_later = place.incarnation > sb.in_doubt && place.generation == sb.doubt_generations[0];
         let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
         self.is_in_doubt() && (is_there || follows && !is_later)
     }

@@ -4,7 +4,7 @@
 use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, StartAlone, Store};
+use engine::{Command, CommandResult, Settings, StartAlone, Store};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -17,33 +17,71 @@ fn asks_its_operator(world: &World) -> bool {
     world.figures(0).reason.contains("cannot be known")
 }
 
+/// Whose image a sync overwrites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Image {
+    /// Of the run that syncs.
+    SameRun,
+    /// Of an earlier run of this primary, which was killed since.
+    EarlierRun,
+    /// Of the secondary itself, which was the primary and handed over; it has had many more runs than the other node.
+    OwnReign,
+}
+
+/// The secondary was the primary for a while, and stands where it handed over: nothing was sent to it since.
+fn handed_over(world: &mut World) {
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+    world.settle();
+    assert!(matches!(world.order(1, Command::Demote), CommandResult::Done(_)));
+    let settings = Settings { mode: Mode::Logging, ..world.operator.settings(GROUP) };
+    world.order(0, Command::Set(settings));
+    assert!(matches!(world.promote(0, false), CommandResult::Done(_)));
+    let [ours, theirs] = [0, 1].map(|node| world.recorded(node).identity);
+    assert!(theirs.position.incarnation > ours.incarnation && theirs.generation == ours.parent.generation);
+}
+
 /// A sync in the stream of writes is under way, and has overwritten a part of the secondary's copy. What was written meanwhile the
-/// secondary has confirmed as durable; the primary has not flushed it. `later_run`: the primary was killed before, so that the
-/// sync is of a later run than the image it overwrites.
-fn mid_sync(later_run: bool) -> World {
+/// secondary has confirmed as durable; the primary has not flushed it.
+fn mid_sync(image: Image) -> World {
     let mut world = World::in_peace(Options {
         bytes_per_s: 400_000,
         start_alone_ms: 600_000,
         ..options(Mode::Async, Policy::Degrade)
     });
+    if image == Image::OwnReign {
+        for _ in 0..6 {
+            world.crash(1, false, SECOND);
+            world.pass(5 * SECOND);
+        }
+        world.settle();
+    }
     // So the link is measured, and a little goes in the stream.
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 32 * KIB);
     }
     world.settle();
-    world.order(0, Command::Logging);
+    if image == Image::OwnReign {
+        handed_over(&mut world);
+    } else {
+        world.order(0, Command::Logging);
+    }
     for n in 0..4 {
         let id = world.write(0, n * 64 * KIB, 32 * KIB);
         assert!(world.answer(id).0);
     }
-    if later_run {
+    if image == Image::EarlierRun {
         world.crash(0, false, SECOND);
         world.until("it is back", serves);
     }
     let before = world.images_of(1);
     // The end of the sync takes long to be on record.
     world.nodes[1].trouble.flush_ns = 5 * SECOND;
-    world.command(0, GROUP, Command::Sync { full: false });
+    if image == Image::OwnReign {
+        world.command(0, GROUP, Command::Set(world.operator.settings(GROUP)));
+    } else {
+        world.command(0, GROUP, Command::Sync { full: false });
+    }
     world.until("a part is overwritten", |world| world.images_of(1) != before);
     assert!(world.watch.syncs_in_stream(GROUP, 1));
     let id = world.write(1, 512 * KIB, 4 * KIB);
@@ -58,7 +96,7 @@ fn mid_sync(later_run: bool) -> World {
 /// The way back is damaged: the secondary is a mixture, stands where it stood, and its journal was given up for the way back.
 #[test]
 fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
-    let mut world = mid_sync(false);
+    let mut world = mid_sync(Image::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
@@ -75,8 +113,8 @@ fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
 }
 
 /// The primary is gone, and the secondary, which is in the middle of a sync, is promoted by force.
-fn goes_back(later_run: bool) -> World {
-    let mut world = mid_sync(later_run);
+fn goes_back(image: Image) -> World {
+    let mut world = mid_sync(image);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
@@ -84,15 +122,15 @@ fn goes_back(later_run: bool) -> World {
 }
 
 /// It loses its power on its way back to the image before the sync, at each moment of that.
-fn way_back_cut_short(later_run: bool) {
-    let mut world = goes_back(later_run);
+fn way_back_cut_short(image: Image) {
+    let mut world = goes_back(image);
     let typed = world.now;
     while !world.recorded(1).rolling_back {
         world.pass(100_000);
     }
     let (recorded_ns, mut asked) = (world.now - typed, 0);
     for late_ns in (recorded_ns - 500_000..).step_by(100_000) {
-        let mut world = goes_back(later_run);
+        let mut world = goes_back(image);
         world.pass(late_ns);
         world.crash(1, true, SECOND);
         world.until("the secondary is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
@@ -115,17 +153,23 @@ fn way_back_cut_short(later_run: bool) {
 
 #[test]
 fn what_a_way_back_gave_up_is_asked_about() {
-    way_back_cut_short(false);
+    way_back_cut_short(Image::SameRun);
 }
 
 #[test]
 fn what_a_way_back_to_an_earlier_run_gave_up_is_asked_about() {
-    way_back_cut_short(true);
+    way_back_cut_short(Image::EarlierRun);
+}
+
+/// The runs of the two nodes are counted apart: that the secondary has had more says nothing of what it followed.
+#[test]
+fn what_a_way_back_to_its_own_reign_gave_up_is_asked_about() {
+    way_back_cut_short(Image::OwnReign);
 }
 
 /// The primary's operator is asked: its peer does not know any more what it had confirmed.
 fn is_asked() -> World {
-    let mut world = mid_sync(false);
+    let mut world = mid_sync(Image::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
