@@ -657,6 +657,10 @@ impl Group {
             return self.save(cx, None);
         }
         self.open_exports(cx);
+        if matches!(self.settling, Settling::Asking) {
+            // What the operator was told is true of an export that is closed.
+            self.settling = Settling::NotYet;
+        }
         // One that stood still is asked anew: from now on the operator has the choice.
         self.meet_if_apart(cx);
     }

@@ -193,6 +193,19 @@ fn an_operator_who_is_asked_reads_the_way_out_while_the_peer_is_away() {
     world.until("its export is open", serves);
 }
 
+/// He opens it without the peer's content, which is connected: what he reads then is true of an export that is open.
+#[test]
+fn an_operator_who_has_opened_the_export_does_not_read_that_it_stays_closed() {
+    let mut world = is_asked();
+    world.set(GROUP, |settings| settings.start_alone = StartAlone::Serve);
+    world.until("its export is open", serves);
+    world.pass(SECOND);
+    let reason = world.figures(0).reason;
+    assert!(reason.contains("has served since") && !reason.contains("stays closed"), "{reason}");
+    assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.settle();
+}
+
 /// The answer is still missing after a restart, and the peer cannot be asked again.
 #[test]
 fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
