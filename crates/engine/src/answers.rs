@@ -5,16 +5,18 @@
 //!   a cursor, or a list of names.
 //! * A newer question takes the place of the one before.
 //! * Content is read for the link's next turns, a few ranges at a time, and counts against `memory.limit` until it is handed over.
+//!   What cannot be read is read again after a pause, a few times.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::group::{Cx, Group, Phase};
+use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
-use crate::limits::PULLS_IN_FLIGHT;
+use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::slots::Op;
 use crate::state::{Broken, State};
+use crate::time::Mono;
 use crate::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
 
@@ -22,6 +24,9 @@ use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
 pub(crate) const BITS_WORDS: usize = 4096;
 /// Ranges read for pulls at once: enough to keep the link busy beside a disk, in all 4 MiB at most.
 const READS_MAX: usize = 4;
+
+/// Failed reads of content, one after the other and with a pause behind each, before the group gives up.
+const READ_FAILURES_MAX: u32 = 8;
 
 /// Dirty regions: where the walk over them goes on.
 #[derive(Clone, Copy, Debug)]
@@ -55,13 +60,16 @@ pub(crate) struct Answers {
     /// Under way, whatever question they were for.
     reads: usize,
     reading_bytes: u64,
+    failures: u32,
+    /// After a read that failed nothing is read before this.
+    reads_again_at: Mono,
 }
 
 impl Answers {
     /// The session is over, and with it what was asked.
     pub fn forget(&mut self) {
-        let (reads, reading_bytes) = (self.reads, self.reading_bytes);
-        *self = Answers { reads, reading_bytes, ..Answers::default() };
+        let Answers { reads, reading_bytes, failures, reads_again_at, .. } = *self;
+        *self = Answers { reads, reading_bytes, failures, reads_again_at, ..Answers::default() };
     }
 
     /// Memory that it costs.
@@ -158,7 +166,8 @@ impl Group {
 
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
     fn read_for_pulls(&mut self, cx: &mut Cx) {
-        while self.answers.reads + self.answers.read.len() < READS_MAX
+        while cx.now.mono >= self.answers.reads_again_at
+            && self.answers.reads + self.answers.read.len() < READS_MAX
             && let Some(range) = self.answers.to_read.front().copied()
         {
             let none = self.answers.read_bytes + self.answers.reading_bytes == 0;
@@ -190,9 +199,26 @@ impl Group {
         if !asked || self.role() != Role::Secondary {
             return;
         }
-        let Ok(IoDone::Payload { buf, .. }) = result else { return self.fail(cx, Broken::VolumeRead) };
+        let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
+        self.answers.failures = 0;
         self.answers.read_bytes += range.length;
         self.answers.read.push_back((range, buf));
+    }
+
+    fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) {
+        let answers = &mut self.answers;
+        answers.to_read.push_front(range);
+        if cx.now.mono >= answers.reads_again_at {
+            // Others that were under way beside it say nothing new.
+            answers.failures += 1;
+            answers.reads_again_at = cx.now.mono.plus(APPLY_RETRY_AFTER);
+        }
+        if answers.failures >= READ_FAILURES_MAX {
+            return self.fail(cx, Broken::VolumeRead);
+        }
+        // Whatever it finds to do, the link then asks this group for its next frame.
+        let key = TimerKey::Group(self.id(), GroupTimer::ApplyRetry);
+        cx.timers.set_sooner(key, self.answers.reads_again_at);
     }
 }
 
