@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::bitmap::{region_span, regions};
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::{Identity, Role};
+use crate::identity::{Decision, Identity, Role};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
@@ -387,32 +387,46 @@ impl Group {
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
         let why = format!(
             "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
-             'farshore sync GROUP' here keeps this node's content; to keep the peer's, demote this node \
+             '{}' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
             Size(bytes),
-            ranges.len()
+            ranges.len(),
+            self.keeps_this_nodes_content()
         );
         self.fall_to_logging(cx, &why);
+    }
+
+    /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
+    fn keeps_this_nodes_content(&self) -> &'static str {
+        match self.decision() {
+            Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
+            _ => "farshore sync GROUP",
+        }
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
         self.settling = Settling::Asking;
+        let keeps = self.keeps_this_nodes_content();
         if !self.withheld {
-            let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
-                       more, and this node has served since: 'farshore sync GROUP' here keeps this node's content; if the peer still \
-                       holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
-            return self.fall_to_logging(cx, why);
+            let why = format!(
+                "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+                 more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
+                 holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+            );
+            return self.fall_to_logging(cx, &why);
         }
-        let why = "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
-                   more. The export stays closed until you choose: 'farshore sync GROUP' here keeps this node's content; if the \
-                   peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that";
+        let why = format!(
+            "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
+             peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+        );
         if self.stays_closed(cx) {
-            cx.event(self.id(), Event::Note(why.into()));
+            cx.event(self.id(), Event::Note(why.clone()));
         }
-        self.fall_to_logging(cx, why);
-        self.reason = why.into();
+        self.fall_to_logging(cx, &why);
+        self.reason = why;
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. Whether that

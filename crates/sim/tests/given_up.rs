@@ -206,6 +206,21 @@ fn an_operator_who_has_opened_the_export_does_not_read_that_it_stays_closed() {
     world.settle();
 }
 
+/// Demoted and promoted again before he chose, his node has a history of its own: what he is told to type then is what is taken.
+#[test]
+fn an_operator_who_is_asked_after_a_promotion_reads_an_order_that_is_taken() {
+    let mut world = is_asked();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
+    assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
+    world.until("its operator is asked", asks_its_operator);
+    let reason = world.figures(0).reason;
+    let full = reason.contains("'farshore sync GROUP --full' here keeps");
+    let result = world.order(0, Command::Sync { full });
+    assert!(matches!(result, CommandResult::Done(_)), "{reason}: {result:?}");
+    world.until("its export is open", serves);
+    world.settle();
+}
+
 /// The answer is still missing after a restart, and the peer cannot be asked again.
 #[test]
 fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
