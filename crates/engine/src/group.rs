@@ -13,7 +13,7 @@ use crate::bits::BitmapWriter;
 use crate::cuts::{CatchUp, Cut};
 use crate::identity::{Confirmed, Identity, Role, Unbroken};
 use crate::ids::*;
-use crate::link::PeerView;
+use crate::link::{LinkUse, PeerView};
 use crate::marks::Marks;
 use crate::memory::reserve;
 use crate::primary::{WriteOp, frame_bytes};
@@ -232,6 +232,8 @@ pub(crate) struct Group {
     pub counters: Counters,
     /// What the node's pool was told last that this group holds.
     pub counted_bytes: u64,
+    /// What the link counts of it.
+    pub counted_use: LinkUse,
     /// What the pool lets it hold however short memory is.
     pub reserve_bytes: u64,
     /// The pool kept it from something just now; it waits in line for memory.
@@ -300,6 +302,7 @@ impl Group {
             early_hello: None,
             counters: Counters::default(),
             counted_bytes: 0,
+            counted_use: LinkUse::default(),
             reserve_bytes: reserve(config.window_bytes),
             wants_memory: false,
             waits_for_memory: false,

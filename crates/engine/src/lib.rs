@@ -48,6 +48,7 @@ mod roles;
 mod rollback;
 mod saving;
 mod settle;
+mod share;
 mod size;
 mod slots;
 mod stall;

@@ -33,6 +33,12 @@ pub fn part_bytes(rate: Option<u64>) -> u64 {
     rate.map_or(PART_BYTES_UNMEASURED, |rate| 1 << (rate / 4).clamp(PART_BYTES_MIN, PART_BYTES_MAX).ilog2())
 }
 
+/// The same while another group's writers wait for the peer: what goes before them is short.
+pub fn part_bytes_awaited(rate: Option<u64>) -> u64 {
+    let most = rate.map_or(PART_BYTES_UNMEASURED, |rate| rate / 1000 * UNSENT_TIME_AWAITED.as_millis() as u64);
+    1 << most.clamp(PART_BYTES_MIN, PART_BYTES_MAX).ilog2()
+}
+
 /// Longest range of one write-zeroes record: it carries no payload, the bound keeps one apply short.
 pub const ZERO_PART_BYTES_MAX: u64 = 128 * MIB;
 
@@ -187,6 +193,12 @@ pub const UNSENT_BYTES_MIN: u64 = 64 * KIB;
 pub const UNSENT_BYTES_MAX: u64 = 8 * MIB;
 pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
 
+/// The same while writers of one group wait for the peer and another group sends to it: so much of that one's may go before
+/// them. As long as what the kernel may hold unsent, so that the socket does not run dry.
+pub const UNSENT_TIME_AWAITED: Duration = Duration::from_millis(20);
+/// Twice the smallest part: one on its way, and the next.
+pub const UNSENT_BYTES_AWAITED_MIN: u64 = 16 * KIB;
+
 /// Beyond that nothing is said that can be said later: what is repeated, or summed up by what follows. A busy link has its last frame
 /// beyond its credit.
 pub const CLOGGED_BYTES: u64 = PART_BYTES_MAX + 64 * KIB;
@@ -264,6 +276,7 @@ const _: () = assert!(MEMORY_GROUP_BYTES >= PART_BYTES_MAX + ITEM_OVERHEAD_BYTES
 const _: () = assert!(MEMORY_GROUP_BYTES <= WINDOW_BYTES_MIN);
 const _: () = assert!(SYNC_STALLED_AFTER.as_secs() > UNSENT_BYTES_UNMEASURED / 16_000);
 const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
+const _: () = assert!(UNSENT_BYTES_AWAITED_MIN >= 2 * PART_BYTES_MIN && UNSENT_BYTES_AWAITED_MIN <= UNSENT_BYTES_MIN);
 const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
 const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && SAVE_HELD_BYTES_MAX >= BATCH_BYTES_MAX);

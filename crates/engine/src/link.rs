@@ -1,11 +1,11 @@
-//! One session with a peer: is it alive, how fast is it, what may be handed to its socket. Groups share it; a turn is
-//! given to each that has something to send.
+//! One session with a peer: is it alive, how fast is it, what may be handed to its socket. Groups share it by bytes
+//! (`share.rs`).
 
-use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::ids::*;
 use crate::limits;
+use crate::share::Shares;
 use crate::time::Mono;
 
 /// What a group sees of the link to its peer.
@@ -91,6 +91,15 @@ impl Rate {
     }
 }
 
+/// What a group is to its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LinkUse {
+    /// It has a stream or a cut to send.
+    pub sends: bool,
+    /// Its writers wait for the peer.
+    pub awaited: bool,
+}
+
 /// A link to one peer, through all its sessions.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -105,8 +114,11 @@ pub(crate) struct Link {
     pub status: LinkStatus,
     pub since: Mono,
     pub reason: alloc::string::String,
-    /// Groups that may have something to send, in the order of their turns.
-    ready: VecDeque<GroupId>,
+    /// Groups that may have something to send.
+    shares: Shares,
+    /// Groups that send to this peer, and those of them whose writers wait for it.
+    senders: u32,
+    awaited: u32,
     /// A frame of this session was refused: none behind it counts.
     pub refused: bool,
     /// The peer's newest heartbeat, until it is sent back.
@@ -127,7 +139,9 @@ impl Link {
             status: LinkStatus::Connecting,
             since: Mono(0),
             reason: alloc::string::String::new(),
-            ready: VecDeque::new(),
+            shares: Shares::default(),
+            senders: 0,
+            awaited: 0,
             refused: false,
             echo_due: None,
             up_at: Mono(0),
@@ -173,17 +187,37 @@ impl Link {
 
     /// The group may have something to send: it gets a turn.
     pub fn offer(&mut self, group: GroupId) {
-        if !self.ready.contains(&group) {
-            self.ready.push_back(group);
-        }
+        self.shares.offer(group, self.part_bytes());
     }
 
-    /// Whose turn it is, while the link has credit; it is offered again if it sent something.
+    /// Whose turn it is, while the link has credit.
     pub fn next_turn(&mut self) -> Option<GroupId> {
         if self.session.is_none() || !self.has_credit() {
             return None;
         }
-        self.ready.pop_front()
+        self.shares.next(self.part_bytes())
+    }
+
+    /// The group whose turn it is sent a frame.
+    pub fn took_turn(&mut self, now: Mono, group: GroupId, bytes: u64) {
+        self.handed(now, bytes);
+        self.shares.took(group, bytes);
+    }
+
+    /// The group whose turn it is has nothing to send.
+    pub fn rests(&mut self, group: GroupId) {
+        self.shares.rests(group);
+    }
+
+    /// What a group is to the link changed.
+    pub fn uses(&mut self, before: LinkUse, now: LinkUse) {
+        self.senders = self.senders + u32::from(now.sends) - u32::from(before.sends);
+        self.awaited = self.awaited + u32::from(now.awaited) - u32::from(before.awaited);
+    }
+
+    /// What is handed over for one group would make another one's writers wait.
+    fn is_waited_for(&self) -> bool {
+        self.awaited > 0 && self.senders > 1
     }
 
     /// The engine handed a frame of this size to the host.
@@ -206,7 +240,15 @@ impl Link {
 
     /// More may be handed over without a heartbeat waiting too long behind it (rule 25).
     pub fn has_credit(&self) -> bool {
-        self.unsent_bytes < self.credit_bytes()
+        let credit_bytes = if self.is_waited_for() { self.short_credit_bytes() } else { self.credit_bytes() };
+        self.unsent_bytes < credit_bytes
+    }
+
+    /// Of what other groups send no more is ahead of a writer who waits for the peer.
+    fn short_credit_bytes(&self) -> u64 {
+        let rate = self.rate.per_second.unwrap_or(0);
+        let share = (u128::from(rate) * limits::UNSENT_TIME_AWAITED.as_nanos() / 1_000_000_000) as u64;
+        share.clamp(limits::UNSENT_BYTES_AWAITED_MIN, self.credit_bytes())
     }
 
     /// So much waits beyond its credit that what is repeated or summed up later is not said now: heartbeats, their echoes,
@@ -234,7 +276,8 @@ impl Link {
 
     /// Largest part of a write that is admitted now.
     pub fn part_bytes(&self) -> u64 {
-        limits::part_bytes(self.rate.per_second)
+        let rate = self.rate.per_second;
+        if self.is_waited_for() { limits::part_bytes_awaited(rate) } else { limits::part_bytes(rate) }
     }
 
     pub fn view(&self) -> PeerView {

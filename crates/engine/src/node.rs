@@ -396,7 +396,7 @@ impl Node {
         }
     }
 
-    /// Hands frames to the links while they have credit, a frame of each group in turn.
+    /// Hands frames to the links while they have credit, to each group its share of the bytes.
     fn fill_links(&mut self) {
         let peers: Vec<NodeId> = self.links.keys().copied().collect();
         for peer in peers {
@@ -412,10 +412,9 @@ impl Node {
             g.pump_resync(cx);
             frame = g.next_answer(cx).or_else(|| g.next_frame(cx));
         });
-        let (Some((header, payload)), Some(l)) = (frame, self.links.get_mut(&peer)) else { return };
-        let Some((link, _)) = l.session else { return };
-        l.handed(self.now.mono, frame_bytes(&payload));
-        l.offer(id);
+        let Some(l) = self.links.get_mut(&peer) else { return };
+        let (Some((header, payload)), Some((link, _))) = (frame, l.session) else { return l.rests(id) };
+        l.took_turn(self.now.mono, id, frame_bytes(&payload));
         self.outputs.push_back(Output::Send { link, header, payload });
     }
 }

@@ -4,6 +4,7 @@ use crate::contradiction::ack_contradicts;
 use crate::group::{Cx, Group, GroupTimer, Phase, Stream, TimerKey};
 use crate::ids::*;
 use crate::limits;
+use crate::link::LinkUse;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::primary::{Level, frame_cost};
@@ -134,6 +135,13 @@ impl Group {
                 *theirs = place;
             }
         }
+    }
+
+    /// What this group is to its link.
+    pub fn link_use(&self) -> LinkUse {
+        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
+        let awaited = promises && self.stream.is_some_and(|stream| stream.promise_from.is_some());
+        LinkUse { sends: self.stream.is_some() || self.cut.is_some(), awaited }
     }
 
     pub fn release_acked(&mut self, cx: &mut Cx) {

@@ -47,6 +47,13 @@ impl Node {
             self.marks.hit(Mark::MemoryShort);
             self.short_of_memory.push_back(id);
         }
+        let link_use = group.link_use();
+        if link_use != group.counted_use {
+            let before = core::mem::replace(&mut group.counted_use, link_use);
+            if let Some(link) = self.links.get_mut(&group.config.peer) {
+                link.uses(before, link_use);
+            }
+        }
         if !matches!(group.phase, Phase::Starting(_)) {
             self.starts.leave(id);
         }

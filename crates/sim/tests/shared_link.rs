@@ -1,0 +1,130 @@
+//! Groups that share a link share it by bytes: a group that writes little goes past one that sends much, and nobody takes what we
+//! ourselves hold back for a peer that stands still.
+
+use engine::limits::{KIB, MIB};
+use engine::state::{Mode, Policy, State};
+use engine::status::GroupStatus;
+use engine::{Command, GroupId, RequestId};
+use sim::story::{MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+/// Writes little.
+const LIGHT: GroupId = GroupId(0);
+/// Syncs all its volume, over and over.
+const HEAVY: GroupId = GroupId(2);
+
+/// Windows that have room to grow, as the default has.
+fn roomy(mode: Mode, bytes_per_s: u64) -> Options {
+    Options {
+        pairs: vec![[0, 1]; 3],
+        volumes: 1,
+        volume_bytes: 32 * MIB,
+        queue_bytes: 64 * MIB,
+        journal_bytes: 64 * MIB,
+        window_bytes: 32 * MIB,
+        history_bytes: 128 * MIB,
+        memory_bytes: 1 << 30,
+        activity: engine::ActivityConfig { extent_bytes: MIB, extents: 64 },
+        wait_limit_ms: 10_000,
+        bytes_per_s,
+        ..options(mode, Policy::Degrade)
+    }
+}
+
+fn status(world: &World, group: GroupId) -> GroupStatus {
+    world.nodes[0].engine.as_ref().expect("up").status_of(group).expect("there")
+}
+
+/// Both are in step, the volume of one is full.
+fn both_in_step(options: Options) -> World {
+    let mut world = World::for_story(options);
+    world.pass(SECOND);
+    for n in 0..32 {
+        let id = world.write_to(HEAVY, 0, n * MIB, MIB);
+        assert!(world.answer(id).0);
+    }
+    for group in [HEAVY, LIGHT] {
+        world.command(0, group, Command::Sync { full: true });
+        world.until("synced", |world| world.in_step(group));
+    }
+    world
+}
+
+/// What a light writer met beside a sync that never ends.
+#[derive(Debug, Default)]
+struct Met {
+    states: Vec<State>,
+    most_items: u64,
+    longest: u64,
+}
+
+/// So many writes of 4 KiB to the light group, `every` ns, while the other one syncs.
+fn beside_a_sync(world: &mut World, writes: u64, every: u64) -> Met {
+    let mut met = Met::default();
+    let mut open: Vec<(RequestId, u64)> = Vec::new();
+    for n in 0..writes {
+        if status(world, HEAVY).state != State::Syncing {
+            world.command(0, HEAVY, Command::Sync { full: true });
+        }
+        open.push((world.write_to(LIGHT, 0, n % 512 * 4 * KIB, 4 * KIB), world.now));
+        world.pass(every);
+        let now = world.now;
+        open.retain(|(id, since)| {
+            met.longest = met.longest.max(now - since);
+            world.reply(*id).is_none()
+        });
+        let light = status(world, LIGHT);
+        met.most_items = met.most_items.max(light.queue.items);
+        if met.states.last() != Some(&light.state) {
+            met.states.push(light.state);
+        }
+    }
+    met
+}
+
+/// 3 % of the link, and a twelfth of it.
+#[test]
+fn a_light_writer_is_not_starved_by_another_groups_sync() {
+    for (mode, bytes_per_s, every) in [
+        (Mode::Sync, 12_500_000, 10 * MILLISECOND),
+        (Mode::Async, 12_500_000, 10 * MILLISECOND),
+        (Mode::Sync, 1_000_000, 50 * MILLISECOND),
+        (Mode::Async, 1_000_000, 50 * MILLISECOND),
+    ] {
+        let mut world = both_in_step(roomy(mode, bytes_per_s));
+        let met = beside_a_sync(&mut world, 20 * SECOND / every, every);
+        assert_eq!(met.states, [State::Replicating], "{mode:?}, {bytes_per_s}: {met:?}");
+        assert!(met.most_items <= 40 && met.longest <= 100 * MILLISECOND, "{mode:?}, {bytes_per_s}: {met:?}");
+    }
+}
+
+/// Eight writers in a row, each waits for its answer before it writes again.
+fn answers_in_a_second(world: &mut World) -> u64 {
+    let mut answers = 0;
+    let mut open: Vec<(u64, RequestId)> = (0..8).map(|n| (n, world.write_to(LIGHT, 0, n * 4 * KIB, 4 * KIB))).collect();
+    let until = world.now + SECOND;
+    while world.now < until {
+        world.pass(MILLISECOND / 4);
+        for (n, id) in &mut open {
+            if world.reply(*id).is_some() {
+                answers += 1;
+                *id = world.write_to(LIGHT, 0, *n * 4 * KIB, 4 * KIB);
+            }
+        }
+    }
+    answers
+}
+
+/// Nothing that is handed to the socket can be overtaken: so little is, while writers of another group wait for the peer.
+#[test]
+fn writers_in_sync_wait_for_little_of_another_groups_sync() {
+    let mut world = both_in_step(roomy(Mode::Sync, 12_500_000));
+    let alone = answers_in_a_second(&mut world);
+    world.command(0, HEAVY, Command::Sync { full: true });
+    world.until("it travels", |world| status(world, HEAVY).sync.is_some_and(|sync| sync.done_bytes > 4 * MIB));
+    let beside = answers_in_a_second(&mut world);
+    println!("answers in a second: {alone} alone, {beside} beside a sync");
+    assert_eq!(status(&world, HEAVY).state, State::Syncing);
+    assert!(beside >= 160, "{alone} alone, {beside} beside a sync");
+}
