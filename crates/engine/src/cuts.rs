@@ -380,8 +380,13 @@ impl Group {
     pub fn turn_to_cuts(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::SyncTurnedToCuts);
         self.end_stream(cx, "writes come faster than the link carries them beside the sync");
-        self.catch_up.no_stream_before = cx.now.mono.plus(limits::STREAM_AGAIN_AFTER);
+        self.keep_from_stream(cx.now.mono);
         self.begin_cut(cx, "writes come faster than the link carries them beside the sync");
+    }
+
+    /// Cuts go on for a while before the stream is tried again.
+    pub fn keep_from_stream(&mut self, now: Mono) {
+        self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
     }
 
     // ---- a cut begins ----------------------------------------------------------------------------------------------
@@ -410,6 +415,7 @@ impl Group {
         let to = self.peers_run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
         if let Some(cut) = self.cut.as_mut() {
             cut.begun = true;
         }
@@ -602,6 +608,9 @@ impl Group {
         let bytes = frame_cost(&payload);
         if cut.sent_bytes + bytes > cut.granted_bytes {
             return None;
+        }
+        if !cut.peer_owes() {
+            self.stall.moved(cx.now.mono);
         }
         cut.sent_bytes += bytes;
         cut.sent = cut.sent.next();

@@ -22,6 +22,7 @@ marks! {
     QueueFullLinkDown,
     QueueFullPeerSilent,
     WaitLimitTripped,
+    LinkWasFull,
     WriteSplitInParts,
     QueueContinued,
     QueueRewound,

@@ -6,7 +6,7 @@ use crate::Slice;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
 use crate::planted::{Fault, planted};
-use crate::time::Wall;
+use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
@@ -46,6 +46,8 @@ pub(crate) struct Queue {
     items: VecDeque<Item>,
     /// Place of the first unsent item in `items`.
     unsent_from: usize,
+    /// When each of those before it was sent.
+    sent_at: VecDeque<Mono>,
     bytes: u64,
     unsent_bytes: u64,
     pub bytes_hwm: u64,
@@ -74,8 +76,14 @@ impl Queue {
         self.items.get(self.unsent_from).filter(|item| !matches!(item.body, Body::Pending))
     }
 
+    /// Since when the oldest item is on its way to the peer, or there and not durable.
+    pub fn oldest_sent(&self) -> Option<Mono> {
+        self.sent_at.front().copied()
+    }
+
     /// The next item counts as sent.
-    pub fn advance(&mut self) {
+    pub fn advance(&mut self, now: Mono) {
+        self.sent_at.push_back(now);
         let item = &self.items[self.unsent_from];
         self.unsent_bytes -= item.cost_bytes;
         self.unsent_from += 1;
@@ -105,6 +113,7 @@ impl Queue {
         while self.items.front().is_some_and(|item| item.seq <= durable) {
             assert!(self.unsent_from > 0, "what was not sent is not confirmed");
             let item = self.items.pop_front().expect("front was there");
+            self.sent_at.pop_front();
             self.unsent_from -= 1;
             self.bytes -= item.cost_bytes;
         }
@@ -113,6 +122,7 @@ impl Queue {
     /// After a reconnect: send again from `received` on.
     pub fn rewind(&mut self, received: Seq) {
         self.unsent_from = self.items.iter().take_while(|item| item.seq <= received).count();
+        self.sent_at.truncate(self.unsent_from);
         self.unsent_bytes = self.items.iter().skip(self.unsent_from).map(|i| i.cost_bytes).sum();
     }
 
@@ -120,6 +130,7 @@ impl Queue {
     pub fn clear(&mut self) -> (u64, u64) {
         let dropped = (self.items.len() as u64, self.bytes);
         self.items.clear();
+        self.sent_at.clear();
         (self.unsent_from, self.bytes, self.unsent_bytes) = (0, 0, 0);
         dropped
     }
@@ -176,11 +187,14 @@ mod tests {
     fn sending_confirming_and_rewinding_keep_one_run() {
         let mut q = Queue::default();
         (5..=9).for_each(|n| q.push(item(n)));
-        (0..3).for_each(|_| q.advance());
+        (0..3).for_each(|n| q.advance(Mono(n)));
+        assert_eq!(q.oldest_sent(), Some(Mono(0)));
         q.confirm(Seq(6));
+        assert_eq!(q.oldest_sent(), Some(Mono(2)));
         assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Some(Seq(6))));
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(8)));
         q.rewind(Seq(6));
+        assert_eq!(q.oldest_sent(), None);
         assert_eq!((q.next_ready().map(|i| i.seq), q.unsent_bytes()), (Some(Seq(7)), 30));
         assert_eq!(q.first_unsent(), Some(Seq(7)), "never sent since the rewind");
         assert_eq!(q.clear(), (3, 30));

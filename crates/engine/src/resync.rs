@@ -330,8 +330,7 @@ impl Group {
         };
         if cx.now.mono < self.stall.left_alone_until {
             if healthy && may {
-                let why = "the peer stood still, and is left alone for a while; 'sync' begins at once";
-                self.transition(cx, State::Logging, why);
+                self.transition(cx, State::Logging, self.stall.pause_words());
             }
             let wait = self.stall.left_alone_until.since(cx.now.mono);
             return self.set_timer(cx, GroupTimer::Autosync, wait);
@@ -401,6 +400,7 @@ impl Group {
         let to = self.peers_run();
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
         if let Some(resync) = self.resync.as_mut() {
             resync.begun = true;
         }

@@ -1,8 +1,10 @@
 //! A peer that stands still while its link lives (rule 17): how that is noticed, and how long it is then left alone.
 //!
-//! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile.
+//! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile. The peer stood
+//!   still only if it had what is waited for, or had no room for it: else it was we who did not send it, because the link carried
+//!   other things first.
 //! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
-//!   [`limits::SYNC_STALLED_AFTER`] without one ends it.
+//!   [`limits::SYNC_STALLED_AFTER`] without one ends it, while something of this group is with the peer.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
 //!   operator's `sync`, once.
@@ -25,6 +27,8 @@ pub(crate) struct Stall {
     unanswered: bool,
     /// No sync begins by itself before this.
     pub left_alone_until: Mono,
+    /// That pause is for want of room on the link, and no fault of the peer's.
+    link_was_full: bool,
     /// When it last showed progress.
     moved_at: Mono,
 }
@@ -33,6 +37,15 @@ impl Stall {
     /// How long a peer is left alone that was given up so many times before.
     fn hold_off(times: u32) -> Duration {
         limits::RESYNC_HOLD_OFF.saturating_mul(1 << times.min(16)).min(limits::RESYNC_HOLD_OFF_MAX)
+    }
+
+    /// Why no sync begins yet.
+    pub fn pause_words(&self) -> &'static str {
+        if self.link_was_full {
+            "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
+        } else {
+            "the peer stood still, and is left alone for a while; 'sync' begins at once"
+        }
     }
 
     /// A session begins.
@@ -78,10 +91,33 @@ impl Group {
             cx.marks.hit(Mark::StalledAgain);
         }
         self.stall.times = self.stall.times.saturating_add(1);
-        self.stall.unanswered = true;
+        (self.stall.unanswered, self.stall.link_was_full) = (true, false);
         self.stall.left_alone_until = cx.now.mono.plus(hold_off);
         self.fall_to_logging(cx, why);
         self.set_timer(cx, GroupTimer::Autosync, hold_off);
+    }
+
+    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
+    pub fn end_long_wait(&mut self, cx: &mut Cx) {
+        if self.peer_kept_us(cx.now.mono) {
+            return self.give_up_session(cx, "a write waited longer than wait_limit");
+        }
+        cx.marks.hit(Mark::LinkWasFull);
+        self.fall_to_logging(cx, "a write waited longer than wait_limit: more is written than the link has room for");
+        // The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
+        self.stall.link_was_full = true;
+        self.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
+        self.keep_from_stream(cx.now.mono);
+        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+    }
+
+    /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
+    fn peer_kept_us(&self, now: Mono) -> bool {
+        let Some(stream) = self.stream.filter(|stream| stream.open) else { return true };
+        if self.queue.next_ready().is_some_and(|item| stream.sent_bytes + item.cost_bytes > stream.granted_bytes) {
+            return true;
+        }
+        self.queue.oldest_sent().is_some_and(|since| now.since(since) >= self.settings.wait_limit / 2)
     }
 
     /// Whether writers would wait for a peer that was given up and gave no sign since.
@@ -101,7 +137,11 @@ impl Group {
             return cut.peer_owes();
         }
         let told = self.resync.as_ref().is_none_or(|r| r.begun);
-        told && self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
+        told && self.stream_owes()
+    }
+
+    pub fn stream_owes(&self) -> bool {
+        self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
     }
 
     pub fn check_stall(&mut self, cx: &mut Cx) {

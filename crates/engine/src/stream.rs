@@ -22,6 +22,7 @@ impl Group {
             return self.next_cut_frame(cx);
         }
         let flushed = self.flush_point();
+        let owed = self.stream_owes();
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
@@ -37,6 +38,9 @@ impl Group {
             return None;
         }
         stream.sent_bytes += bytes;
+        if !owed {
+            self.stall.moved(cx.now.mono);
+        }
         if kind == Kind::Void {
             cx.marks.hit(Mark::VoidSent);
         }
@@ -54,7 +58,7 @@ impl Group {
             flushed,
             ..Header::new(kind, cx.peer.session, self.config.id)
         };
-        self.queue.advance();
+        self.queue.advance(cx.now.mono);
         cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
         Some((header, payload))
     }

@@ -62,7 +62,7 @@ impl Group {
             Policy::Hold(_) if promises && self.state == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window_end(since, window) => {}
-            _ => self.give_up_session(cx, "a write waited longer than wait_limit"),
+            _ => self.end_long_wait(cx),
         }
     }
 

@@ -3,9 +3,11 @@
 use engine::identity::Row;
 use engine::marks::Mark;
 
-/// Branches that take two troubles of one node within a moment.
-pub const BRANCHES_BY_TEST: [(Mark, &str); 1] =
-    [(Mark::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about")];
+/// Branches that take two troubles of one node within a moment, or more writers than seeds have.
+pub const BRANCHES_BY_TEST: [(Mark, &str); 2] = [
+    (Mark::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
+    (Mark::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
+];
 
 /// Edges of the state table that take a fault within a moment too short for seeds.
 pub const EDGES_BY_STORY: [((&str, &str), &str); 6] = [

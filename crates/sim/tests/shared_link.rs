@@ -2,6 +2,7 @@
 //! ourselves hold back for a peer that stands still.
 
 use engine::limits::{KIB, MIB};
+use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RequestId};
@@ -127,4 +128,40 @@ fn writers_in_sync_wait_for_little_of_another_groups_sync() {
     println!("answers in a second: {alone} alone, {beside} beside a sync");
     assert_eq!(status(&world, HEAVY).state, State::Syncing);
     assert!(beside >= 160, "{alone} alone, {beside} beside a sync");
+}
+
+/// What waits for the link is no fault of the peer's: its writers go on alone, as the policy says, and nobody leaves a healthy peer
+/// alone for longer and longer.
+#[test]
+fn a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full() {
+    let mut world = both_in_step(Options { wait_limit_ms: 1000, ..roomy(Mode::Sync, 1_000_000) });
+    let mut reasons: Vec<String> = Vec::new();
+    let mut longest_pause = 0;
+    let mut logging_since = None;
+    for n in 0..1200u64 {
+        if status(&world, HEAVY).state != State::Syncing {
+            world.command(0, HEAVY, Command::Sync { full: true });
+        }
+        if n % 20 == 0 {
+            // It is looked at again whether a sync may begin.
+            world.set(LIGHT, |_| {});
+        }
+        // 1.3 times the link.
+        world.write_to(LIGHT, 0, n % 512 * 64 * KIB, 64 * KIB);
+        world.pass(50 * MILLISECOND);
+        let light = status(&world, LIGHT);
+        let since = (light.state == State::Logging).then(|| logging_since.unwrap_or(world.now));
+        longest_pause = longest_pause.max(since.map_or(0, |since| world.now - since));
+        logging_since = since;
+        if reasons.last() != Some(&light.reason) {
+            reasons.push(light.reason);
+        }
+    }
+    assert!(world.mark(0, Mark::WaitLimitTripped) > 0, "{reasons:?}");
+    assert!(!reasons.iter().any(|reason| reason.contains("stood still")), "{reasons:?}");
+    assert_eq!((world.mark(0, Mark::StalledAgain), world.mark(0, Mark::SyncStalled)), (0, 0), "{reasons:?}");
+    assert!(longest_pause < 6 * SECOND, "{longest_pause} ns: {reasons:?}");
+    let ended = world.now;
+    world.until("in step", |world| world.in_step(LIGHT));
+    assert!(world.now - ended < 60 * SECOND, "{} ns", world.now - ended);
 }

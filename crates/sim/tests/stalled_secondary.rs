@@ -115,3 +115,22 @@ fn an_answer_of_a_peer_that_was_given_up_begins_the_next_sync() {
     world.until("in step", |world| world.in_step(GROUP));
     assert!(world.now - back < 10 * SECOND, "{} ns after the answer", world.now - back);
 }
+
+/// It was asked for nothing while the primary's own disk stood still, and then had a moment for its answer.
+#[test]
+fn a_peer_is_not_called_stalled_for_the_time_in_which_nothing_was_sent_to_it() {
+    let far = Options { delay_ns: 40 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(far);
+    // The first sync is not watched any more.
+    world.pass(70 * SECOND);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.nodes[0].trouble.stalled_until = world.now + 60 * SECOND - 20 * MILLISECOND;
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.pass(59 * SECOND);
+    assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Syncing));
+    world.pass(100 * SECOND);
+    assert_eq!(world.mark(0, Mark::SyncStalled), 0);
+    world.settle();
+}
