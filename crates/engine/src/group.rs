@@ -11,6 +11,7 @@ use crate::activity::Activity;
 use crate::answers::Answers;
 use crate::bits::BitmapWriter;
 use crate::cuts::{CatchUp, Cut};
+use crate::held_up::HeldUp;
 use crate::identity::{Confirmed, Identity, Role, Unbroken};
 use crate::ids::*;
 use crate::link::{LinkUse, PeerView};
@@ -209,6 +210,7 @@ pub(crate) struct Group {
     pub reserved_items: u64,
     pub hold_until: Option<Mono>,
     pub stall: Stall,
+    pub held_up: HeldUp,
     pub applied_wall: Wall,
     /// When that last moved: its age, whatever was done to the wall clock since.
     pub applied_wall_since: Mono,
@@ -289,6 +291,7 @@ impl Group {
             reserved_items: 0,
             hold_until: None,
             stall: Stall::default(),
+            held_up: HeldUp::default(),
             applied_wall: Wall(0),
             applied_wall_since: Mono(0),
             replica: Replica::new(config.window_bytes, config.journal_bytes),

@@ -26,6 +26,7 @@ mod cut_saves;
 mod cuts;
 mod gate;
 mod group;
+mod held_up;
 pub mod identity;
 mod ids;
 pub mod journal;
@@ -508,6 +509,11 @@ pub enum Event {
         volume: VolumeId,
         offset: u64,
     },
+    /// The queue stays full: writers wait, one after the other. `acts_in`: until the policy acts, if it will.
+    WritersHeldUp {
+        acts_in: Option<Duration>,
+    },
+    WritersGoOn,
     Promoted {
         generation: Generation,
     },

@@ -23,6 +23,7 @@ marks! {
     QueueFullPeerSilent,
     WaitLimitTripped,
     LinkWasFull,
+    HeldUpTooLong,
     WriteSplitInParts,
     QueueContinued,
     QueueRewound,

@@ -231,8 +231,9 @@ impl Group {
 
     /// A writer has waited for room, and need not any more, or failed.
     pub fn was_blocked(&mut self, cx: &Cx, slot: u32) {
-        let waited = cx.now.mono.since(self.slots.write(slot).since);
-        self.counters.blocked_ns += waited.as_nanos() as u64;
+        let since = self.slots.write(slot).since;
+        self.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
+        self.held_up.note(cx.now.mono, Some(since), &self.settings);
     }
 
     // ---- admission -------------------------------------------------------------------------------------------------

@@ -95,6 +95,13 @@ impl Slots {
         }
     }
 
+    pub fn write_ref(&self, slot: u32) -> &WriteOp {
+        match self.get(slot) {
+            Some(Op::Write(w)) => w,
+            other => unreachable!("slot {slot} holds a write, not {other:?}"),
+        }
+    }
+
     pub fn get_resync(&mut self, slot: u32) -> Option<&mut ResyncRead> {
         match self.ops.get_mut(slot as usize) {
             Some(Some(Op::Resync(read))) => Some(read),

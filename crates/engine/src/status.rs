@@ -114,6 +114,12 @@ pub struct QueueStatus {
     pub items_hwm: u64,
     pub blocked: Duration,
     pub blocked_writers: u64,
+    /// How long writers were held up of late, one after the other: it runs back while they are not.
+    pub held_up: Duration,
+    /// What that may come to before the policy acts; `None`: under `strict` it does not.
+    pub held_up_limit: Option<Duration>,
+    /// It came to half of that or more, and is not over.
+    pub holds_writers_up: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +223,7 @@ impl Group {
         let identity = self.identity();
         let role = identity.role;
         let told = self.primary_says.filter(|_| role == Role::Secondary);
+        let (held_up, held_up_limit) = self.held_up(now.mono);
         GroupStatus {
             id: self.id(),
             identity,
@@ -240,6 +247,9 @@ impl Group {
                 items_hwm: self.queue.items_hwm,
                 blocked: Duration::from_nanos(self.counters.blocked_ns),
                 blocked_writers: self.blocked.len() as u64,
+                held_up,
+                held_up_limit,
+                holds_writers_up: self.was_held_up(),
             },
             peer: self.peer_status(link, now),
             sync: self.sync_status(),

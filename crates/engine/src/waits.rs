@@ -1,4 +1,5 @@
-//! Writers who wait, for room in the queue or for the peer, and how long they may (design: policy and `wait_limit`).
+//! Writers who wait, for room in the queue or for the peer, and how long one of them may (design: policy and `wait_limit`);
+//! how long many may, each for less, is in `held_up.rs`.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,8 +16,9 @@ impl Group {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, cx: &mut Cx) {
         self.check_blocked(cx);
+        self.check_held_up(cx);
         self.check_unacked(cx);
-        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() {
+        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() || self.was_held_up() {
             self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
         }
     }

@@ -549,6 +549,12 @@ pub struct QueueStatus {
     pub limit_items: u64,
     /// Sum of the time writers waited for room, milliseconds.
     pub blocked_ms: u64,
+    /// Writers who wait for room now.
+    #[serde(default)]
+    pub waiting_writers: u64,
+    /// While the queue holds writers up: for how long they were of late. It runs back while they are not.
+    #[serde(default)]
+    pub held_up_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,9 +43,10 @@ impl Paint {
     }
 }
 
-/// Whether only an operator can mend it: failed, paused, or a broken volume.
+/// Whether an operator should look: failed, paused, writers held up, or a broken volume.
 pub fn needs_attention(group: &GroupStatus) -> bool {
     matches!(group.state, GroupState::Failed | GroupState::Paused)
+        || group.queue.held_up_ms.is_some()
         || group.volumes.iter().any(|volume| volume.error.is_some())
 }
 

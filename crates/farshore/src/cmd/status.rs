@@ -20,7 +20,7 @@ pub fn run(args: &StatusArgs) -> Outcome {
     Ok(judge(&status).into())
 }
 
-/// Failed, paused or a broken volume: something only an operator can mend.
+/// Failed, paused, writers held up or a broken volume: something an operator should look at.
 fn judge(status: &Status) -> Exit {
     if status.groups.iter().any(show::needs_attention) { Exit::Warning } else { Exit::Done }
 }

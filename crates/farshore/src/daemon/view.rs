@@ -10,6 +10,7 @@ use host::driver::{GroupSnapshot, Snapshot};
 
 use super::link_view;
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
+use crate::config::units::show_seconds;
 use crate::config::{Config, Group, NodeName};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
@@ -79,6 +80,8 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
             limit_bytes: now.settings.queue_bytes,
             limit_items: now.settings.queue_items,
             blocked_ms: milliseconds(now.queue.blocked),
+            waiting_writers: now.queue.blocked_writers,
+            held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
         },
         memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
@@ -229,11 +232,29 @@ fn warnings(group: &Group, snapshot: &GroupSnapshot, question: Option<String>) -
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
-    let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
-    if full(now.queue.bytes, now.settings.queue_bytes) || full(now.queue.items, now.settings.queue_items) {
-        warnings.push(format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait"));
-    }
+    warnings.extend(queue_warning(&now.queue, &now.settings));
     warnings
+}
+
+/// What a full queue does to writers, or will do.
+fn queue_warning(queue: &figures::QueueStatus, settings: &engine::Settings) -> Option<String> {
+    if queue.holds_writers_up {
+        let lost = show_seconds(queue.held_up.as_secs_f64());
+        let then = match queue.held_up_limit {
+            Some(limit) => format!("at {} the group goes to logging", show_seconds(limit.as_secs_f64())),
+            None => "under strict they go on waiting".to_owned(),
+        };
+        return Some(format!("more is written than the link carries: writers were held up for {lost} of late; {then}"));
+    }
+    let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
+    match queue.blocked_writers {
+        0 if full(queue.bytes, settings.queue_bytes) || full(queue.items, settings.queue_items) => {
+            Some(format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait"))
+        }
+        0 => None,
+        1 => Some("the queue is full: a writer waits for room".to_owned()),
+        some => Some(format!("the queue is full: {some} writers wait for room")),
+    }
 }
 
 /// Sums since the start, by dotted name.
