@@ -283,6 +283,7 @@ impl Group {
         let (id, offset, length) = (op.volume, op.offset, op.length);
         if matches!(self.state, State::Failed(_)) {
             // It waited for another write when the group failed.
+            self.volume(id).let_go(slot);
             return self.fail_unnumbered(cx, slot);
         }
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
@@ -310,7 +311,10 @@ impl Group {
     fn wait_for_room_again(&mut self, cx: &mut Cx, slot: u32) {
         let volume = self.slots.write(slot).volume;
         self.give_back_range(slot);
-        self.blocked.push_back(slot);
+        // Before those who came after it.
+        let came = self.slots.write(slot).came;
+        let at = self.blocked.partition_point(|&other| self.slots.write_ref(other).came < came);
+        self.blocked.insert(at, slot);
         self.check_waits(cx);
         self.wake_range_waiters(cx, volume);
     }

@@ -137,6 +137,8 @@ impl Group {
     pub fn spill_done(&mut self, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
         let Some(Op::CutSpill(spilled)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
         self.scratch_writes -= 1;
+        // Before anything else may be given the slot.
+        self.volume(spilled.volume).release(slot);
         if let Some(cut) = self.cut.as_mut().filter(|cut| cut.name == spilled.cut) {
             cut.reads -= 1;
             cut.reading_bytes -= spilled.length;
@@ -146,7 +148,6 @@ impl Group {
                 self.give_up_cut(cx, "what a write was about to overwrite could not be saved in the undo store");
             }
         }
-        self.volume(spilled.volume).release(slot);
         self.wake_range_waiters(cx, spilled.volume);
     }
 

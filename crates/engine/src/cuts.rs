@@ -544,10 +544,15 @@ impl Group {
     }
 
     pub fn cut_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(Op::Cut(read)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
+        let Some(&Op::Cut(read)) = self.slots.get(slot) else { unreachable!("checked by the caller") };
         let ours = self.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
-        if !ours || !self.place_cut_read(cx, slot, &read, result) {
+        let is_spilled = ours && self.place_cut_read(cx, slot, &read, result);
+        if !is_spilled {
             self.volume(read.volume).release(slot);
+        }
+        // Nobody else is given the slot while it holds the range.
+        self.slots.take(slot);
+        if !is_spilled {
             self.wake_range_waiters(cx, read.volume);
         }
     }

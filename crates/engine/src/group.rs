@@ -205,6 +205,8 @@ pub(crate) struct Group {
     pub waiting_ack: VecDeque<(Seq, u32)>,
     /// Writes waiting for room in the queue, in order of arrival.
     pub blocked: VecDeque<u32>,
+    /// Writes that were asked for in this run.
+    pub came: u64,
     /// Room promised to writes that wait for an overlap.
     pub reserved_bytes: u64,
     pub reserved_items: u64,
@@ -287,6 +289,7 @@ impl Group {
             stop_wanted: false,
             waiting_ack: VecDeque::new(),
             blocked: VecDeque::new(),
+            came: 0,
             reserved_bytes: 0,
             reserved_items: 0,
             hold_until: None,

@@ -41,6 +41,7 @@ mod orders;
 pub mod planted;
 mod primary;
 mod queue;
+mod ranges;
 mod record;
 mod replay;
 mod replica;

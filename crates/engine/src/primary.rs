@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request -> room in the queue? -> range free? -> number, bits, queue, local write -> done here and there -> answer
-//!               (blocked)          (volume.waiting)                                    (waiting_ack)
+//!               (blocked)          (volume.ranges)                                     (waiting_ack)
 //! ```
 
 use alloc::vec;
@@ -58,6 +58,8 @@ pub(crate) struct WriteOp {
     what: What,
     fua: bool,
     pub since: Mono,
+    /// Its place in the order of arrival.
+    pub came: u64,
     first: Seq,
     last: Seq,
     pub level: Level,
@@ -100,6 +102,7 @@ impl WriteOp {
             what,
             fua,
             since,
+            came: 0,
             first: Seq::NONE,
             last: Seq::NONE,
             level: Level::Local,
@@ -134,7 +137,8 @@ impl Group {
     // ---- room ------------------------------------------------------------------------------------------------------
 
     pub fn request_write(&mut self, cx: &mut Cx, op: WriteOp) {
-        let slot = self.slots.insert(Op::Write(op));
+        self.came += 1;
+        let slot = self.slots.insert(Op::Write(WriteOp { came: self.came, ..op }));
         if self.blocked.is_empty() && self.has_room(cx, slot) {
             return self.reserve_and_go(cx, slot);
         }
@@ -240,6 +244,10 @@ impl Group {
 
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, cx: &mut Cx, volume: VolumeId) {
+        if core::mem::replace(&mut self.volume(volume).is_waking, true) {
+            // One of them gave its range back at once: it is not for each to wake the next.
+            return;
+        }
         while let Some(slot) = self.volume(volume).next_free_waiter() {
             if matches!(self.slots.get(slot), Some(Op::Write(_))) {
                 self.unreserve(slot);
@@ -248,6 +256,7 @@ impl Group {
                 self.admit_resync_read(cx, slot);
             }
         }
+        self.volume(volume).is_waking = false;
     }
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
@@ -382,6 +391,7 @@ impl Group {
         self.finish(cx, slot);
         self.wake_range_waiters(cx, op.volume);
         self.take_up_promise(cx);
+        self.begin_late_flush(cx, op.volume);
         self.want_flush_for_bits(cx, op.volume);
         if !self.activity.cold.is_empty() {
             self.pump_activity(cx);
@@ -463,6 +473,20 @@ impl Group {
         self.begin_flush(cx, id);
     }
 
+    /// Those who wait for a flush of more than was complete get it when that is.
+    fn begin_late_flush(&mut self, cx: &mut Cx, id: VolumeId) {
+        let last = self.last_seq;
+        let volume = self.volume(id);
+        if volume.flushing.is_some() || volume.flush_later.is_empty() {
+            return;
+        }
+        let through = volume.complete_through(last);
+        volume.flush_now.extend(volume.flush_later.extract_if(.., |waiter| waiter.record <= through));
+        if !volume.flush_now.is_empty() {
+            self.begin_flush(cx, id);
+        }
+    }
+
     /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
     /// every acknowledged write: a pull brings it back, and nothing is due.
     fn flush_record_due(&self, id: VolumeId) -> Seq {
@@ -508,15 +532,17 @@ impl Group {
         volume.flush_now = core::mem::take(&mut volume.flush_next);
         if ok {
             volume.flushed = volume.flushed.max(through);
-            // An older write was still in flight: the flush point is not past the overwrite yet.
-            let early = waiters.extract_if(.., |waiter| waiter.record > through).collect::<Vec<_>>();
-            volume.flush_now.extend(early);
+            // An older write was still in flight: the flush point is not past the overwrite yet. To flush again before that write
+            // is done would bring it no further.
+            volume.flush_later.extend(waiters.extract_if(.., |waiter| waiter.record > through));
         } else {
             volume.latched = true;
             cx.marks.hit(Mark::FlushFailedLatched);
         }
         if !ok {
-            waiters.append(&mut self.volume(id).flush_now);
+            let volume = self.volume(id);
+            waiters.append(&mut volume.flush_now);
+            waiters.append(&mut volume.flush_later);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
             self.caches_lost();
             self.save(cx, Some(AfterSuper::FlushFailed { waiters }));
@@ -533,6 +559,7 @@ impl Group {
         if !self.volume(id).flush_now.is_empty() {
             self.begin_flush(cx, id);
         }
+        self.begin_late_flush(cx, id);
         // The timer may have met this flush, which does not cover what was written beside it.
         self.want_flush_for_bits(cx, id);
         self.clear_bits(cx);

@@ -578,6 +578,8 @@ impl Group {
         let mut read = *read;
         if self.resync.as_ref().is_none_or(|r| r.pass != read.pass) {
             // The stream ended while the read waited for its range.
+            let volume = read.range.volume;
+            self.volume(volume).let_go(slot);
             self.slots.take(slot);
             return;
         }

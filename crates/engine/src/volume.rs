@@ -1,6 +1,5 @@
-//! One volume of a group on its primary: which ranges are busy, which regions are dirty, what has been flushed.
+//! One volume of a group on its primary: which regions are dirty, what has been flushed; its busy ranges are in `ranges.rs`.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::VolumeConfig;
@@ -11,19 +10,10 @@ use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
 use crate::newest::Newest;
 use crate::planted::{Fault, planted};
+use crate::ranges::Ranges;
 
 /// What is kept is known by blocks of this size, rounded outwards.
 const KEPT_BLOCK_BYTES: u64 = 4096;
-
-/// A range being written or read for resync; widened to the device's block (rule 3).
-#[derive(Clone, Copy, Debug)]
-struct Busy {
-    start: u64,
-    end: u64,
-    slot: u32,
-    seq: Seq,
-    is_write: bool,
-}
 
 /// Someone waits for a flush.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +44,9 @@ pub(crate) struct Volume {
     pub announced: Vec<Announced>,
     /// While a cut is under way.
     pub cut: Option<CutBits>,
-    busy: Vec<Busy>,
-    waiting: VecDeque<Busy>,
+    ranges: Ranges,
+    /// Those who waited for ranges are being let in: what is given back meanwhile is found by who does that.
+    pub is_waking: bool,
     /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
     touched: Newest,
     /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
@@ -75,6 +66,8 @@ pub(crate) struct Volume {
     /// Served by the flush under way, and by the one after it.
     pub flush_now: Vec<FlushWaiter>,
     pub flush_next: Vec<FlushWaiter>,
+    /// Wait for a flush that covers more than is complete: it begins when that is.
+    pub flush_later: Vec<FlushWaiter>,
     /// Bytes written and not covered by a flush yet.
     pub unflushed_bytes: u64,
     /// A flush failed: nothing is acknowledged any more (rule 12).
@@ -97,8 +90,8 @@ impl Volume {
             announced: Vec::new(),
             config,
             cut: None,
-            busy: Vec::new(),
-            waiting: VecDeque::new(),
+            ranges: Ranges::default(),
+            is_waking: false,
             touched: Newest::default(),
             covered: Bitmap::new(config.size_bytes),
             kept: Newest::default(),
@@ -108,6 +101,7 @@ impl Volume {
             flushing: None,
             flush_now: Vec::new(),
             flush_next: Vec::new(),
+            flush_later: Vec::new(),
             unflushed_bytes: 0,
             latched: false,
         }
@@ -118,8 +112,9 @@ impl Volume {
         let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
         let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
         // Reads of the run before that are still under way hold their ranges; a flush covers nothing of this one.
-        let (busy, flushing) = (core::mem::take(&mut self.busy), self.flushing.map(|_| Seq::NONE));
-        *self = Volume { dirty, stored, busy, flushing, doubt: self.doubt.take(), ..Volume::new(self.config) };
+        let (mut ranges, flushing) = (core::mem::take(&mut self.ranges), self.flushing.map(|_| Seq::NONE));
+        ranges.forget_line();
+        *self = Volume { dirty, stored, ranges, flushing, doubt: self.doubt.take(), ..Volume::new(self.config) };
     }
 
     /// Nothing is known of the range: it is compared before it is sent.
@@ -158,69 +153,61 @@ impl Volume {
         if planted(Fault::WriteIgnoresOverlap) {
             return None;
         }
-        self.busy
-            .iter()
-            .chain(&self.waiting)
-            .find(|b| start < b.end && b.start < end)
-            .map(|b| if b.is_write { Conflict::Write } else { Conflict::Resync })
+        let is_write = self.ranges.conflict(start, end)?;
+        Some(if is_write { Conflict::Write } else { Conflict::Resync })
     }
 
     /// Whether the range is being written or read; who merely waits does not count.
     pub fn is_busy(&self, offset: u64, length: u64) -> bool {
         let (start, end) = self.widened(offset, length);
-        self.busy.iter().any(|b| start < b.end && b.start < end)
+        self.ranges.is_held(start, end)
     }
 
-    /// Takes the range; the caller has seen no conflict.
+    /// Takes the range; the caller has seen no conflict, or was let in by [`Volume::next_free_waiter`].
     pub fn occupy(&mut self, slot: u32, offset: u64, length: u64, seq: Seq, is_write: bool) {
-        let (start, end) = self.widened(offset, length);
-        debug_assert!(!self.busy.iter().any(|b| start < b.end && b.start < end));
-        self.busy.push(Busy { start, end, slot, seq, is_write });
+        let range = self.widened(offset, length);
+        self.ranges.hold(slot, range, seq, is_write);
     }
 
     /// The write that holds its range has its number now.
     pub fn number(&mut self, slot: u32, seq: Seq) {
-        let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the range is held");
-        busy.seq = seq;
+        self.ranges.number(slot, seq);
     }
 
     /// The range is held by another operation from here on.
     pub fn hand_over(&mut self, from: u32, to: u32) {
-        let busy = self.busy.iter_mut().find(|b| b.slot == from).expect("the range is held");
-        busy.slot = to;
+        self.ranges.hand_over(from, to);
     }
 
     /// Waits for the range, behind all that wait already.
     pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64, is_write: bool) {
-        let (start, end) = self.widened(offset, length);
-        self.waiting.push_back(Busy { start, end, slot, seq: Seq::NONE, is_write });
+        let range = self.widened(offset, length);
+        self.ranges.wait(slot, range, is_write);
     }
 
     /// Gives the range back.
     pub fn release(&mut self, slot: u32) {
-        let at = self.busy.iter().position(|b| b.slot == slot).expect("a busy range is released once");
-        self.busy.swap_remove(at);
+        self.ranges.release(slot);
     }
 
-    /// The first waiter whose range is free now, in order of arrival.
+    /// It was let in and does not take the range after all.
+    pub fn let_go(&mut self, slot: u32) {
+        self.ranges.let_go(slot);
+    }
+
+    /// The first waiter whose range is free now, in order of arrival: it occupies it, or lets it go.
     pub fn next_free_waiter(&mut self) -> Option<u32> {
-        let free = |i: usize| {
-            let w = &self.waiting[i];
-            let clash = |b: &Busy| w.start < b.end && b.start < w.end;
-            !self.busy.iter().any(clash) && !self.waiting.iter().take(i).any(clash)
-        };
-        let at = (0..self.waiting.len()).find(|&i| free(i))?;
-        self.waiting.remove(at).map(|w| w.slot)
+        self.ranges.next_free()
     }
 
     pub fn has_writes_in_flight(&self) -> bool {
-        self.busy.iter().chain(&self.waiting).any(|b| b.is_write)
+        self.ranges.writes() > 0
     }
 
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
-        let under_way = |b: &&Busy| b.is_write && !planted(Fault::FlushTooFar);
-        self.busy.iter().filter(under_way).map(|b| Seq(b.seq.0 - 1)).fold(last, Seq::min)
+        let under_way = self.ranges.first_number().filter(|_| !planted(Fault::FlushTooFar));
+        under_way.map_or(last, |first| last.min(Seq(first.0 - 1)))
     }
 
     /// Marks a live write. `streamed`: it travels under number `seq`.
@@ -266,7 +253,7 @@ impl Volume {
 
     /// The write in this slot waits for a flush: one through here must be on record before its answer.
     pub fn record_for(&mut self, slot: u32, record: Seq) {
-        let mut waiters = self.flush_now.iter_mut().chain(&mut self.flush_next);
+        let mut waiters = self.flush_now.iter_mut().chain(&mut self.flush_next).chain(&mut self.flush_later);
         if let Some(waiter) = waiters.find(|waiter| matches!(waiter.who, Who::Write(of) if of == slot)) {
             waiter.record = record;
         }

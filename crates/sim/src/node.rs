@@ -69,6 +69,8 @@ pub struct SimNode {
     pub changed: BTreeSet<(GroupId, VolumeId)>,
     /// Groups whose copy here was nobody's image any more after that.
     pub lost_images: BTreeSet<GroupId>,
+    /// How often its volumes were flushed.
+    pub volume_flushes: u64,
 }
 
 impl SimNode {
@@ -114,6 +116,7 @@ impl SimNode {
             stop: None,
             changed: BTreeSet::new(),
             lost_images: BTreeSet::new(),
+            volume_flushes: 0,
         }
     }
 

@@ -416,6 +416,7 @@ impl World {
                 self.disk_zero(node, token, store, offset, length, durable);
             }
             Output::Flush { token, store } => {
+                self.nodes[node].volume_flushes += u64::from(matches!(store, Store::Volume(..)));
                 let mark = self.nodes[node].disks[&store].begin_flush();
                 self.disk_job(node, token, Job::Flush { store, mark });
             }
