@@ -6,6 +6,7 @@ use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
+use engine::state::Mode;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::{Bitmap, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
@@ -76,7 +77,8 @@ pub fn superblock_seeds() -> Vec<Seed> {
         RollbackPoint { id: 7, position, parent: position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
     let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
     let doubt = Superblock { in_doubt: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
-    let doubt = Superblock { confirmed: confirmed(), ..doubt };
+    let sizes = vec![1 << 30, 512];
+    let doubt = Superblock { confirmed: confirmed(), primary_mode: Some(Mode::Nearsync), sizes, ..doubt };
     vec![
         ("primary", sample().encode()[..cell::BYTES].to_vec()),
         ("secondary_fields", fields(&secondary)),

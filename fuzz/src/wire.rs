@@ -1,9 +1,11 @@
 //! Frame headers and the payloads of control frames.
 
+use std::time::Duration;
+
 use engine::identity::{Identity, Role};
-use engine::state::Pause;
-use engine::wire::{self, Ack, FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange};
-use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, VolumeId, Wall};
+use engine::state::{Mode, Pause, Policy, State};
+use engine::wire::{self, Ack, FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, Tick, VolumeRange};
+use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, Wall};
 
 use crate::Seed;
 
@@ -53,7 +55,7 @@ pub fn frame_header_seeds() -> Vec<Seed> {
 /// Rule: what is read comes back when it is written again. The first byte says which payload it is.
 pub fn control_payload(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 5 {
+    match which % 6 {
         0 => {
             let read = Ack::decode(bytes);
             assert_eq!(read.and_then(|ack| Ack::decode(&ack.encode())), read);
@@ -73,10 +75,14 @@ pub fn control_payload(bytes: &[u8]) {
             let again = read.as_ref().and_then(|points| FlushPoints::decode(&points.encode()));
             assert_eq!(again, read);
         }
-        _ => {
+        4 => {
             let read = wire::decode_ranges(bytes);
             assert!(read.iter().flatten().count() <= bytes.len() / wire::RANGE_BYTES);
             assert!(read.is_none_or(|ranges| wire::encode_ranges(&ranges) == bytes));
+        }
+        _ => {
+            let read = Tick::decode(bytes);
+            assert!(read.is_none_or(|tick| tick.encode() == bytes));
         }
     }
 }
@@ -104,6 +110,15 @@ pub fn control_payload_seeds() -> Vec<Seed> {
     let begin =
         SyncBegin { from: at(2, 5), parent: at(1, 9), to: Incarnation(4), nothing_dirty: false, dirty_bytes: 1 << 30, cut: 0, attempt: 2 };
     let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
+    let tick = Tick {
+        state: State::Queuing,
+        mode: Mode::Nearsync,
+        lag_bytes: 42 << 20,
+        lag: Some(Duration::from_secs(3)),
+        dirty_bytes: 32768,
+        clock: Wall(1_700_000_000_000_000_000),
+    };
+    let settings = Settings { policy: Policy::Hold(Duration::from_secs(30)), ..Settings::default() };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
     let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };
     let tagged = |tag: u8, bytes: Vec<u8>| [&[tag], &bytes[..]].concat();
@@ -112,6 +127,9 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         ("hello", tagged(1, hello.encode())),
         ("hello_no_volumes", tagged(1, GroupHello { volume_bytes: Vec::new(), ..hello.clone() }.encode())),
         ("hello_features", tagged(1, GroupHello { features: 6, required: 1 << 63, ..hello.clone() }.encode())),
+        ("hello_settings", tagged(1, GroupHello { settings, ..hello.clone() }.encode())),
+        ("tick", tagged(5, tick.encode())),
+        ("tick_unknown", tagged(5, Tick { lag: None, ..tick }.encode())),
         ("sync_begin", tagged(2, begin.encode())),
         ("sync_begin_cut", tagged(2, cut.encode())),
         ("flush_points", tagged(3, points.encode())),

@@ -636,7 +636,6 @@ impl Group {
             wall: cut.wall,
             ..Header::new(kind, cx.peer.session, group)
         };
-        cx.timers.set(TimerKey::Group(group, GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
         Some((header, payload))
     }
 

@@ -28,8 +28,9 @@ use crate::settle::{Pulling, Settling};
 use crate::slots::{Op, Slots};
 use crate::stall::Stall;
 use crate::start::StartStage;
-use crate::state::{Broken, Mode, State, legal};
+use crate::state::{Broken, State, legal};
 use crate::time::{Mono, Now, Timers, Wall};
+use crate::told::Told;
 use crate::volume::Volume;
 use crate::wire::{GroupHello, Header, Kind};
 use crate::{CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings};
@@ -226,7 +227,11 @@ pub(crate) struct Group {
     pub may_count: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     pub refused: Option<String>,
-    pub primary_says: Option<(State, Mode)>,
+    pub told: Option<Told>,
+    /// What the peer is set to, as it told last.
+    pub peer_settings: Option<Settings>,
+    /// It was said that the wall clock stands behind the stamps of writes.
+    pub clock_is_behind: bool,
     // The peer.
     pub hello: Option<GroupHello>,
     /// Why the connected peer's half does not fit ours, if it does not.
@@ -302,7 +307,9 @@ impl Group {
             undo_damaged: None,
             may_count: false,
             refused: None,
-            primary_says: None,
+            told: None,
+            peer_settings: None,
+            clock_is_behind: false,
             hello: None,
             unfit: None,
             early_hello: None,
@@ -472,6 +479,7 @@ impl Group {
             failed: matches!(self.state, State::Failed(_)),
             features: 0,
             required: 0,
+            settings: self.settings,
             volume_bytes: self.config.volumes.iter().map(|v| v.size_bytes).collect(),
         }
     }
@@ -496,7 +504,7 @@ impl Group {
         self.hello = None;
         self.unfit = None;
         self.early_hello = None;
-        self.primary_says = None;
+        self.told_is_past();
         self.settling = Settling::NotYet;
         self.answers.forget();
         self.stall.link_up(cx.now.mono);
@@ -518,7 +526,7 @@ impl Group {
         self.hello = None;
         self.unfit = None;
         self.early_hello = None;
-        self.primary_says = None;
+        self.told_is_past();
         self.settling = Settling::NotYet;
         self.answers.forget();
         self.full_sync_due = false;

@@ -49,6 +49,7 @@ mod resync;
 mod roles;
 mod rollback;
 mod saving;
+mod settings;
 mod settle;
 mod share;
 mod size;
@@ -60,6 +61,7 @@ pub mod status;
 mod stream;
 pub mod superblock;
 mod time;
+mod told;
 mod turns;
 pub mod undo;
 mod volume;
@@ -77,9 +79,10 @@ pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use ids::*;
 pub use node::Node;
+pub use settings::{Settings, StartAlone};
 pub use time::{Mono, Now, Timers, Wall};
 
-use state::{Mode, Policy, State};
+use state::State;
 
 /// A shared, opaque name for payload bytes. The engine clones and drops it; only the host looks inside.
 #[derive(Clone, Debug)]
@@ -142,45 +145,9 @@ pub struct VolumeConfig {
     pub changed_outside: bool,
 }
 
-/// The live-tunable half of a group's configuration.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    pub mode: Mode,
-    pub policy: Policy,
-    pub wait_limit: Duration,
-    pub autosync: bool,
-    pub queue_bytes: u64,
-    pub queue_items: u64,
-    pub start_alone: StartAlone,
-}
-
 /// Why a primary sends nothing whose volume was written while its node was stopped.
 pub const CHANGED_OUTSIDE: &str = "a volume was written while farshore was stopped, and nothing of that goes to the peer unasked: 'farshore sync \
     GROUP' here sends what differs; to keep the peer's copy, demote this node and promote the peer with --force";
-
-/// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
-/// are lost here (rule 24).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartAlone {
-    /// Serve at once: what only the peer has is asked about when it comes back.
-    Serve,
-    /// Serve after this long.
-    Wait(Duration),
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            mode: Mode::Async,
-            policy: Policy::Degrade,
-            wait_limit: limits::WAIT_LIMIT_DEFAULT,
-            autosync: true,
-            queue_bytes: limits::QUEUE_BYTES_DEFAULT,
-            queue_items: limits::QUEUE_ITEMS_DEFAULT,
-            start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
-        }
-    }
-}
 
 /// One group as this node takes part in it.
 #[derive(Clone, Debug)]

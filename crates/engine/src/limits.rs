@@ -190,6 +190,14 @@ pub const CONGESTED_AFTER: Duration = Duration::from_secs(1);
 /// An idle group sends its clock this often, so that it does not look behind (rule 19).
 pub const TICK_EVERY: Duration = Duration::from_secs(1);
 
+/// A secondary takes what its primary told for the present so long: five words of it may be late.
+pub const TOLD_HOLDS: Duration = Duration::from_secs(5);
+const _: () = assert!(TOLD_HOLDS.as_nanos() > 2 * TICK_EVERY.as_nanos());
+
+/// A wall clock that stands this far behind the stamps of writes is worth a word; less is what setting it by a millisecond or a leap
+/// second does.
+pub const CLOCK_BEHIND_NOTICED: Duration = Duration::from_secs(2);
+
 /// Bytes handed to the socket but not yet taken by the kernel: at most this share of a second of the measured rate
 /// (rule 25), within these bounds. The upper bound keeps the backlog in our queue.
 pub const UNSENT_TIME: Duration = Duration::from_millis(250);

@@ -13,6 +13,7 @@ use crate::record::AfterSuper;
 use crate::settle::CLOSED_UNTIL_CHOSEN;
 use crate::state::{Mode, Pause, Policy, State};
 use crate::time::Mono;
+use crate::wire::Kind;
 use crate::{Command, CommandResult, Output, Settings};
 
 impl Group {
@@ -65,6 +66,11 @@ impl Group {
         }
         if settings.autosync && !before.autosync {
             self.try_autosync(cx);
+        }
+        if before != settings {
+            // Each node shows what the other is set to.
+            self.say_hello(cx, Kind::GroupState);
+            self.tell_primary_state(cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }

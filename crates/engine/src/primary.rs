@@ -278,6 +278,7 @@ impl Group {
     }
 
     pub fn admit_write(&mut self, cx: &mut Cx, slot: u32) {
+        self.watch_clock(cx);
         if self.saves_for_cut(cx, slot) {
             return;
         }
@@ -662,7 +663,7 @@ impl Group {
 
     // ---- clock and rest --------------------------------------------------------------------------------------------
 
-    /// An idle primary sends its clock, its state and its last number (rule 19).
+    /// A primary sends its clock, its state, its last number and how far behind its secondary is, however busy it is (rule 19).
     pub fn send_tick(&mut self, cx: &mut Cx) {
         if self.role() != Role::Primary {
             return;
@@ -682,9 +683,9 @@ impl Group {
             return;
         }
         let Some(link) = cx.peer.link else { return };
+        self.watch_clock(cx);
         let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
         let wall = if idle { self.stamp(cx) } else { self.last_wall };
-        let mode = Mode::ALL.iter().position(|m| *m == self.settings.mode).unwrap_or(0) as u8;
         let flushed = self.flush_point();
         let incarnation = self.sb.current.identity.incarnation;
         // Which grants this stream goes by: what was taken back before is not under way any more.
@@ -698,7 +699,7 @@ impl Group {
             incarnation,
             ..Header::new(Kind::Tick, cx.peer.session, self.id())
         };
-        cx.send(link, header, SendPayload::Control(vec![self.state.kind() as u8, mode]));
+        cx.send(link, header, SendPayload::Control(self.make_tick(cx.now).encode()));
     }
 
     /// Every write up to here is flushed on its volume.

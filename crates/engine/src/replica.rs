@@ -26,11 +26,11 @@ use crate::queue::cost;
 use crate::record::AfterSuper;
 use crate::saving::Ticket;
 use crate::slots::Op;
-use crate::state::{Broken, Mode, Pause, State};
+use crate::state::{Broken, Pause, State};
 use crate::superblock::JournalHead;
 use crate::time::Wall;
 use crate::window::Window;
-use crate::wire::{FlushPoints, Header, Kind, SyncBegin, VolumeRange, flags};
+use crate::wire::{FlushPoints, Header, Kind, SyncBegin, Tick, VolumeRange, flags};
 use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store};
 
 /// What a record does, with its bytes.
@@ -713,14 +713,13 @@ impl Group {
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
     pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
-        let [state, mode] = payload else { return None };
+        let tick = Tick::decode(payload)?;
         if self.role() != Role::Secondary || !matches!(self.phase, Phase::Running) {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
-        let state = State::from_kind(*state)?;
-        let mode = *Mode::ALL.get(usize::from(*mode))?;
-        self.primary_says = Some((state, mode));
+        let state = tick.state;
+        self.hear_primary(cx, header, tick);
         let replica = &mut self.replica;
         if header.incarnation == replica.incarnation {
             replica.kept.flushed_by_primary(header.flushed.min(replica.durable));

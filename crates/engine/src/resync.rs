@@ -113,7 +113,7 @@ impl Group {
         if !self.fits(cx, &hello) {
             return;
         }
-        self.hello = Some(hello);
+        self.take_peer_hello(hello);
         self.meet_peer(cx);
         self.tell_primary_state(cx);
         self.send_tick(cx);
@@ -135,7 +135,7 @@ impl Group {
         if !self.fits(cx, &hello) {
             return;
         }
-        self.hello = Some(hello);
+        self.take_peer_hello(hello);
         if failed {
             return self.peer_failed(cx);
         }

@@ -2,6 +2,7 @@
 //! generation that names where it left the old one, durable before the first write is served (rule 5).
 
 use alloc::format;
+use alloc::string::String;
 use core::time::Duration;
 
 use crate::CommandResult;
@@ -88,6 +89,7 @@ impl Group {
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
+        self.sb.current.primary_mode = Some(self.settings.mode);
         // As a primary this node comes back in another generation.
         self.sb.current.confirmed = Confirmed::default();
         self.replica.stand_at(position, wall);
@@ -300,7 +302,25 @@ impl Group {
         } else {
             format!("promoted at {image}; nothing is missing")
         };
-        self.save(cx, Some(AfterSuper::Promoted { id, text, warn: force && peer_dirty }));
+        let other_mode = self.serves_otherwise();
+        let warn = force && peer_dirty || other_mode.is_some();
+        let text = text + &other_mode.unwrap_or_default();
+        self.told = None;
+        self.save(cx, Some(AfterSuper::Promoted { id, text, warn }));
+    }
+
+    /// What is set on this node counts from now on, whatever the primary before had.
+    fn serves_otherwise(&self) -> Option<String> {
+        let (before, now) = (self.sb.current.primary_mode?, self.settings.mode);
+        (before != now).then(|| {
+            format!(
+                "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
+                 goes on with that",
+                now.word(),
+                before.word(),
+                before.word()
+            )
+        })
     }
 
     pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {

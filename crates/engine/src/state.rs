@@ -23,6 +23,15 @@ impl Mode {
             Mode::Logging => "logging",
         }
     }
+
+    /// As records and frames name it.
+    pub(crate) fn number(self) -> u8 {
+        Mode::ALL.iter().position(|mode| *mode == self).unwrap_or(0) as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Mode> {
+        Mode::ALL.get(usize::from(number)).copied()
+    }
 }
 
 /// What `sync` and `nearsync` do when the peer is unreachable or one write has waited longer than `wait_limit`.

@@ -21,7 +21,12 @@ pub struct GroupStatus {
     pub identity: Identity,
     pub role: Role,
     pub settings: Settings,
-    pub mode: Mode,
+    /// What is wanted. On a secondary that of the primary whose copy this is; `None`: none was heard of yet.
+    pub mode: Option<Mode>,
+    /// On a primary that was promoted, and has no copy in step since: the mode of the one before, where it was another.
+    pub served_before_in: Option<Mode>,
+    /// Times of writes stand still: the primary's wall clock is so far behind them.
+    pub clock_behind: Option<Duration>,
     pub state: State,
     /// What the group is busy with, or why it is where it is.
     pub reason: String,
@@ -131,12 +136,24 @@ pub struct PeerStatus {
     pub round_trip: Duration,
     pub rate_bytes_per_s: Option<u64>,
     pub role: Option<Role>,
-    pub lag_bytes: u64,
-    /// `None`: unknown, nothing was applied yet.
+    /// As the primary says; `None`: unknown, on a secondary that does not hear it.
+    pub lag_bytes: Option<u64>,
+    /// `None`: unknown, or nothing was applied yet.
     pub lag: Option<Duration>,
+    /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.
+    pub told: Option<TellingStatus>,
+    /// What the peer is set to, as it told last; a promotion there serves by it.
+    pub settings: Option<Settings>,
     pub dirty_bytes: u64,
     /// Sequence and the primary's time of the last write known to be applied.
     pub recovery_point: Option<(Seq, Wall)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TellingStatus {
+    pub since: Duration,
+    pub lag_bytes: u64,
+    pub lag: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -222,15 +239,17 @@ impl Group {
     fn status(&self, link: &Link, now: Now) -> GroupStatus {
         let identity = self.identity();
         let role = identity.role;
-        let told = self.primary_says.filter(|_| role == Role::Secondary);
+        let secondary = role == Role::Secondary;
         let (held_up, held_up_limit) = self.held_up(now.mono);
         GroupStatus {
             id: self.id(),
             identity,
             role,
             settings: self.settings,
-            mode: told.map_or(self.settings.mode, |(_, mode)| mode),
-            state: self.shown_state(told.map(|(state, _)| state)),
+            mode: if secondary { self.mode_of_primary() } else { Some(self.settings.mode) },
+            served_before_in: self.mode_of_primary().filter(|mode| !secondary && *mode != self.settings.mode),
+            clock_behind: self.clock_behind(now),
+            state: self.shown_state(self.told_state().filter(|_| secondary)),
             reason: self.standstill().map_or_else(|| self.shown_reason(), |(_, why)| why.into()),
             starting: matches!(self.phase, Phase::Starting(_)),
             changed_outside: role == Role::Primary && self.sb.current.changed_outside,
@@ -257,7 +276,7 @@ impl Group {
             sync_place: None,
             unapplied_bytes: self.replica.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
-            promotable: self.promotable(),
+            promotable: self.promotable().map(|(place, wall)| (place, self.time_of_copy(place.seq, wall))),
             rollback_point: self.rollback_point(),
             writes: self.counters.writes,
             written_bytes: self.counters.written_bytes,
@@ -338,23 +357,7 @@ impl Group {
     }
 
     fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
-        let dirty_bytes = self.dirty_bytes();
-        let (applied, wall) = match self.role() {
-            Role::Primary => (self.recovered, self.applied_wall),
-            // In the middle of a sync it can present what a promotion would give, and no more.
-            Role::Secondary if self.sb.current.identity.inconsistent => {
-                self.promotable().map_or((None, self.replica.applied_wall), |(place, wall)| (Some(place.seq), wall))
-            }
-            Role::Secondary => (Some(self.replica.recovered()), self.replica.applied_wall),
-        };
-        let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
-        let wall = if in_step { now.wall } else { wall };
-        let known = wall != Wall(0);
-        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
-        // A wall clock that was set back would have it younger than it is.
-        let stood = self.role() == Role::Primary && !in_step;
-        let lag = if stood { by_wall.max(now.mono.since(self.applied_wall_since)) } else { by_wall };
-        PeerStatus {
+        let status = PeerStatus {
             node: self.config.peer,
             link: link.status,
             link_since: link.since,
@@ -362,10 +365,38 @@ impl Group {
             round_trip: link.round_trip(),
             rate_bytes_per_s: link.rate(),
             role: self.hello.as_ref().map(|h| h.identity.role),
-            lag_bytes: if self.stream.is_some() && self.resync.is_none() { self.queue.bytes() } else { dirty_bytes },
-            lag: known.then_some(lag),
-            dirty_bytes,
-            recovery_point: applied.filter(|_| known).map(|seq| (seq, wall)),
+            lag_bytes: None,
+            lag: None,
+            told: None,
+            settings: self.peer_settings,
+            dirty_bytes: self.dirty_bytes(),
+            recovery_point: None,
+        };
+        match self.role() {
+            Role::Primary => {
+                let behind = self.behind(now);
+                let (lag_bytes, lag) = (Some(behind.lag_bytes), behind.lag);
+                PeerStatus { lag_bytes, lag, recovery_point: behind.applied, ..status }
+            }
+            Role::Secondary => self.status_of_copy(status, now.mono),
         }
+    }
+
+    /// How far it is behind only its primary knows.
+    fn status_of_copy(&self, status: PeerStatus, now: Mono) -> PeerStatus {
+        // In the middle of a sync it can present what a promotion would give, and no more.
+        let (place, wall) = match self.sb.current.identity.inconsistent {
+            true => self.promotable().map(|(place, wall)| (place.seq, wall)).unzip(),
+            false => (Some(self.replica.recovered()), Some(self.replica.applied_wall)),
+        };
+        let known = wall.filter(|wall| *wall != Wall(0));
+        let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));
+        let status = PeerStatus { recovery_point, ..status };
+        let Some((tick, since, counts)) = self.told(now) else { return status };
+        let told = Some(TellingStatus { since, lag_bytes: tick.lag_bytes, lag: tick.lag });
+        if !counts {
+            return PeerStatus { told, ..status };
+        }
+        PeerStatus { told, lag_bytes: Some(tick.lag_bytes), lag: tick.lag, dirty_bytes: tick.dirty_bytes, ..status }
     }
 }

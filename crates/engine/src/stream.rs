@@ -59,7 +59,6 @@ impl Group {
             ..Header::new(kind, cx.peer.session, self.config.id)
         };
         self.queue.advance(cx.now.mono);
-        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Tick), cx.now.mono.plus(limits::TICK_EVERY));
         Some((header, payload))
     }
 
@@ -209,6 +208,8 @@ impl Group {
         // What was given before the promise may be answered under it: then it is durable here too.
         if self.settings.mode != Mode::Sync || self.flushed_through(cx, from) {
             self.transition(cx, State::Replicating, "");
+            // The copy is made in this mode now.
+            self.sb.current.primary_mode = None;
             self.end_window();
         }
     }

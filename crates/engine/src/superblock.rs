@@ -6,17 +6,21 @@ use crate::cell::{self, Choice, Head, Kind};
 use crate::codec::{Reader, Writer};
 use crate::identity::{Confirmed, Identity, Role};
 use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
-use crate::limits::VOLUMES_MAX;
+use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
+use crate::state::Mode;
 use crate::time::Wall;
 
 pub use crate::cell::Rejected;
 
-/// Format versions: 5 knows what a secondary gave up; 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
-/// and knows the flush points, the run in doubt and the rollback point. 4 to 1 were never released.
-pub const VERSION: u16 = 5;
+/// Format versions: 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the run in doubt and the rollback point. 5 to 1 were never released.
+pub const VERSION: u16 = 6;
 pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
+
+/// Of a volume's size, in sectors.
+const SIZE_BYTES: usize = 6;
 
 /// Where replay of the journal begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -100,6 +104,10 @@ pub struct Superblock {
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
     pub confirmed: Confirmed,
+    /// The mode in which the primary served whose copy this is, as far as it was told; a primary's own before it was demoted.
+    pub primary_mode: Option<Mode>,
+    /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
+    pub sizes: Vec<u64>,
     /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -160,9 +168,13 @@ impl Superblock {
         w.u64(self.rollback_point.batches);
         w.u64(self.rollback_point.reserved_bytes);
         self.confirmed.encode(&mut w);
-        w.u16(self.flushed.len() as u16);
-        for seq in &self.flushed {
-            w.u64(seq.0);
+        w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
+        let volumes = self.flushed.len().max(self.sizes.len());
+        w.u16(volumes as u16);
+        for at in 0..volumes {
+            w.u64(self.flushed.get(at).map_or(0, |seq| seq.0));
+            let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
+            w.0.extend_from_slice(&sectors.to_le_bytes()[..SIZE_BYTES]);
         }
         cell::encode(KIND, &self.head(), &w.0)
     }
@@ -197,11 +209,20 @@ impl Superblock {
             reserved_bytes: r.u64()?,
         };
         let confirmed = Confirmed::decode(&mut r)?;
+        let primary_mode = match r.u8()? {
+            0 => None,
+            number => Some(Mode::from_number(number - 1)?),
+        };
         let count = usize::from(r.u16()?);
         if count > VOLUMES_MAX {
             return None;
         }
-        let flushed = (0..count).map(|_| r.u64().map(Seq)).collect::<Option<Vec<Seq>>>()?;
+        let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            flushed.push(Seq(r.u64()?));
+            let (low, high) = (r.u32()?, r.u16()?);
+            sizes.push((u64::from(low) | u64::from(high) << 32) * SECTOR_BYTES);
+        }
         Some(Superblock {
             update: head.update,
             tag: head.tag,
@@ -225,6 +246,8 @@ impl Superblock {
             given_up,
             rollback_point,
             confirmed,
+            primary_mode,
+            sizes,
             flushed,
         })
     }
@@ -264,6 +287,7 @@ pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
 mod tests {
     use super::*;
     use crate::cell::BYTES;
+    use crate::limits::VOLUME_BYTES_MAX;
 
     fn sample(update: u64) -> Superblock {
         Superblock {
@@ -275,6 +299,8 @@ mod tests {
             clean: true,
             journal: JournalHead { offset: 8192, ordinal: 7 },
             boot: 77,
+            primary_mode: Some(Mode::Nearsync),
+            sizes: alloc::vec![4096, 0],
             flushed: alloc::vec![Seq(4), Seq(5)],
             ..Superblock::default()
         }
@@ -294,7 +320,11 @@ mod tests {
 
     #[test]
     fn the_largest_group_fits() {
-        let all = Superblock { flushed: alloc::vec![Seq(1); VOLUMES_MAX], ..sample(1) };
+        let all = Superblock {
+            flushed: alloc::vec![Seq(1); VOLUMES_MAX],
+            sizes: alloc::vec![VOLUME_BYTES_MAX; VOLUMES_MAX],
+            ..sample(1)
+        };
         assert_eq!(Superblock::decode(&all.encode()[..BYTES]), Ok(all));
     }
 

@@ -5,12 +5,14 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use crate::codec::{Reader, Writer};
 use crate::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
-use crate::state::Pause;
+use crate::settings::Settings;
+use crate::state::{Mode, Pause, State};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -26,13 +28,14 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat. 3 (frames may
-    /// travel packed), 2 (flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits) and 1 (one
-    /// ordered stream per group, three confirmations, sync in the stream) were never released.
-    V4 = 4,
+    /// Both nodes tell their settings, a primary its group's sizes, how far behind its secondary is, and its clock. 4 (SyncBegin
+    /// names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
+    /// packed), 2 (flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits) and 1 (one ordered
+    /// stream per group, three confirmations, sync in the stream) were never released.
+    V5 = 5,
 }
 
-pub const VERSION: Version = Version::V4;
+pub const VERSION: Version = Version::V5;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,13 +61,13 @@ pub enum Kind {
     SyncEnd = 9,
     /// Secondary: the three confirmations and the window.
     Ack = 10,
-    /// Primary: its clock, its mode and state; sent when idle.
+    /// Primary: its clock, its mode and state, how far behind the secondary is. Payload: [`Tick`].
     Tick = 11,
     /// Either: I am here; payload is a time that only the sender reads.
     Heartbeat = 12,
     /// Either: the heartbeat's payload sent back.
     HeartbeatEcho = 13,
-    /// Either: this node's role or health for the group changed; payload as in GroupHello.
+    /// Either: this node's role, health or settings for the group changed; payload as in GroupHello.
     GroupState = 14,
     /// Either: the session ends by intent; payload is a sentence.
     Goodbye = 15,
@@ -417,6 +420,49 @@ impl Ack {
     }
 }
 
+/// Payload of a `Tick`: how the group does, as its primary sees it. What it shows of the copy the secondary shows too (rule 19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    pub state: State,
+    pub mode: Mode,
+    /// What is not durable at the secondary yet.
+    pub lag_bytes: u64,
+    /// How old what it can present is; `None`: unknown.
+    pub lag: Option<Duration>,
+    /// Regions that may differ.
+    pub dirty_bytes: u64,
+    /// The primary's wall clock as it stands: the header's stamp never goes back, and this does.
+    pub clock: Wall,
+}
+
+/// In the place of a lag that is not known.
+const LAG_UNKNOWN: u64 = u64::MAX;
+
+impl Tick {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(self.state.kind() as u8);
+        w.u8(self.mode.number());
+        w.u64(self.lag_bytes);
+        w.u64(self.lag.map_or(LAG_UNKNOWN, |lag| (lag.as_nanos() as u64).min(NUMBER_MAX)));
+        w.u64(self.dirty_bytes);
+        w.u64(self.clock.0.min(WALL_MAX));
+        w.0
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Tick> {
+        let mut r = Reader(bytes);
+        let (state, mode) = (State::from_kind(r.u8()?)?, Mode::from_number(r.u8()?)?);
+        let (lag_bytes, lag) = (r.number()?, r.u64()?);
+        let lag = match lag {
+            LAG_UNKNOWN => None,
+            ns => Some(Duration::from_nanos(Some(ns).filter(|ns| *ns <= NUMBER_MAX)?)),
+        };
+        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: r.number()?, clock: r.wall()? };
+        r.is_empty().then_some(tick)
+    }
+}
+
 /// What one node says of itself and one group: payload of `GroupHello` and `GroupState`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GroupHello {
@@ -429,6 +475,9 @@ pub struct GroupHello {
     pub features: u64,
     /// What the sender cannot do without; a bit the reader does not know is a refusal.
     pub required: u64,
+    /// As they are on the sender: a promotion there serves by them.
+    pub settings: Settings,
+    /// A primary's: the sizes of the group. A secondary's: what its devices hold.
     pub volume_bytes: Vec<u64>,
 }
 
@@ -444,6 +493,7 @@ impl GroupHello {
         w.u8(u8::from(self.failed));
         w.u64(self.features);
         w.u64(self.required);
+        self.settings.encode(&mut w);
         w.u16(self.volume_bytes.len() as u16);
         for size in &self.volume_bytes {
             w.u64(*size);
@@ -456,6 +506,7 @@ impl GroupHello {
         let identity = crate::identity::Identity::decode(&mut r).filter(crate::identity::Identity::is_in_reach)?;
         let (granted_bytes, dirty_bytes, failed) = (r.number()?, r.number()?, r.u8()? != 0);
         let (features, required) = (r.u64()?, r.u64()?);
+        let settings = Settings::decode(&mut r)?;
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
             return None;
@@ -471,6 +522,7 @@ impl GroupHello {
             failed,
             features,
             required,
+            settings,
             volume_bytes,
         })
     }

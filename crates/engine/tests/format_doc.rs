@@ -7,12 +7,15 @@ use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
-use engine::limits::REGION_BYTES;
-use engine::state::Pause;
+use engine::limits::{REGION_BYTES, SECTOR_BYTES};
+use engine::state::{Mode, Pause, Policy, State};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
-use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange};
-use engine::{Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, Wall};
+use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, Tick, VolumeRange};
+use engine::{
+    Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, Settings, StartAlone, VolumeId, Wall,
+};
+use std::time::Duration;
 
 const FORMAT: &str = include_str!("../../../docs/format.md");
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
@@ -124,6 +127,8 @@ fn superblock() -> Superblock {
             reserved_bytes: 0x5e5e,
         },
         confirmed: confirmed(),
+        primary_mode: Some(Mode::Async),
+        sizes: vec![0x6b6b * SECTOR_BYTES, 0x6c6c * SECTOR_BYTES],
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
 }
@@ -241,7 +246,27 @@ fn hello() -> GroupHello {
         failed: true,
         features: 0xb4,
         required: 0xb5,
+        settings: Settings {
+            mode: Mode::Async,
+            policy: Policy::Hold(Duration::from_nanos(0xb6)),
+            wait_limit: Duration::from_nanos(0xb7),
+            autosync: true,
+            queue_bytes: 0xb8,
+            queue_items: 0xb9,
+            start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
+        },
         volume_bytes: vec![0xb3],
+    }
+}
+
+fn tick() -> Tick {
+    Tick {
+        state: State::Replicating,
+        mode: Mode::Nearsync,
+        lag_bytes: 0xbb,
+        lag: Some(Duration::from_nanos(0xbc)),
+        dirty_bytes: 0xbd,
+        clock: Wall(0xbe),
     }
 }
 
@@ -325,9 +350,12 @@ fn the_superblock_is_as_documented() {
         ("point reserved bytes", Holds::Number(0x5e5e)),
     ];
     let flushed = [
+        ("mode of the primary", Holds::Number(3)),
         ("volumes", Holds::Number(2)),
         ("first volume's flushed", Holds::Number(0x5f5f)),
+        ("first volume's sectors", Holds::Number(0x6b6b)),
         ("second volume's flushed", Holds::Number(0x6060)),
+        ("second volume's sectors", Holds::Number(0x6c6c)),
         ("zero", Holds::Zero),
     ];
     let fields: Vec<_> = fields.into_iter().chain(confirmed_fields()).chain(flushed).collect();
@@ -574,10 +602,37 @@ fn control_payloads_are_as_documented() {
             ("failed", Holds::Number(1)),
             ("features", Holds::Number(0xb4)),
             ("required", Holds::Number(0xb5)),
+            ("mode", Holds::Number(2)),
+            ("policy", Holds::Number(1)),
+            ("hold", Holds::Number(0xb6)),
+            ("wait limit", Holds::Number(0xb7)),
+            ("autosync", Holds::Number(1)),
+            ("start alone", Holds::Number(1)),
+            ("wait", Holds::Number(0xba)),
+            ("queue bytes", Holds::Number(0xb8)),
+            ("queue items", Holds::Number(0xb9)),
             ("volumes", Holds::Number(1)),
             ("first volume's size", Holds::Number(0xb3)),
         ],
     );
+    check(
+        "Tick",
+        PROTOCOL,
+        "### Tick",
+        &tick().encode(),
+        &[
+            ("state", Holds::Number(4)),
+            ("mode", Holds::Number(1)),
+            ("lag bytes", Holds::Number(0xbb)),
+            ("lag", Holds::Number(0xbc)),
+            ("dirty bytes", Holds::Number(0xbd)),
+            ("clock", Holds::Number(0xbe)),
+        ],
+    );
+}
+
+#[test]
+fn the_begin_of_a_sync_is_as_documented() {
     let [number, tag, incarnation, seq] = position(0xc100);
     let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0xc200);
     check(
@@ -647,18 +702,19 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 11] = [
-    ("superblock", 5, 0x8885_9614_9d3e_0039),
+const SHAPES: [(&str, u64, u64); 12] = [
+    ("superblock", 6, 0xba83_3c4a_8902_6d7d),
     ("bitmap", 3, 0x43f7_6d3c_0519_cdfa),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
-    ("frame header", 4, 0xc779_8739_9436_bec5),
-    ("Ack", 4, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 4, 0x489b_b53a_9666_e012),
-    ("SyncBegin", 4, 0x0a95_3ed5_f536_f0d0),
-    ("TailAsk", 4, 0x4f4a_ba98_c466_0f4f),
-    ("Tail", 4, 0xa40f_9916_8abf_3a45),
+    ("frame header", 5, 0xe9f6_c9c1_031c_bca9),
+    ("Ack", 5, 0x47bc_9dbe_02da_7fdf),
+    ("GroupHello", 5, 0xbd08_e7cc_93c2_8a3b),
+    ("Tick", 5, 0xab0e_4f50_cb04_5352),
+    ("SyncBegin", 5, 0x0a95_3ed5_f536_f0d0),
+    ("TailAsk", 5, 0x4f4a_ba98_c466_0f4f),
+    ("Tail", 5, 0xa40f_9916_8abf_3a45),
 ];
 
 #[test]
@@ -673,6 +729,7 @@ fn a_changed_shape_has_a_changed_version() {
         (protocol, header().encode().to_vec()),
         (protocol, ack().encode()),
         (protocol, hello().encode()),
+        (protocol, tick().encode()),
         (protocol, begin().encode()),
         (protocol, flush_points().encode()),
         (protocol, range()),

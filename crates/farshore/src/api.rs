@@ -482,7 +482,7 @@ pub struct LinkRecord {
 pub struct GroupStatus {
     pub name: String,
     pub role: Role,
-    /// What is wanted: `sync`, `nearsync`, `async`, `logging`.
+    /// What is wanted: `sync`, `nearsync`, `async`, `logging`; on a secondary of its primary, `unknown` before that was heard of.
     pub mode: String,
     pub state: GroupState,
     /// What an acknowledgement means now.
@@ -573,10 +573,21 @@ pub struct PeerStatus {
     /// Why the link is not connected; absent when it is.
     #[serde(default)]
     pub link_reason: Option<String>,
-    /// Acknowledged here and not durable there; `null`: unknown.
+    /// Acknowledged by the primary and not durable on the secondary; `null`: unknown.
     pub lag_bytes: Option<u64>,
     /// Age of the oldest such write; `null`: unknown.
     pub lag_seconds: Option<f64>,
+    /// On a secondary: how long ago its primary was heard of last; `null`: never since this daemon started.
+    #[serde(default)]
+    pub heard_s: Option<f64>,
+    /// How far behind that said the copy was.
+    #[serde(default)]
+    pub heard_lag_bytes: Option<u64>,
+    #[serde(default)]
+    pub heard_lag_seconds: Option<f64>,
+    /// Live settings of the peer by key, as it told last; `null`: it has not yet.
+    #[serde(default)]
+    pub settings: Option<BTreeMap<String, String>>,
     /// Regions that may differ from this peer's, in bytes.
     pub dirty_bytes: u64,
     /// The newest point of the write order the secondary can present; `null`: none yet.

@@ -11,6 +11,7 @@ mod difference;
 mod link_view;
 pub mod names;
 mod open;
+mod promises;
 mod reconnect;
 mod recorder;
 mod recording;

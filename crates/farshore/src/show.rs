@@ -217,8 +217,8 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
     line("Peer", &link);
     if group.role == Role::Primary {
         line("Behind", &behind(group, peer));
-    } else if peer.lag_bytes.is_some() || peer.lag_seconds.is_some() {
-        line("Behind", &lag(peer));
+    } else {
+        line("Behind", &copy_behind(peer));
     }
     let point = match &peer.recovery_point {
         Some(point) => format!("{} (primary's clock), sequence {}", point.time, point.sequence),
@@ -234,6 +234,27 @@ fn behind(group: &GroupStatus, peer: &PeerStatus) -> String {
         _ if in_step && peer.dirty_bytes == 0 => "nothing".to_owned(),
         marked if in_step => format!("nothing; {marked} still marked dirty from writes that the peer has"),
         dirty => format!("{}; {dirty} dirty", lag(peer)),
+    }
+}
+
+/// How far a copy is behind only its primary knows.
+fn copy_behind(peer: &PeerStatus) -> String {
+    if peer.lag_bytes.is_some() {
+        return match show_size(peer.dirty_bytes) {
+            _ if peer.dirty_bytes == 0 => lag(peer),
+            dirty => format!("{}; {dirty} dirty on {}", lag(peer), peer.node),
+        };
+    }
+    match (peer.heard_s, peer.heard_lag_bytes) {
+        (Some(heard_s), Some(bytes)) => {
+            let then = lag_text(Some(bytes), peer.heard_lag_seconds);
+            format!(
+                "unknown since {}: as a primary {} was heard last then, {then} behind",
+                show_seconds(heard_s),
+                peer.node
+            )
+        }
+        _ => format!("unknown: {} was not heard as primary since this daemon started", peer.node),
     }
 }
 
@@ -337,7 +358,11 @@ pub fn sync_line(sync: &SyncStatus) -> String {
 }
 
 fn lag(peer: &PeerStatus) -> String {
-    match (peer.lag_bytes, peer.lag_seconds) {
+    lag_text(peer.lag_bytes, peer.lag_seconds)
+}
+
+fn lag_text(bytes: Option<u64>, seconds: Option<f64>) -> String {
+    match (bytes, seconds) {
         (Some(bytes), Some(seconds)) => format!("{}, {}", show_size(bytes), show_seconds(seconds)),
         (Some(bytes), None) => show_size(bytes),
         (None, Some(seconds)) => show_seconds(seconds),

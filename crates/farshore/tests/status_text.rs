@@ -28,6 +28,10 @@ fn peer() -> PeerStatus {
         link_reason: None,
         lag_bytes: Some(3 * MIB / 2),
         lag_seconds: Some(0.42),
+        heard_s: None,
+        heard_lag_bytes: None,
+        heard_lag_seconds: None,
+        settings: None,
         dirty_bytes: 0,
         recovery_point: Some(RecoveryPoint { sequence: 81_204, time: "2026-11-21T03:12:41.123Z".into() }),
     }
@@ -170,6 +174,9 @@ fn a_secondary_that_lost_its_primary() {
         link_reason: Some("no answer from 10.0.0.1:7337: connection refused".into()),
         lag_bytes: None,
         lag_seconds: None,
+        heard_s: Some(41.0),
+        heard_lag_bytes: Some(42 * MIB),
+        heard_lag_seconds: Some(3.2),
         ..peer()
     };
     db.promotable = Some(RecoveryPoint { sequence: 81_304, time: "2026-11-21T03:12:42.123Z".into() });
@@ -183,6 +190,7 @@ db  secondary, mode async, logging
   Protection  this node keeps the copy; the primary acknowledges
   Why         alpha has not been heard of for 40 s
   Peer        alpha: disconnected for 40 s (no answer from 10.0.0.1:7337: connection refused)
+  Behind      unknown since 41 s: as a primary alpha was heard last then, 42 MiB, 3.2 s behind
   Copy is at  2026-11-21T03:12:41.123Z (primary's clock), sequence 81204
   Promotable  the image at 2026-11-21T03:12:42.123Z (primary's clock), sequence 81304
   Journal     3 MiB not yet applied, of 256 MiB
@@ -331,7 +339,7 @@ fn json_keys_are_the_contract() {
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
-            r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"#,
+            r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,
             r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"cut":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
             r#""sync_ordered":false,"sync_place":null,"#,

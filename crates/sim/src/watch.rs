@@ -198,6 +198,9 @@ impl World {
 
     /// A node says something about a group.
     pub fn note(&mut self, node: usize, group: GroupId, words: &str) {
+        if self.operator.rests {
+            self.said.push((node, words.to_owned()));
+        }
         if words.contains("not yet durable are dropped") {
             self.judge.received_void(group);
         }

@@ -132,6 +132,8 @@ pub struct World {
     pub turns: BTreeMap<GroupId, u64>,
     /// How each request was answered.
     pub replies: BTreeMap<RequestId, bool>,
+    /// What nodes said to people, in stories.
+    pub said: Vec<(usize, String)>,
     /// Payload of data frames that each node sent.
     pub data_sent_bytes: Vec<u64>,
     pub tally: Tally,
@@ -172,6 +174,7 @@ impl World {
             next_request: 1,
             turns: BTreeMap::new(),
             replies: BTreeMap::new(),
+            said: Vec::new(),
             data_sent_bytes: vec![0; count],
             tally: Tally { crashes: vec![0; count], ..Tally::default() },
             verbose,

@@ -212,6 +212,31 @@ impl Settings {
         }
     }
 
+    /// What a peer told of its own. A peer window that does not act there is not told.
+    pub fn told(peer: &engine::Settings) -> Self {
+        let (policy, hold) = match peer.policy {
+            engine::state::Policy::Degrade => (Policy::Degrade, limits::HOLD.default),
+            engine::state::Policy::Hold(hold) => (Policy::Hold, hold),
+            engine::state::Policy::Strict => (Policy::Strict, limits::HOLD.default),
+        };
+        Self {
+            mode: peer.mode,
+            policy,
+            hold,
+            wait_limit: peer.wait_limit,
+            autosync: peer.autosync,
+            start_alone: peer.start_alone,
+            queue_memory_bytes: peer.queue_bytes,
+            queue_items: peer.queue_items,
+        }
+    }
+
+    /// The keys that count: the peer window does so under one policy only.
+    pub fn acting(&self) -> impl Iterator<Item = Key> + use<> {
+        let holds = self.policy == Policy::Hold;
+        Key::ALL.into_iter().filter(move |key| *key != Key::Hold || holds)
+    }
+
     /// The canonical text of one key; [`Settings::set`] reads it back.
     pub fn text(&self, key: Key) -> String {
         match key {
@@ -256,6 +281,7 @@ mod tests {
         let defaults = Settings::default();
         assert_eq!(defaults.for_engine(), engine::Settings::default());
         let held = Settings { policy: Policy::Hold, ..defaults };
+        assert_eq!(Settings::told(&held.for_engine()), held);
         assert_eq!(held.for_engine().policy, engine::state::Policy::Hold(limits::HOLD.default));
     }
 

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use super::reconnect::{How, reconnect};
 use super::recorder::Recorder;
 use super::renewal::{self, Renewal};
-use super::{attached, recording, view};
+use super::{attached, promises, recording, view};
 use crate::api::{ErrorCode, Recorded, Reply, Request};
-use crate::config::{Config, Group, NodeName};
+use crate::config::{Config, Group, Key, NodeName};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
@@ -69,7 +69,7 @@ impl Desk {
         // Nobody changes a setting meanwhile.
         let _alone = self.changing.lock().await;
         let groups = self.control.snapshot().await?.groups;
-        let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Mode::Sync | Mode::Nearsync);
+        let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Some(Mode::Sync | Mode::Nearsync));
         let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
         if groups.iter().any(is_under_way) {
             return Ok(false);
@@ -195,7 +195,11 @@ impl Desk {
             .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
             .collect();
         let peer = group.peer_of(&self.node).map_or_else(|| "the peer".to_string(), |peer| peer.to_string());
-        let message = format!("{name}: {} (on this node; {peer} keeps its own, set it there too)", told.join(", "));
+        let snapshot = self.control.snapshot().await?;
+        let theirs = snapshot.groups.iter().find(|group| group.status.id == id).and_then(|g| g.status.peer.settings);
+        let keys: Vec<Key> = settings.keys().filter_map(|key| Key::parse(key).ok()).collect();
+        let there = promises::of_set(&keys, &effective, (&peer, theirs));
+        let message = format!("{name}: {} (on this node; {there})", told.join(", "));
         Ok(Reply::Ok { message, warnings })
     }
 

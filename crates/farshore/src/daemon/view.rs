@@ -8,15 +8,18 @@ use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use host::driver::{GroupSnapshot, Snapshot};
 
-use super::link_view;
+use super::{link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 use crate::config::units::show_seconds;
-use crate::config::{Config, Group, NodeName};
+use crate::config::{Config, Group, NodeName, Settings};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
+
+/// In the place of a mode that is not known.
+const UNKNOWN: &str = "unknown";
 
 /// The status of all groups of this node, or of the one named.
 pub(super) fn status(
@@ -64,7 +67,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
     api::GroupStatus {
         name: group.name.to_string(),
         role: now.role.word().into(),
-        mode: now.mode.word().to_owned(),
+        mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),
         reason: question
@@ -106,7 +109,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         sync_ordered: now.sync_ordered,
         sync_place: now.sync_place.map(|place| place as u64),
         settings: overrides.describe(&group.name, &effective),
-        warnings: warnings(group, snapshot, question.filter(|_| !waits_for_word(now))),
+        warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
 }
 
@@ -126,7 +129,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
 fn reason(now: &figures::GroupStatus) -> Option<String> {
     let wanted = match now.state {
         State::Replicating => true,
-        State::Logging => now.mode == Mode::Logging,
+        State::Logging => now.mode == Some(Mode::Logging),
         _ => false,
     };
     if now.starting && !matches!(now.state, State::Paused(_)) {
@@ -181,8 +184,15 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
         link_reason: link_reason(snapshot),
-        lag_bytes: Some(now.lag_bytes),
+        lag_bytes: now.lag_bytes,
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
+        heard_s: now.told.map(|told| told.since.as_secs_f64()),
+        heard_lag_bytes: now.told.map(|told| told.lag_bytes),
+        heard_lag_seconds: now.told.and_then(|told| told.lag).map(|lag| lag.as_secs_f64()),
+        settings: now.settings.as_ref().map(|settings| {
+            let settings = Settings::told(settings);
+            settings.acting().map(|key| (key.to_string(), settings.text(key))).collect()
+        }),
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
@@ -226,13 +236,20 @@ fn waits_for_word(now: &figures::GroupStatus) -> bool {
     now.state == State::Logging && now.reason.starts_with(engine::CHANGED_OUTSIDE)
 }
 
-fn warnings(group: &Group, snapshot: &GroupSnapshot, question: Option<String>) -> Vec<String> {
+fn warnings(
+    node: &NodeName,
+    group: &Group,
+    (snapshot, settings): (&GroupSnapshot, &Settings),
+    question: Option<String>,
+) -> Vec<String> {
     let named = group.volumes.iter().zip(&snapshot.volumes);
     let failed = named.filter_map(|(volume, facts)| Some((volume, facts.error.as_ref()?)));
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
     warnings.extend(queue_warning(&now.queue, &now.settings));
+    let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
+    warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
     warnings
 }
 

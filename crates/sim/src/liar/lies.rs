@@ -286,6 +286,7 @@ impl Liar {
             failed: rng.percent(2),
             features: self.bent(rng, 0),
             required: if rng.percent(1) { 1 } else { 0 },
+            settings: Settings { queue_bytes: self.bent(rng, 1 << 20), ..Settings::default() },
             volume_bytes: (0..count).map(|_| size(self, rng)).collect(),
         };
         (Header::new(kind, self.session, GROUP), self.says.encode())
@@ -355,7 +356,11 @@ impl Liar {
             flushed: Seq(self.bent(rng, self.next.wrapping_sub(1))),
             ..header
         };
-        (header, vec![rng.below(8) as u8, rng.below(4) as u8])
+        let mut payload = vec![rng.below(8) as u8, rng.below(4) as u8];
+        for number in [1 << 20, 1_000_000_000, 65536, 1_000_000] {
+            payload.extend(self.bent(rng, number).to_le_bytes());
+        }
+        (header, payload)
     }
 
     // ---- as a secondary ---------------------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+//! What a primary tells its secondary of the group: how far behind it is, the mode, the clock. Both nodes show the same, or the
+//! secondary says since when it does not know (rule 19).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::limits::{KIB, MIB};
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, Input, Wall};
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+const HOUR: u64 = 3600 * SECOND;
+
+/// A slow line that is never idle: frames travel all the while, and the primary goes on telling.
+#[test]
+fn a_busy_primary_tells_how_much_waits() {
+    let slow = Options { bytes_per_s: 100_000, queue_bytes: 16 * MIB, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(Options { wait_limit_ms: 100_000, ..slow });
+    for n in 0..60 {
+        let id = world.write(n % 2, u64::from(n / 2) * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    for _ in 0..8 {
+        world.pass(SECOND);
+        let (near, far) = (world.figures(NEAR).peer, world.figures(FAR).peer);
+        let near_bytes = near.lag_bytes.expect("a primary knows");
+        assert!(near_bytes > 512 * KIB, "{near_bytes}: the line was too fast for this story");
+        // What it told travels behind what it sent before.
+        let told = far.lag_bytes.expect("it is told");
+        assert!(told >= near_bytes && told < near_bytes + 600 * KIB, "{told} for {near_bytes}");
+        assert!(far.lag > Some(Duration::from_millis(500)), "{:?}", far.lag);
+    }
+    world.crash(NEAR, false, FOR_EVER);
+    world.pass(6 * SECOND);
+    world.input(FAR, Input::Tick);
+    let far = world.figures(FAR).peer;
+    assert_eq!((far.lag_bytes, far.lag), (None, None));
+    let told = far.told.expect("it was told before");
+    assert!(told.lag_bytes > 256 * KIB && told.since > Duration::from_secs(6), "{told:?}");
+}
+
+/// It is never synced, so everything is missing; and a node that only waits for a promotion is behind nobody.
+#[test]
+fn a_blank_secondary_is_behind_by_everything() {
+    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    world.pass(SECOND);
+    assert_eq!(world.figures(FAR).peer.lag_bytes, Some(2 * MIB));
+    assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+    world.pass(2 * SECOND);
+    assert_eq!(world.figures(FAR).peer.lag_bytes, Some(0));
+    world.until("every bit is cleared", |world| world.figures(NEAR).peer.dirty_bytes == 0);
+    assert!(matches!(world.order(NEAR, Command::Demote), CommandResult::Done(_)));
+    world.pass(SECOND);
+    assert_eq!([NEAR, FAR].map(|node| world.figures(node).peer.lag_bytes), [None; 2]);
+}
+
+fn set(world: &mut World, node: usize, mode: Mode) {
+    let settings = engine::Settings { mode, ..world.figures(node).settings };
+    assert!(matches!(world.order(node, Command::Set(settings)), CommandResult::Done(_)));
+    world.pass(100 * MILLISECOND);
+}
+
+/// The copy is made in the primary's mode, whatever is set beside it; and a promotion into another one says so.
+#[test]
+fn the_mode_is_the_primarys_until_a_promotion() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    set(&mut world, FAR, Mode::Async);
+    assert_eq!([NEAR, FAR].map(|node| world.figures(node).mode), [Some(Mode::Sync); 2]);
+    let known = world.figures(NEAR).peer.settings.expect("the peer told it");
+    assert_eq!(known.mode, Mode::Async);
+    world.crash(NEAR, false, FOR_EVER);
+    world.crash(FAR, false, FOR_EVER);
+    // It starts by its configuration, which says otherwise.
+    world.options = Rc::new(Options { modes: vec![Mode::Async], ..(*world.options).clone() });
+    world.boot(FAR);
+    world.until("it runs", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
+    set(&mut world, FAR, Mode::Async);
+    assert_eq!(world.figures(FAR).mode, Some(Mode::Sync), "on record");
+    let CommandResult::Warning(said) = world.promote(FAR, true) else { panic!("forced") };
+    assert!(said.contains("serves in mode async") && said.contains("before it served in sync"), "{said}");
+    let status = world.figures(FAR);
+    assert_eq!((status.mode, status.served_before_in), (Some(Mode::Async), Some(Mode::Sync)));
+    set(&mut world, FAR, Mode::Sync);
+    assert_eq!(world.figures(FAR).served_before_in, None);
+}
+
+fn said(world: &World, node: usize, what: &str) -> usize {
+    world.said.iter().filter(|(who, words)| *who == node && words.contains(what)).count()
+}
+
+/// The primary's wall clock was set back by two hours. Stamps of writes never go back, so what the secondary showed stood still for
+/// two hours, and nobody said why.
+#[test]
+fn a_clock_that_is_set_back_is_said_on_both_nodes() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(3 * SECOND);
+    world.nodes[NEAR].wall_skew_ns -= 2 * HOUR as i64;
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.pass(5 * SECOND);
+    let clock =
+        |world: &World| Wall((1_700_000_000 * SECOND + world.now).wrapping_add_signed(world.nodes[NEAR].wall_skew_ns));
+    for node in [NEAR, FAR] {
+        let status = world.figures(node);
+        let behind = status.clock_behind.expect("said").as_secs();
+        assert!((7150..7200).contains(&behind), "{behind} s");
+        let (_, at) = status.peer.recovery_point.expect("in step");
+        let apart = clock(&world).0 - at.0;
+        assert!(apart < 3 * SECOND, "node {node}: the copy is at {at}, the primary's clock at {}", clock(&world));
+        assert_eq!(said(&world, node, "behind the time of the last write"), 1, "{:?}", world.said);
+    }
+    assert_eq!(world.figures(NEAR).state, State::Replicating);
+    // A copy that is not in step has its stamps alone.
+    world.cut([false; 2]);
+    world.pass(2 * HOUR + 10 * SECOND);
+    world.cut([true; 2]);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.pass(3 * SECOND);
+    for node in [NEAR, FAR] {
+        assert_eq!(world.figures(node).clock_behind, None);
+        assert_eq!(said(&world, node, "times of writes go on"), 1, "{:?}", world.said);
+    }
+}
