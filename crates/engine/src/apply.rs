@@ -273,6 +273,7 @@ impl Group {
             self.drop_rollback_point(None);
             self.forget_bits();
             self.forget_doubt();
+            self.follow_sizes(cx, true);
         }
         if !self.sb.current.identity.inconsistent {
             self.sb.current.applied_wall = cycle.wall;

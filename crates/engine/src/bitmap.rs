@@ -246,6 +246,13 @@ impl Bitmap {
         }
     }
 
+    /// The same of a volume of another size: bits past its end are left out.
+    pub fn resized(&self, size_bytes: u64) -> Bitmap {
+        let mut resized = Bitmap::new(size_bytes);
+        self.used_words().for_each(|index| resized.join_word(index, self.words[index as usize]));
+        resized
+    }
+
     /// Words of 64 regions each, lowest bit first.
     pub fn words(&self) -> &[u64] {
         &self.words

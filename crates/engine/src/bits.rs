@@ -188,7 +188,8 @@ impl Group {
         let state = &mut self.bitmap.cells[index];
         state.update += 1;
         state.writing = true;
-        let size = volume.config.size_bytes;
+        // Where the cells stand follows from the devices, whatever the group uses of them.
+        let size = self.config.volumes[usize::from(id.0)].size_bytes;
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
         let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);

@@ -472,15 +472,16 @@ impl Group {
     }
 
     pub fn make_hello(&self) -> GroupHello {
+        let identity = self.told_identity();
         GroupHello {
-            identity: self.told_identity(),
+            identity,
             granted_bytes: self.replica.window.granted_bytes(),
             dirty_bytes: self.dirty_bytes(),
             failed: matches!(self.state, State::Failed(_)),
             features: 0,
             required: 0,
             settings: self.settings,
-            volume_bytes: self.config.volumes.iter().map(|v| v.size_bytes).collect(),
+            volume_bytes: self.told_sizes(identity.role),
         }
     }
 

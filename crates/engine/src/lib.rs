@@ -53,6 +53,7 @@ mod settings;
 mod settle;
 mod share;
 mod size;
+mod sizes;
 mod slots;
 mod stall;
 mod start;

@@ -647,6 +647,7 @@ impl Group {
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
         self.take_rollback_point(cx, &begin);
+        self.follow_sizes(cx, self.sb.current.rollback_point.id == 0);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;

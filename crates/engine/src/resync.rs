@@ -14,7 +14,6 @@ use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
-use crate::size::Exactly;
 use crate::slots::Op;
 use crate::state::{Broken, Mode, Policy, State};
 use crate::time::Mono;
@@ -168,7 +167,7 @@ impl Group {
     }
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
+    pub fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
         let Some(what) = &unfit else {
             if self.unfit.take().is_some() && self.role() == Role::Secondary {
@@ -185,31 +184,6 @@ impl Group {
         }
         self.unfit = unfit;
         false
-    }
-
-    /// Rule 21: a secondary smaller than its primary is refused with both numbers.
-    fn sizes_disagree(&self, hello: &GroupHello) -> Option<alloc::string::String> {
-        if hello.volume_bytes.len() != self.volumes.len() {
-            return Some(alloc::format!(
-                "the peer has {} volumes in this group, this node {}",
-                hello.volume_bytes.len(),
-                self.volumes.len()
-            ));
-        }
-        for (index, (theirs, ours)) in hello.volume_bytes.iter().zip(&self.volumes).enumerate() {
-            let ours = ours.config.size_bytes;
-            let (primary, secondary) = if self.role() == Role::Primary { (ours, *theirs) } else { (*theirs, ours) };
-            if secondary < primary && hello.identity.role != self.role() {
-                return Some(alloc::format!(
-                    "volume {} of the group (in the order of names) is smaller on the secondary than on the primary: {} and {}; \
-                     enlarge the device there and restart farshore there",
-                    index + 1,
-                    Exactly(secondary),
-                    Exactly(primary)
-                ));
-            }
-        }
-        None
     }
 
     pub fn decision(&self) -> Option<Decision> {

@@ -236,6 +236,7 @@ impl Group {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
+        self.use_what_both_hold();
         self.save_bits(cx, AfterBits::Promote { id, force, entropy });
     }
 
@@ -340,6 +341,8 @@ impl Group {
         match self.early_hello.take() {
             // Promoted out of a start that stood still: only now it is known who meets the peer.
             Some(hello) => self.peer_hello(cx, hello),
+            // As a primary it may be one that does not fit.
+            None if self.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
             None => self.meet_peer(cx),
         }
     }

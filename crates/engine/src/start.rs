@@ -283,6 +283,7 @@ impl Group {
         }
         self.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         self.sb.durable = found.identity;
+        self.take_up_sizes(&found.sizes);
         self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);
         self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
@@ -365,7 +366,9 @@ impl Group {
                 self.start_failed(cx, Broken::Bits, &other_version("bitmap", version, bitmap::VERSION));
                 return false;
             }
-            Ok((_, found)) if fits(&found) && found.volume_bytes > self.volume(id).config.size_bytes => {
+            Ok((_, found))
+                if fits(&found) && found.volume_bytes > self.config.volumes[usize::from(id.0)].size_bytes =>
+            {
                 self.volume_shrank(cx, &found);
                 return false;
             }
@@ -408,19 +411,22 @@ impl Group {
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
             was.volume.0 + 1,
-            Exactly(self.volume(was.volume).config.size_bytes),
+            Exactly(self.config.volumes[usize::from(was.volume.0)].size_bytes),
             Exactly(was.volume_bytes)
         );
         self.start_failed(cx, Broken::VolumeShrank, &why);
     }
 
-    /// What lies behind the old end was never compared.
+    /// What lies behind the old end of the group was never compared.
     fn volume_grew(&mut self, was: &BitmapCell) {
+        if was.volume_bytes == self.config.volumes[usize::from(was.volume.0)].size_bytes {
+            return;
+        }
+        let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
+        self.device_grew(was.volume);
         let volume = self.volume(was.volume);
-        let regions = bitmap::regions(volume.config.size_bytes);
-        if was.volume_bytes < volume.config.size_bytes {
-            volume.put_in_doubt(was.volume_bytes / REGION_BYTES, regions - 1);
-            self.bitmap.outgrown = true;
+        if before_bytes < volume.config.size_bytes {
+            volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.config.size_bytes) - 1);
         }
     }
 
@@ -576,6 +582,7 @@ impl Group {
         self.phase = Phase::Starting(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
+        self.sb.current.sizes = self.sizes();
         self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
     }

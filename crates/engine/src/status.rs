@@ -107,7 +107,10 @@ pub struct Glance {
 
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeStatus {
+    /// In this group, and on whichever node is primary.
     pub size_bytes: u64,
+    /// What its device holds here; the rest is not used.
+    pub device_bytes: u64,
     pub dirty_bytes: u64,
 }
 
@@ -223,6 +226,12 @@ impl Node {
         }
     }
 
+    /// How large a volume is in its group: what its export has, on whichever node that opens.
+    pub fn volume_bytes(&self, group: GroupId, volume: VolumeId) -> Option<u64> {
+        let group = self.groups.get(&group)?;
+        group.volumes.get(usize::from(volume.0)).map(|volume| volume.config.size_bytes)
+    }
+
     pub fn status(&self) -> Vec<GroupStatus> {
         self.groups.keys().filter_map(|id| self.status_of(*id)).collect()
     }
@@ -257,7 +266,12 @@ impl Group {
             volumes: self
                 .volumes
                 .iter()
-                .map(|v| VolumeStatus { size_bytes: v.config.size_bytes, dirty_bytes: v.dirty.dirty_bytes() })
+                .zip(self.device_sizes())
+                .map(|(v, device_bytes)| VolumeStatus {
+                    size_bytes: v.config.size_bytes,
+                    device_bytes,
+                    dirty_bytes: v.dirty.dirty_bytes(),
+                })
                 .collect(),
             queue: QueueStatus {
                 bytes: self.queue.bytes(),

@@ -34,6 +34,7 @@ pub(crate) enum Who {
 
 #[derive(Debug)]
 pub(crate) struct Volume {
+    /// With the size that the volume has in its group: its device may hold more.
     pub config: VolumeConfig,
     pub dirty: Bitmap,
     /// What the bitmap file is known to hold: a crash finds at least this.
@@ -115,6 +116,15 @@ impl Volume {
         let (mut ranges, flushing) = (core::mem::take(&mut self.ranges), self.flushing.map(|_| Seq::NONE));
         ranges.forget_line();
         *self = Volume { dirty, stored, ranges, flushing, doubt: self.doubt.take(), ..Volume::new(self.config) };
+    }
+
+    /// The group's size changed; nothing is under way.
+    pub fn resize(&mut self, size_bytes: u64) {
+        self.config.size_bytes = size_bytes;
+        self.dirty = self.dirty.resized(size_bytes);
+        self.stored = self.stored.resized(size_bytes);
+        self.covered = self.covered.resized(size_bytes);
+        self.doubt = self.doubt.take().map(|doubt| doubt.resized(size_bytes));
     }
 
     /// Nothing is known of the range: it is compared before it is sent.

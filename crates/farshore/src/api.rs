@@ -523,7 +523,11 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     pub name: String,
+    /// In this group, on whichever node is primary.
     pub size_bytes: u64,
+    /// What its device holds on this node; 0 from an older daemon.
+    #[serde(default)]
+    pub device_bytes: u64,
     pub device: String,
     /// Regions that may differ from the peer's, in bytes.
     pub dirty_bytes: u64,

@@ -315,8 +315,14 @@ fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
 fn volumes(group: &GroupStatus, paint: &Paint) -> String {
     let mut table = Table::new(["VOLUME", "SIZE", "DIRTY", "CLIENTS", "DEVICE"]);
     for volume in &group.volumes {
-        let device =
-            if volume.direct { volume.device.clone() } else { format!("{} (through the page cache)", volume.device) };
+        let mut device = volume.device.clone();
+        if volume.device_bytes > volume.size_bytes {
+            let unused = volume.device_bytes - volume.size_bytes;
+            device += &format!(" (holds {}, {} of it unused)", show_size(volume.device_bytes), show_size(unused));
+        }
+        if !volume.direct {
+            device += " (through the page cache)";
+        }
         let (device, mark) = match &volume.error {
             Some(error) => (format!("{device}: {error}"), Some(Colour::Bad)),
             None => (device, None),

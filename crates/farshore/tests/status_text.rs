@@ -12,6 +12,7 @@ fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeStatus {
     VolumeStatus {
         name: name.into(),
         size_bytes,
+        device_bytes: size_bytes,
         device: device.into(),
         dirty_bytes: 0,
         direct: true,
@@ -253,6 +254,15 @@ fn a_reason_of_several_lines() {
     assert!(table.contains("\n! db: paused: it does not fit: one thing; and another\n"), "{table}");
 }
 
+/// A group is as large as its primary made it, on whichever device.
+#[test]
+fn a_device_that_holds_more_than_the_group_uses() {
+    let mut db = group("db");
+    db.volumes[0].device_bytes = 16 * GIB;
+    let page = show::status(&status(vec![db]), &Paint::plain());
+    assert!(page.contains("  data    10 GiB  0 B    1        /dev/sdb (holds 16 GiB, 6 GiB of it unused)\n"), "{page}");
+}
+
 /// Marks are taken away when nothing else is to do: on a group in step they are no fault.
 #[test]
 fn what_is_marked_in_step_is_not_behind() {
@@ -337,7 +347,7 @@ fn json_keys_are_the_contract() {
             r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
-            r#""volumes":[{"name":"data","size_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
+            r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,

@@ -307,7 +307,12 @@ impl World {
             self.nodes[node].disks.get_mut(&store).expect("every store has a disk").restore(content);
         }
         for node in 0..2 {
-            let sb = self.superblock_of(node, group);
+            // What they are records of is larger.
+            let sb = Superblock { sizes: Vec::new(), ..self.superblock_of(node, group) };
+            let superblock = self.nodes[node].disks.get_mut(&Store::Superblock(group)).expect("every store has a disk");
+            let (mut content, newest) = (superblock.view().to_vec(), sb.encode());
+            content[sb.slot_offset() as usize..][..newest.len()].copy_from_slice(&newest);
+            superblock.restore(content);
             let content = clean_bitmap(&self.options, &sb, group);
             let bits = self.nodes[node].disks.get_mut(&Store::Bitmap(group)).expect("every store has a disk");
             bits.restore(content);

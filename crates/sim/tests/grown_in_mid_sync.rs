@@ -1,5 +1,5 @@
-//! The story: a secondary's volumes ended in the middle of a block, which a sync had saved and overwritten when they
-//! were enlarged. The sync sent that block again, so the rest of it was saved as well: a range that begins in the
+//! The story: a group's volumes ended in the middle of a block, which a sync had saved and overwritten on the secondary when
+//! they were enlarged on both nodes. The sync sent that block again, so the rest of it was saved as well: a range that begins in the
 //! middle of a block. The next start took no such range: it called the undo store damaged, or went back without all
 //! that was saved from there on.
 
@@ -47,11 +47,13 @@ fn mid_sync() -> (World, Vec<Vec<u8>>) {
 
 fn grow(world: &mut World) {
     world.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.options).clone() });
-    for (store, disk) in &mut world.nodes[FAR].disks {
-        if matches!(store, Store::Volume(..)) {
-            let mut content = disk.view().to_vec();
-            content.resize(GROWN_BYTES as usize, 0);
-            *disk = Disk::new(content);
+    for (node, filling) in [(NEAR, 0x77), (FAR, 0)] {
+        for (store, disk) in &mut world.nodes[node].disks {
+            if matches!(store, Store::Volume(..)) {
+                let mut content = disk.view().to_vec();
+                content.resize(GROWN_BYTES as usize, filling);
+                *disk = Disk::new(content);
+            }
         }
     }
 }
@@ -73,7 +75,9 @@ fn grown_and_back(dies_after_ns: u64) -> (World, bool, Vec<Vec<u8>>) {
     let (mut world, before) = mid_sync();
     let name = world.figures(FAR).rollback_point.expect("taken").name;
     world.crash(FAR, false, FOR_EVER);
+    world.crash(NEAR, false, FOR_EVER);
     grow(&mut world);
+    world.boot(NEAR);
     world.boot(FAR);
     world.until("the rest of the block is saved", saved_the_rest);
     let seen = counted(&world);

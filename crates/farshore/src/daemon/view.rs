@@ -167,6 +167,7 @@ fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api:
         api::VolumeStatus {
             name: volume.name.to_string(),
             size_bytes: figures.size_bytes,
+            device_bytes: figures.device_bytes,
             device: volume.device(node).display().to_string(),
             dirty_bytes: figures.dirty_bytes,
             direct: facts.direct,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Buf, GroupId, Input, IoError, Request, RequestId, limits};
 
 use super::disks::Pending;
-use super::plane::{Core, Plane, VolumeHere};
+use super::plane::{Core, Plane};
 use crate::buffers::Buffer;
 use crate::disk::{DiskOp, Inline};
 use crate::frontend::{ClientId, ExportInfo, Exports, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
@@ -49,13 +49,13 @@ impl Exports for Plane {
     fn list(&self) -> Vec<ExportInfo> {
         let core = self.core.borrow();
         let by_name = core.by_name.iter().map(|at| (*at, &core.volumes[*at]));
-        by_name.filter(|(_, volume)| core.is_open(volume.group)).map(|(at, volume)| export_of(at, volume)).collect()
+        by_name.filter(|(_, volume)| core.is_open(volume.group)).map(|(at, _)| core.export_of(at)).collect()
     }
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
         let core = self.core.borrow();
         let at = if name.is_empty() { core.only_export() } else { core.open_export(name) };
-        at.map(|at| export_of(at, &core.volumes[at]))
+        at.map(|at| core.export_of(at))
     }
 
     fn count(&self) -> usize {
@@ -71,7 +71,7 @@ impl Gateway for Plane {
         let generation = core.client_count;
         let number = core.clients.put(Client { generation, volume: at, replies, answered: false });
         core.volumes[at].clients += 1;
-        Some((export_of(at, &core.volumes[at]), client_id(number, generation)))
+        Some((core.export_of(at), client_id(number, generation)))
     }
 
     fn detach(&self, client: ClientId) {
@@ -105,20 +105,23 @@ impl Gateway for Plane {
     }
 }
 
-fn export_of(at: usize, volume: &VolumeHere) -> ExportInfo {
-    let device = volume.device();
-    ExportInfo {
-        handle: VolumeHandle(u32::try_from(at).expect("fewer volumes than 2^32")),
-        name: volume.export.clone(),
-        description: format!("{} bytes, replicated", device.size_bytes()),
-        size_bytes: device.size_bytes(),
-        block_min_bytes: device.logical_block(),
-        block_preferred_bytes: device.physical_block().max(PREFERRED_BYTES_MIN),
-        block_max_bytes: limits::REQUEST_BYTES_MAX as u32,
-    }
-}
-
 impl Core {
+    /// The group says how large it is: the device may hold more.
+    fn export_of(&self, at: usize) -> ExportInfo {
+        let volume = &self.volumes[at];
+        let device = volume.device();
+        let size_bytes = self.node.volume_bytes(volume.group, volume.id).expect("the engine knows every volume");
+        ExportInfo {
+            handle: VolumeHandle(u32::try_from(at).expect("fewer volumes than 2^32")),
+            name: volume.export.clone(),
+            description: format!("{size_bytes} bytes, replicated"),
+            size_bytes,
+            block_min_bytes: device.logical_block(),
+            block_preferred_bytes: device.physical_block().max(PREFERRED_BYTES_MIN),
+            block_max_bytes: limits::REQUEST_BYTES_MAX as u32,
+        }
+    }
+
     fn is_open(&self, group: GroupId) -> bool {
         self.groups.binary_search_by_key(&group, |group| group.id).is_ok_and(|at| self.groups[at].open)
     }

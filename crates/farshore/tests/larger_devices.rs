@@ -1,0 +1,62 @@
+//! The secondary's devices hold more than the primary's: a switchover goes on, and the export has the size it had.
+
+mod common;
+
+use std::fs::File;
+use std::process::Command;
+
+use common::{GROUP, Node, Pair, Plan, must_skip};
+
+const MIB: u64 = 1 << 20;
+const VOLUMES: [&str; 2] = ["data", "log"];
+
+fn export_bytes(pair: &Pair, node: Node, volume: &str) -> u64 {
+    let output = Command::new("nbdinfo").args(["--size", &pair.uri(node, volume)]).output().expect("nbdinfo runs");
+    String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn switch_over(pair: &mut Pair, from: Node, to: Node) {
+    pair.wait_for(from, "replicating");
+    pair.until("every dirty bit is cleared", |pair| pair.status(from)["peers"][0]["dirty_bytes"] == 0);
+    pair.done(from, &["demote", GROUP]);
+    pair.until("the other node heard of it", |pair| pair.told(to, &["promote", GROUP]).0 == 0);
+    pair.wait_for(to, "replicating");
+}
+
+/// The new primary was `syncing` for ever, "100 %, 0 B of 0 B", and the reason stood on the other node only.
+#[test]
+fn a_switchover_to_larger_devices_keeps_the_size_and_goes_on() {
+    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", common::is_installed("nbdinfo"))]) {
+        return;
+    }
+    let mut pair = Pair::new(&Plan::default());
+    for volume in VOLUMES {
+        let device = File::options().write(true).open(pair.device(Node::Far, volume)).expect("a volume");
+        device.set_len(40 * MIB).expect("room");
+    }
+    pair.first_sync();
+    pair.qemu_io(Node::Near, "data", &["write -P 7 15M 1M", "flush"]);
+    switch_over(&mut pair, Node::Near, Node::Far);
+    assert_eq!(export_bytes(&pair, Node::Far, "data"), 16 * MIB);
+    let status = pair.status(Node::Far);
+    let volume = &status["volumes"][0];
+    assert_eq!((volume["size_bytes"].as_u64(), volume["device_bytes"].as_u64()), (Some(16 * MIB), Some(40 * MIB)));
+    let page = pair.done(Node::Far, &["status"]);
+    assert!(page.contains("(holds 40 MiB, 24 MiB of it unused)"), "{page}");
+    let log = pair.log(Node::Far);
+    assert!(log.contains("16 MiB (16777216 bytes), as on the primary; of the 40 MiB"), "{log}");
+    let (is_served, said) = pair.try_qemu_io(Node::Far, "data", &["write -P 8 16M 64k"]);
+    assert!(!is_served, "past the group's end: {said}");
+    pair.qemu_io(Node::Far, "data", &["read -P 7 15M 1M", "write -P 9 14M 1M", "flush"]);
+
+    // A restart changes nothing of it.
+    pair.stop(Node::Far);
+    pair.serve(Node::Far);
+    assert_eq!(export_bytes(&pair, Node::Far, "log"), 16 * MIB);
+    switch_over(&mut pair, Node::Far, Node::Near);
+    assert_eq!(export_bytes(&pair, Node::Near, "data"), 16 * MIB);
+    pair.wait_for_rest(Node::Near);
+    pair.stop_both();
+    let (near, far) = (pair.content(Node::Near, "data"), pair.content(Node::Far, "data"));
+    assert!(near[..] == far[..near.len()] && far[near.len()..].iter().all(|byte| *byte == 0));
+}

@@ -1,0 +1,158 @@
+//! The story: the secondary's devices were larger than the primary's. After a switchover the new primary had a larger volume than
+//! its secondary, so nothing could be sent, for ever; and what its export showed had another size than before.
+//!
+//! How large a volume is, is the group's business, on whichever node is primary; the rest of a device is not used.
+
+use std::rc::Rc;
+
+use engine::limits::{KIB, MIB};
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult, Store, VolumeId};
+use sim::disk::Disk;
+use sim::story::{FOR_EVER, GROUP, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+const SMALL: u64 = MIB;
+const LARGE: u64 = 2 * MIB;
+
+/// The node goes down, and comes back with devices of this size.
+fn boots_with(world: &mut World, node: usize, bytes: u64) {
+    world.crash(node, false, FOR_EVER);
+    enlarge(world, node, bytes);
+}
+
+fn enlarge(world: &mut World, node: usize, bytes: u64) {
+    for (store, disk) in &mut world.nodes[node].disks {
+        if matches!(store, Store::Volume(..)) {
+            let mut content = disk.view().to_vec();
+            // No zeroes: whoever takes it for content is found out.
+            content.resize(bytes as usize, 0xee);
+            *disk = Disk::new(content);
+        }
+    }
+    boot(world, node, bytes);
+}
+
+fn boot(world: &mut World, node: usize, bytes: u64) {
+    let before = world.options.clone();
+    world.options = Rc::new(Options { volume_bytes: bytes, ..(*before).clone() });
+    world.boot(node);
+    world.options = before;
+    world.until("it runs", |world| world.glance(node, GROUP).is_some_and(|glance| glance.running));
+}
+
+/// What the export of a node has, or would have.
+fn export_bytes(world: &World, node: usize) -> [u64; 2] {
+    let engine = world.nodes[node].engine.as_ref().expect("the node is up");
+    [0, 1].map(|volume| engine.volume_bytes(GROUP, VolumeId(volume)).expect("a volume"))
+}
+
+/// A pair whose secondary has twice the room, in step.
+fn pair() -> World {
+    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    world.pass(SECOND);
+    boots_with(&mut world, FAR, LARGE);
+    world.pass(SECOND);
+    assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    for n in 0..8 {
+        let id = world.write(n % 2, u64::from(n) * 64 * KIB, 12 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    world
+}
+
+fn clean(world: &World) -> bool {
+    [NEAR, FAR].iter().all(|node| world.figures(*node).volumes.iter().all(|volume| volume.dirty_bytes == 0))
+}
+
+fn switch_over(world: &mut World, from: usize, to: usize) {
+    world.until("every bit is cleared", clean);
+    let demoted = world.order(from, Command::Demote);
+    assert!(matches!(demoted, CommandResult::Done(_)), "{demoted:?}");
+    world.pass(SECOND);
+    let promoted = world.promote(to, false);
+    assert!(matches!(promoted, CommandResult::Done(_)), "{promoted:?}");
+}
+
+#[test]
+fn a_switchover_to_larger_devices_and_back_goes_on() {
+    let mut world = pair();
+    switch_over(&mut world, NEAR, FAR);
+    world.settle();
+    assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
+    let volume = world.figures(FAR).volumes[0];
+    assert_eq!((volume.size_bytes, volume.device_bytes), (SMALL, LARGE));
+    // Also after a run that ended uncleanly, and from the last block.
+    let id = world.write(1, SMALL - 4 * KIB, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.crash(FAR, false, FOR_EVER);
+    boot(&mut world, FAR, LARGE);
+    assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
+    world.settle();
+    switch_over(&mut world, FAR, NEAR);
+    world.settle();
+    assert_eq!(export_bytes(&world, NEAR), [SMALL; 2]);
+    let beyond = &world.images_of(FAR)[0][SMALL as usize..];
+    assert!(beyond.iter().all(|byte| *byte == 0xee), "nobody writes what is not the group's");
+}
+
+#[test]
+fn a_failover_to_larger_devices_keeps_the_size() {
+    let mut world = pair();
+    world.crash(NEAR, false, FOR_EVER);
+    world.crash(FAR, false, FOR_EVER);
+    boot(&mut world, FAR, LARGE);
+    assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+    assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
+    boot(&mut world, NEAR, SMALL);
+    world.pass(SECOND);
+    world.order(NEAR, Command::Demote);
+    world.pass(SECOND);
+    assert!(matches!(world.order(FAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+    assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
+}
+
+/// What the operator enlarges on a primary counts at its next start, and the secondary follows.
+#[test]
+fn a_primary_that_grew_takes_its_secondary_along() {
+    let mut world = pair();
+    boots_with(&mut world, NEAR, LARGE);
+    assert_eq!((export_bytes(&world, NEAR), export_bytes(&world, FAR)), ([LARGE; 2], [SMALL; 2]));
+    world.settle();
+    assert_eq!(export_bytes(&world, FAR), [LARGE; 2]);
+    let (near, far) = (world.images_of(NEAR), world.images_of(FAR));
+    assert_eq!(near, far);
+}
+
+/// Enlarged as a secondary: the switchover uses what both have, and compares it.
+#[test]
+fn what_both_have_is_used_after_the_next_switchover() {
+    let mut world = pair();
+    switch_over(&mut world, NEAR, FAR);
+    world.settle();
+    boots_with(&mut world, NEAR, LARGE);
+    world.settle();
+    assert_eq!([NEAR, FAR].map(|node| export_bytes(&world, node)), [[SMALL; 2]; 2]);
+    switch_over(&mut world, FAR, NEAR);
+    world.settle();
+    assert_eq!([NEAR, FAR].map(|node| export_bytes(&world, node)), [[LARGE; 2]; 2]);
+    assert_eq!(world.images_of(NEAR), world.images_of(FAR));
+}
+
+/// A copy that is smaller is refused, with the reason on both nodes.
+#[test]
+fn a_secondary_that_is_smaller_is_refused_on_both_nodes() {
+    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    world.pass(SECOND);
+    boots_with(&mut world, NEAR, LARGE);
+    world.pass(SECOND);
+    let refused = world.refused(NEAR, Command::Sync { full: true });
+    for said in [refused, world.figures(NEAR).reason, world.figures(FAR).reason] {
+        assert!(said.contains("1 MiB (1048576 bytes) and 2 MiB (2097152 bytes)"), "{said}");
+    }
+}
