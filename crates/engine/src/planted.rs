@@ -174,6 +174,12 @@ faults! {
         "A cut is announced before its volumes are flushed up to where it stands.";
     TurnForgotten, "turn-forgotten", "P5",
         "A group that may not sync yet gets no place in line.";
+    WayBackForgotten, "way-back-forgotten", "P1",
+        "What a secondary gives up on its way back to an image is on no record.";
+    ChoiceForgotten, "choice-forgotten", "P1",
+        "An export that waits for its operator opens after a restart.";
+    RunsOfPeer, "runs-of-peer", "P1",
+        "A peer that went back to a run of its own passes for one that knows a later run of the primary in doubt.";
 }
 
 #[cfg(feature = "planted")]

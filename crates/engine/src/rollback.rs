@@ -302,7 +302,11 @@ impl Group {
         self.replica.ring.trim(self.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
-        self.give_up_kept(Seq(u64::MAX));
+        if planted(Fault::WayBackForgotten) {
+            _ = self.replica.kept.give_up(self.replica.durable);
+        } else {
+            self.give_up_kept(Seq(u64::MAX));
+        }
         if mid_start {
             self.sb.current.given_up = Seq(u64::MAX);
         }

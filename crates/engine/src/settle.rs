@@ -149,7 +149,9 @@ impl Group {
         let (sb, place) = (&self.sb.current, theirs.position);
         let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
         let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
-        let is_later = place.incarnation > sb.in_doubt && place.generation == sb.doubt_generations[0];
+        let has_run =
+            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
+        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
         let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
         self.is_in_doubt() && (is_there || follows && !is_later)
     }
@@ -433,7 +435,7 @@ impl Group {
     /// is news.
     fn stays_closed(&mut self, cx: &mut Cx) -> bool {
         let is_news = self.withheld && !self.sb.current.is_closed_until_chosen();
-        if is_news {
+        if is_news && !planted(Fault::ChoiceForgotten) {
             self.sb.current.given_up = Seq(u64::MAX);
             self.save(cx, None);
         }
