@@ -485,7 +485,7 @@ impl Group {
         self.retry_saves_for_cut(cx);
         loop {
             let room = self.cut_room(cx);
-            let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships()) else { return };
+            let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships() && !self.waits_to_resume()) else { return };
             let some = cut.memory_bytes() > 0;
             let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
             if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {

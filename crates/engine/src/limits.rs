@@ -237,6 +237,9 @@ pub const RESYNC_BACKLOG_BYTES_MAX: u64 = 2 * MIB;
 /// The same before the link's rate was measured.
 pub const RESYNC_BACKLOG_BYTES_UNMEASURED: u64 = 512 * KIB;
 
+/// A sync in the stream that live writes leave no room to read for this long goes on by cuts.
+pub const SYNC_STARVED_AFTER: Duration = Duration::from_secs(5);
+
 /// A catch-up ends in the stream once what is left is at most what the link carries in this time (and at most a quarter of
 /// the queue, which has to take the writes that come meanwhile): so the copy is without a new consistent point for about
 /// that long. More goes by cuts.

@@ -29,7 +29,7 @@ impl PeerView {
     }
 
     /// Nothing more of a resync is read while so much of it stands unsent in the queue: a live write comes behind that,
-    /// and waits for a second of the link and one read.
+    /// and waits for a second of the link and one read more than it would without the resync.
     pub fn resync_backlog_bytes(&self) -> u64 {
         let rate = self.rate.unwrap_or(limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
         rate.min(limits::RESYNC_BACKLOG_BYTES_MAX)

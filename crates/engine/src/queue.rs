@@ -7,6 +7,7 @@ use crate::ids::{Seq, VolumeId};
 use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
 use crate::planted::{Fault, planted};
 use crate::time::{Mono, Wall};
+use crate::wire::flags;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
@@ -34,6 +35,12 @@ pub(crate) struct Item {
     pub cost_bytes: u64,
 }
 
+impl Item {
+    fn sync_bytes(&self) -> u64 {
+        if self.flags & flags::RESYNC != 0 { self.cost_bytes } else { 0 }
+    }
+}
+
 /// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
 /// blocks.
 pub(crate) fn cost(payload_bytes: u64) -> u64 {
@@ -50,6 +57,8 @@ pub(crate) struct Queue {
     sent_at: VecDeque<Mono>,
     bytes: u64,
     unsent_bytes: u64,
+    /// Of that, what a sync put there.
+    unsent_sync_bytes: u64,
     pub bytes_hwm: u64,
     pub items_hwm: u64,
 }
@@ -61,6 +70,7 @@ impl Queue {
         }
         self.bytes += item.cost_bytes;
         self.unsent_bytes += item.cost_bytes;
+        self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
         self.bytes_hwm = self.bytes_hwm.max(self.bytes);
         self.items_hwm = self.items_hwm.max(self.items.len() as u64);
@@ -86,6 +96,7 @@ impl Queue {
         self.sent_at.push_back(now);
         let item = &self.items[self.unsent_from];
         self.unsent_bytes -= item.cost_bytes;
+        self.unsent_sync_bytes -= item.sync_bytes();
         self.unsent_from += 1;
     }
 
@@ -123,7 +134,9 @@ impl Queue {
     pub fn rewind(&mut self, received: Seq) {
         self.unsent_from = self.items.iter().take_while(|item| item.seq <= received).count();
         self.sent_at.truncate(self.unsent_from);
-        self.unsent_bytes = self.items.iter().skip(self.unsent_from).map(|i| i.cost_bytes).sum();
+        let unsent = || self.items.iter().skip(self.unsent_from);
+        (self.unsent_bytes, self.unsent_sync_bytes) =
+            (unsent().map(|i| i.cost_bytes).sum(), unsent().map(Item::sync_bytes).sum());
     }
 
     /// Drops everything; returns items and bytes.
@@ -131,7 +144,7 @@ impl Queue {
         let dropped = (self.items.len() as u64, self.bytes);
         self.items.clear();
         self.sent_at.clear();
-        (self.unsent_from, self.bytes, self.unsent_bytes) = (0, 0, 0);
+        (self.unsent_from, self.bytes, self.unsent_bytes, self.unsent_sync_bytes) = (0, 0, 0, 0);
         dropped
     }
 
@@ -145,8 +158,10 @@ impl Queue {
         let Some(item) = self.get_mut(seq) else { return };
         let saved = item.cost_bytes.saturating_sub(cost_bytes);
         item.cost_bytes -= saved;
+        let of_a_sync = item.flags & flags::RESYNC != 0;
         self.bytes -= saved;
         self.unsent_bytes -= saved;
+        self.unsent_sync_bytes -= if of_a_sync { saved } else { 0 };
     }
 
     pub fn bytes(&self) -> u64 {
@@ -155,6 +170,10 @@ impl Queue {
 
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
+    }
+
+    pub fn unsent_sync_bytes(&self) -> u64 {
+        self.unsent_sync_bytes
     }
 
     pub fn len(&self) -> u64 {

@@ -66,6 +66,8 @@ pub(crate) struct Resync {
     failures: u32,
     /// After a read that failed nothing is read before this.
     reads_again_at: Mono,
+    /// When it last had room in the queue for a read, or nothing to read.
+    had_room_at: Mono,
     end: Option<Seq>,
     pub total_bytes: u64,
     pub done_bytes: u64,
@@ -78,7 +80,7 @@ impl Resync {
         self.pass == pass && !self.begun
     }
 
-    fn new(pass: u64, repair: bool, total_bytes: u64) -> Resync {
+    fn new(now: Mono, pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
             begun: repair,
@@ -92,6 +94,7 @@ impl Resync {
             resend: VecDeque::new(),
             failures: 0,
             reads_again_at: Mono(0),
+            had_room_at: now,
             end: None,
             total_bytes,
             done_bytes: 0,
@@ -265,7 +268,7 @@ impl Group {
         }
         match self.state {
             State::Logging => self.autosync_from_logging(cx),
-            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(),
+            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(cx.now.mono),
             // A sync or a pause is under way: look again after it.
             _ if self.repair_due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
             _ => {}
@@ -314,14 +317,14 @@ impl Group {
         }
     }
 
-    fn begin_repair(&mut self) {
+    fn begin_repair(&mut self, now: Mono) {
         if !core::mem::take(&mut self.repair_due) {
             return;
         }
         let mut skipped = 0;
         if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
-            self.resync = Some(Resync::new(self.passes, true, self.dirty_bytes()));
+            self.resync = Some(Resync::new(now, self.passes, true, self.dirty_bytes()));
         }
     }
 
@@ -356,7 +359,7 @@ impl Group {
         self.begin_stream(cx);
         self.stream_began = self.last_seq;
         self.passes += 1;
-        self.resync = Some(Resync::new(self.passes, false, dirty_bytes));
+        self.resync = Some(Resync::new(cx.now.mono, self.passes, false, dirty_bytes));
         self.transition(cx, State::Syncing, why);
         self.watch_sync(cx);
     }
@@ -458,30 +461,54 @@ impl Group {
 
     // ---- the pass --------------------------------------------------------------------------------------------------
 
-    /// Starts reads while the stream has use for them; live writes go first.
+    /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
+    /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
     pub fn pump_resync(&mut self, cx: &mut Cx) {
         if self.cut.is_some() {
             return self.pump_cut(cx);
         }
         self.announce_sync(cx);
         loop {
-            let Some(resync) = self.resync.as_ref().filter(|r| r.ready && r.end.is_none()) else { return };
-            let backlog = self.queue.unsent_bytes() + resync.reading_bytes;
+            let reads = self.resync.as_ref().filter(|r| r.ready && r.end.is_none());
+            let Some(resync) = reads.filter(|_| !self.waits_to_resume()) else { return };
             let busy = resync.reads >= limits::RESYNC_READS_MAX
                 || cx.now.mono < resync.reads_again_at
-                || backlog >= cx.peer.resync_backlog_bytes()
-                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX
-                || self.queue.bytes() + resync.reading_bytes >= self.settings.queue_bytes / 2
-                || (backlog > 0 && self.held_bytes() + resync.reading_bytes >= cx.allowance / 2)
-                || self.queue.len() >= self.settings.queue_items / 2;
+                || self.queue.unsent_sync_bytes() + resync.reading_bytes >= cx.peer.resync_backlog_bytes()
+                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
             if busy {
                 return;
+            }
+            if !self.has_room_for_sync(cx) {
+                return self.look_for_room(cx);
+            }
+            if let Some(resync) = self.resync.as_mut() {
+                resync.had_room_at = cx.now.mono;
             }
             match self.next_range(cx) {
                 Some((range, compare)) => self.read_range(cx, range, compare),
                 None if self.end_pass(cx) => {}
                 None => return,
             }
+        }
+    }
+
+    /// Half of the queue, and of memory, is for live writes alone.
+    fn has_room_for_sync(&self, cx: &Cx) -> bool {
+        let reading_bytes = self.resync.as_ref().map_or(0, |r| r.reading_bytes);
+        let unsent = self.queue.unsent_bytes() + reading_bytes > 0;
+        self.queue.bytes() + reading_bytes < self.settings.queue_bytes / 2
+            && !(unsent && self.held_bytes() + reading_bytes >= cx.allowance / 2)
+            && self.queue.len() < self.settings.queue_items / 2
+    }
+
+    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
+    fn look_for_room(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
+        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let moves = self.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
+        if long && moves && self.state == State::Syncing {
+            self.turn_to_cuts(cx);
+            self.release_blocked(cx);
         }
     }
 

@@ -60,6 +60,11 @@ impl Stall {
         self.moved_at = now;
     }
 
+    /// For how long it has shown no progress.
+    pub fn still_for(&self, now: Mono) -> Duration {
+        now.since(self.moved_at)
+    }
+
     /// It said that it is ready for a sync, be it one that was given up.
     pub fn answered(&mut self, now: Mono) {
         self.moved_at = now;

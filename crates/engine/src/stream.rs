@@ -177,16 +177,25 @@ impl Group {
     }
 
     pub fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
+        self.resumes = false;
         if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
-            let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
-            self.stall.moved(cx.now.mono);
-            self.transition(cx, back, "the secondary has space again");
+            if paused.is_none() && self.syncs() && !cx.may_sync {
+                return self.resume_in_turn(cx);
+            }
+            self.resume(cx);
         }
         if let Some(pause) = paused
             && matches!(self.state, State::Syncing | State::CatchingUp | State::Replicating)
         {
             self.transition(cx, State::Paused(pause), pause.words());
         }
+    }
+
+    pub fn resume(&mut self, cx: &mut Cx) {
+        let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
+        self.resumes = false;
+        self.stall.moved(cx.now.mono);
+        self.transition(cx, back, "the secondary has space again");
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.

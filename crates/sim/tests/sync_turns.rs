@@ -2,7 +2,7 @@
 
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Mode, Policy, Protection, State};
+use engine::state::{Mode, Pause, Policy, Protection, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::story::{MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -189,4 +189,48 @@ fn an_ordered_sync_that_waited_for_its_turn_begins_in_its_turn() {
     world.until("the busy one is done", |world| world.in_step(busy));
     world.pass(SECOND);
     assert_eq!(world.glance(0, waiting).map(|g| g.state), Some(State::Replicating), "{}", reason(&world));
+}
+
+/// While it was paused its place was another one's, and it comes back.
+#[test]
+fn a_sync_that_was_paused_waits_for_its_turn_to_go_on() {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 4],
+        syncs_at_once: 1,
+        bytes_per_s: 100_000,
+        history_bytes: 160 * KIB,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.pass(SECOND);
+    let (busy, paused) = (GroupId(2), GroupId(0));
+    world.command(0, paused, Command::Sync { full: true });
+    world.until("synced", |world| world.in_step(paused));
+    world.command(0, paused, Command::Logging);
+    world.pass(100 * MILLISECOND);
+    for n in 0..14u64 {
+        world.write_to(paused, (n % 2) as u16, n * 60 * KIB, 36 * KIB);
+        world.write_to(busy, (n % 2) as u16, n * 64 * KIB, 64 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, paused, Command::Sync { full: false });
+    let status = |world: &World, node: usize, group| {
+        world.nodes[node].engine.as_ref().expect("up").status_of(group).expect("there")
+    };
+    let is_paused = |world: &World| status(world, 0, paused).state == State::Paused(Pause::HistoryFull);
+    world.until("paused", is_paused);
+    world.command(0, busy, Command::Sync { full: true });
+    world.until("the other one syncs", |world| status(world, 0, busy).state == State::Syncing);
+    let name = status(&world, 1, paused).rollback_point.expect("taken").name;
+    world.command(1, paused, Command::DropRollbackPoint { name });
+    let mut waited = false;
+    while status(&world, 0, busy).state == State::Syncing {
+        assert!(is_paused(&world), "it takes a place that is not free");
+        let now = status(&world, 0, paused);
+        waited |= now.reason.contains("waiting for its turn") && now.sync_place == Some(1);
+        world.pass(20 * MILLISECOND);
+    }
+    assert!(waited);
+    world.pass(100 * MILLISECOND);
+    assert!(!is_paused(&world), "{}", status(&world, 0, paused).reason);
+    world.until("in step", |world| world.in_step(busy) && world.in_step(paused));
 }

@@ -1,0 +1,92 @@
+//! Writers fill the link, and a sync has to come to its end beside them: the recovery point goes on.
+
+use engine::limits::{KIB, MIB};
+use engine::marks::Mark;
+use engine::state::{Mode, Policy, State};
+use engine::wire::HEADER_BYTES;
+use engine::{Command, CommandResult};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
+use sim::world::World;
+
+const BYTES_PER_S: u64 = 1_000_000;
+const WRITE_BYTES: u64 = 16 * KIB;
+
+fn slow_and_far(queue_bytes: u64) -> Options {
+    Options {
+        volumes: 1,
+        volume_bytes: 16 * MIB,
+        queue_bytes,
+        journal_bytes: 64 * MIB,
+        window_bytes: 16 * MIB,
+        history_bytes: 128 * MIB,
+        memory_bytes: 256 * MIB,
+        activity: engine::ActivityConfig { extent_bytes: MIB, extents: 64 },
+        delay_ns: 20 * MILLISECOND,
+        bytes_per_s: BYTES_PER_S,
+        wait_limit_ms: 10_000,
+        ..options(Mode::Async, Policy::Degrade)
+    }
+}
+
+/// What became of a sync beside writers who write so many thousandths of what the link carries, for a minute.
+#[derive(Debug)]
+struct Beside {
+    ended_after_ms: Option<u64>,
+    longest_without_new_point_ms: u64,
+    cuts: u64,
+}
+
+fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
+    let mut world = World::in_peace(slow_and_far(queue_bytes));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..16 {
+        world.write(0, n * 32 * KIB, 4 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.until("it goes in the stream", |world| world.figures(0).sync.is_some_and(|sync| sync.cut.is_none()));
+    // A burst of a second and a half stands in its queue.
+    for n in 0..96 {
+        world.write(0, 8 * MIB + n * WRITE_BYTES, WRITE_BYTES);
+    }
+    let every = (WRITE_BYTES + HEADER_BYTES as u64) * 1_000_000_000 / BYTES_PER_S * 1000 / load;
+    let (began, mut point, mut point_at) = (world.now, None, world.now);
+    let (mut longest, mut ended) = (0, None);
+    let mut n = 0;
+    while world.now < began + 60 * SECOND {
+        world.write(0, n % 256 * WRITE_BYTES, WRITE_BYTES);
+        n += 1;
+        world.pass(every);
+        let figures = world.figures(0);
+        let now_point = figures.peer.recovery_point.map(|(seq, _)| seq);
+        if now_point > point {
+            (point, point_at) = (now_point, world.now);
+        }
+        longest = longest.max(world.now - point_at);
+        if ended.is_none() && figures.state == State::Replicating {
+            ended = Some((world.now - began) / MILLISECOND);
+        }
+    }
+    Beside {
+        ended_after_ms: ended,
+        longest_without_new_point_ms: longest / MILLISECOND,
+        cuts: world.mark(0, Mark::CutBegan),
+    }
+}
+
+/// With room in the queue the sync takes its share beside them; where they fill half of a small queue for good, it goes on by cuts.
+#[test]
+fn the_recovery_point_goes_on_when_writers_fill_the_link() {
+    for queue_bytes in [3 * MIB, 8 * MIB, 64 * MIB] {
+        for load in [500, 950, 980, 1000, 1020, 1200] {
+            let beside = sync_beside(load, queue_bytes);
+            println!("{load} thousandths, queue of {} MiB: {beside:?}", queue_bytes / MIB);
+            let small = queue_bytes == 3 * MIB;
+            let most = if small { 15_000 } else { 3_000 };
+            assert!(beside.longest_without_new_point_ms <= most, "{load}, {queue_bytes}: {beside:?}");
+            assert!(small || beside.ended_after_ms.is_some_and(|after| after <= 5_000), "{load}: {beside:?}");
+            assert!(!small || load != 1000 || beside.cuts > 2, "{beside:?}");
+        }
+    }
+}
