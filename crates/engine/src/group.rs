@@ -14,6 +14,7 @@ use crate::cuts::{CatchUp, Cut};
 use crate::held_up::HeldUp;
 use crate::identity::{Confirmed, Identity, Role, Unbroken};
 use crate::ids::*;
+use crate::limits;
 use crate::link::{LinkUse, PeerView};
 use crate::marks::Marks;
 use crate::memory::reserve;
@@ -65,6 +66,8 @@ pub(crate) enum GroupTimer {
     StartAlone,
     /// A record failed that the next start has to find.
     RecordAgain,
+    /// The peer's half of the group has said nothing in this session.
+    Greeting,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -517,6 +520,18 @@ impl Group {
         }
         self.replica.new_session();
         self.say_hello(cx, Kind::GroupHello);
+        self.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
+    }
+
+    /// The peer is there, its half of the group is not: a primary that waits for it says so.
+    fn not_greeted(&mut self, cx: &mut Cx) {
+        let waits = matches!(self.state, State::Logging | State::Queuing | State::Holding);
+        let unheard = cx.peer.link.is_some() && self.hello.is_none() && self.unfit.is_none();
+        if waits && unheard && self.role() == Role::Primary && matches!(self.phase, Phase::Running) {
+            let why = "the peer is connected, but its half of the group has not started: it reads its journal, or waits for space; \
+                       see 'status' there";
+            self.transition(cx, self.state, why);
+        }
     }
 
     pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
@@ -608,6 +623,7 @@ impl Group {
             GroupTimer::Waits => self.check_waits(cx),
             GroupTimer::LocalFlush => self.flush_for_bits(cx),
             GroupTimer::RecordAgain => self.record_again(cx),
+            GroupTimer::Greeting => self.not_greeted(cx),
             GroupTimer::Tick => self.send_tick(cx),
             GroupTimer::HoldEnd => self.hold_ended(cx),
             GroupTimer::Autosync => self.try_autosync(cx),

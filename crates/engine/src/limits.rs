@@ -198,6 +198,9 @@ const _: () = assert!(TOLD_HOLDS.as_nanos() > 2 * TICK_EVERY.as_nanos());
 /// second does.
 pub const CLOCK_BEHIND_NOTICED: Duration = Duration::from_secs(2);
 
+/// A peer that is connected, and whose half of a group has not said who it is after this, is still starting: told to operators.
+pub const GREETING_LATE_AFTER: Duration = Duration::from_secs(3);
+
 /// Bytes handed to the socket but not yet taken by the kernel: at most this share of a second of the measured rate
 /// (rule 25), within these bounds. The upper bound keeps the backlog in our queue.
 pub const UNSENT_TIME: Duration = Duration::from_millis(250);

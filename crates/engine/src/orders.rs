@@ -164,7 +164,11 @@ impl Group {
         }
         (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);
-        let text = "the peer is not connected; the sync begins by itself when it is (if autosync is on)";
+        let text = if cx.peer.link.is_some() {
+            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
+        } else {
+            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
+        };
         self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 

@@ -345,6 +345,23 @@ fn a_start_with_the_history_full_has_its_ways_out() {
     }
 }
 
+/// It is connected, and cannot say what it is: its primary does not go on telling why the link was lost.
+#[test]
+fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
+    let (mut world, _) = killed_with_the_history_full(500 * KIB);
+    world.restore_path();
+    world.until("it is back, and stands still again", stands_still);
+    world.until("it is connected", |world| world.figures(NEAR).peer.link == engine::status::LinkStatus::Connected);
+    world.pass(4 * SECOND);
+    let reason = world.figures(NEAR).reason;
+    assert!(reason.contains("its half of the group has not started") && reason.contains("waits for space"), "{reason}");
+    let CommandResult::Warning(told) = world.order(NEAR, Command::Sync { full: false }) else { panic!("no word") };
+    assert!(told.contains("has not started"), "{told}");
+    let name = point(&world).expect("kept");
+    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    world.settle();
+}
+
 fn stands_still(world: &World) -> bool {
     world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
 }
