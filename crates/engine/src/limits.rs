@@ -33,10 +33,11 @@ pub fn part_bytes(rate: Option<u64>) -> u64 {
     rate.map_or(PART_BYTES_UNMEASURED, |rate| 1 << (rate / 4).clamp(PART_BYTES_MIN, PART_BYTES_MAX).ilog2())
 }
 
-/// The same while another group's writers wait for the peer: what goes before them is short.
+/// The same while another group's writers wait for the peer: what goes before them is short. A link with little to carry is
+/// measured too low, so there is a least.
 pub fn part_bytes_awaited(rate: Option<u64>) -> u64 {
     let most = rate.map_or(PART_BYTES_UNMEASURED, |rate| rate / 1000 * UNSENT_TIME_AWAITED.as_millis() as u64);
-    1 << most.clamp(PART_BYTES_MIN, PART_BYTES_MAX).ilog2()
+    part_bytes(rate).min(1 << most.max(UNSENT_BYTES_AWAITED_MIN / 2).ilog2())
 }
 
 /// Longest range of one write-zeroes record: it carries no payload, the bound keeps one apply short.
@@ -211,8 +212,8 @@ pub const UNSENT_BYTES_UNMEASURED: u64 = 512 * KIB;
 /// The same while writers of one group wait for the peer and another group sends to it: so much of that one's may go before
 /// them. As long as what the kernel may hold unsent, so that the socket does not run dry.
 pub const UNSENT_TIME_AWAITED: Duration = Duration::from_millis(20);
-/// Twice the smallest part: one on its way, and the next.
-pub const UNSENT_BYTES_AWAITED_MIN: u64 = 16 * KIB;
+/// Two parts: one on its way, and the next.
+pub const UNSENT_BYTES_AWAITED_MIN: u64 = 32 * KIB;
 
 /// Beyond that nothing is said that can be said later: what is repeated, or summed up by what follows. A busy link has its last frame
 /// beyond its credit.

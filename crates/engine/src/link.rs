@@ -358,6 +358,31 @@ mod tests {
     }
 
     #[test]
+    fn little_is_handed_over_while_another_groups_writers_wait() {
+        let mut link = Link::new(NodeId(1));
+        let (idle, sends) = (LinkUse::default(), LinkUse { sends: true, awaited: false });
+        let awaited = LinkUse { sends: true, awaited: true };
+        let mut most = |link: &mut Link, rate| {
+            link.rate.per_second = rate;
+            let fits = |bytes: &u64| {
+                link.unsent_bytes = *bytes - 1;
+                link.has_credit()
+            };
+            let credit = (1..=14u64).map(|n| 1 << (n + 9)).rev().find(fits).expect("some");
+            (credit, link.part_bytes())
+        };
+        link.uses(idle, awaited);
+        assert_eq!(most(&mut link, Some(12_500_000)), (2 << 20, 1 << 20), "it waits for nobody but itself");
+        link.uses(idle, sends);
+        assert_eq!(most(&mut link, Some(12_500_000)), (128 << 10, 128 << 10));
+        assert_eq!(most(&mut link, Some(100_000)), (32 << 10, 16 << 10));
+        assert_eq!(most(&mut link, Some(16_000)), (32 << 10, 8 << 10));
+        assert_eq!(most(&mut link, Some(1 << 40)), (8 << 20, 1 << 20));
+        link.uses(awaited, sends);
+        assert_eq!(most(&mut link, Some(12_500_000)), (2 << 20, 1 << 20), "nobody waits");
+    }
+
+    #[test]
     fn credit_is_a_quarter_of_a_second_of_the_rate() {
         let mut link = Link::new(NodeId(1));
         let mut credit = |rate| {

@@ -58,8 +58,8 @@ pub(crate) struct Resync {
     /// Next region to look at.
     volume: usize,
     region: u64,
-    reads: usize,
-    reading_bytes: u64,
+    pub reads: usize,
+    pub reading_bytes: u64,
     probes: BTreeMap<Seq, Range>,
     /// Ranges found different, or whose read failed.
     resend: VecDeque<Range>,
@@ -67,7 +67,7 @@ pub(crate) struct Resync {
     /// After a read that failed nothing is read before this.
     reads_again_at: Mono,
     /// When it last had room in the queue for a read, or nothing to read.
-    had_room_at: Mono,
+    pub had_room_at: Mono,
     end: Option<Seq>,
     pub total_bytes: u64,
     pub done_bytes: u64,
@@ -489,26 +489,6 @@ impl Group {
                 None if self.end_pass(cx) => {}
                 None => return,
             }
-        }
-    }
-
-    /// Half of the queue, and of memory, is for live writes alone.
-    fn has_room_for_sync(&self, cx: &Cx) -> bool {
-        let reading_bytes = self.resync.as_ref().map_or(0, |r| r.reading_bytes);
-        let unsent = self.queue.unsent_bytes() + reading_bytes > 0;
-        self.queue.bytes() + reading_bytes < self.settings.queue_bytes / 2
-            && !(unsent && self.held_bytes() + reading_bytes >= cx.allowance / 2)
-            && self.queue.len() < self.settings.queue_items / 2
-    }
-
-    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
-    fn look_for_room(&mut self, cx: &mut Cx) {
-        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
-        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
-        let moves = self.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
-        if long && moves && self.state == State::Syncing {
-            self.turn_to_cuts(cx);
-            self.release_blocked(cx);
         }
     }
 

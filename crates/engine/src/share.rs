@@ -2,6 +2,7 @@
 //! bytes are sent, or nothing is left (deficit round robin, Shreedhar and Varghese 1995). One that comes after a rest has its
 //! turn before those that send without end, as RFC 8290 has it for flows: who writes little waits for nobody's sync.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::ids::GroupId;
@@ -18,8 +19,8 @@ pub(crate) struct Shares {
 impl Shares {
     /// The group may have something to send.
     pub fn offer(&mut self, group: GroupId, turn_bytes: u64) {
-        if !self.left_bytes.contains_key(&group) {
-            self.left_bytes.insert(group, turn_bytes as i64);
+        if let Entry::Vacant(left) = self.left_bytes.entry(group) {
+            left.insert(turn_bytes as i64);
             self.fresh.push_back(group);
         }
     }

@@ -5,6 +5,7 @@
 //!   other things first.
 //! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
 //!   [`limits::SYNC_STALLED_AFTER`] without one ends it, while something of this group is with the peer.
+//! * A sync in the stream that live writes leave no room for, while the peer takes them, goes on by cuts.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
 //!   operator's `sync`, once.
@@ -167,6 +168,26 @@ impl Group {
             return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 60 s");
         }
         self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+    }
+
+    /// Half of the queue, and of memory, is for live writes alone.
+    pub fn has_room_for_sync(&self, cx: &Cx) -> bool {
+        let reading_bytes = self.resync.as_ref().map_or(0, |r| r.reading_bytes);
+        let unsent = self.queue.unsent_bytes() + reading_bytes > 0;
+        self.queue.bytes() + reading_bytes < self.settings.queue_bytes / 2
+            && !(unsent && self.held_bytes() + reading_bytes >= cx.allowance / 2)
+            && self.queue.len() < self.settings.queue_items / 2
+    }
+
+    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
+    pub fn look_for_room(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
+        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let moves = self.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
+        if long && moves && self.state == State::Syncing {
+            self.turn_to_cuts(cx);
+            self.release_blocked(cx);
+        }
     }
 }
 
