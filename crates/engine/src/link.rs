@@ -362,7 +362,7 @@ mod tests {
         let mut link = Link::new(NodeId(1));
         let (idle, sends) = (LinkUse::default(), LinkUse { sends: true, awaited: false });
         let awaited = LinkUse { sends: true, awaited: true };
-        let mut most = |link: &mut Link, rate| {
+        let most = |link: &mut Link, rate| {
             link.rate.per_second = rate;
             let fits = |bytes: &u64| {
                 link.unsent_bytes = *bytes - 1;
