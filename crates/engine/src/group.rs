@@ -235,6 +235,7 @@ pub(crate) struct Group {
     pub peer_settings: Option<Settings>,
     /// It was said that the wall clock stands behind the stamps of writes.
     pub clock_is_behind: bool,
+    pub clock_said_at: Option<Mono>,
     // The peer.
     pub hello: Option<GroupHello>,
     /// Why the connected peer's half does not fit ours, if it does not.
@@ -315,6 +316,7 @@ impl Group {
             told: None,
             peer_settings: None,
             clock_is_behind: false,
+            clock_said_at: None,
             hello: None,
             unfit: None,
             early_hello: None,

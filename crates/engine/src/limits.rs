@@ -199,6 +199,8 @@ const _: () = assert!(TOLD_HOLDS.as_nanos() > 2 * TICK_EVERY.as_nanos());
 /// second does.
 pub const CLOCK_BEHIND_NOTICED: Duration = Duration::from_secs(2);
 
+/// Between two words on that.
+pub const CLOCK_SAID_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// A peer that is connected, and whose half of a group has not said who it is after this, is still starting: told to operators.
 pub const GREETING_LATE_AFTER: Duration = Duration::from_secs(3);
 

@@ -11,7 +11,7 @@ use crate::Event;
 use crate::group::{Cx, Group};
 use crate::identity::Role;
 use crate::ids::Seq;
-use crate::limits::{CLOCK_BEHIND_NOTICED, TOLD_HOLDS};
+use crate::limits::{CLOCK_BEHIND_NOTICED, CLOCK_SAID_AGAIN_AFTER, TOLD_HOLDS};
 use crate::state::{Mode, State};
 use crate::time::{Mono, Now, Wall};
 use crate::wire::{GroupHello, Header, Tick};
@@ -81,10 +81,13 @@ impl Group {
     }
 
     fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
-        if behind.is_some() == self.clock_is_behind {
+        // A peer that has its clock jump fills nobody's log.
+        let is_news = behind.is_some() != self.clock_is_behind;
+        let is_soon = self.clock_said_at.is_some_and(|at| cx.now.mono.since(at) < CLOCK_SAID_AGAIN_AFTER);
+        if !is_news || is_soon {
             return;
         }
-        self.clock_is_behind = behind.is_some();
+        (self.clock_is_behind, self.clock_said_at) = (behind.is_some(), Some(cx.now.mono));
         let note = match behind {
             Some(behind) => {
                 format!(
@@ -111,7 +114,9 @@ impl Group {
         let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
         self.told = Some(told);
         self.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
-        if self.sb.current.primary_mode != Some(tick.mode) {
+        // A group that failed may not know what its superblock should say.
+        let may_record = self.may_count && !matches!(self.state, State::Failed(_));
+        if may_record && self.sb.current.primary_mode != Some(tick.mode) {
             // What a promotion has to know, however this node comes to it.
             self.sb.current.primary_mode = Some(tick.mode);
             self.save(cx, None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Input, Wall};
+use engine::{Command, CommandResult, Input, Store, Wall, superblock};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -87,6 +87,23 @@ fn the_mode_is_the_primarys_until_a_promotion() {
     assert_eq!((status.mode, status.served_before_in), (Some(Mode::Async), Some(Mode::Sync)));
     set(&mut world, FAR, Mode::Sync);
     assert_eq!(world.figures(FAR).served_before_in, None);
+}
+
+/// A group that did not start knows nothing of itself: what it is told must not go over its records.
+#[test]
+fn a_group_that_failed_records_nothing_of_what_it_is_told() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.crash(FAR, false, FOR_EVER);
+    let superblock = |world: &World| world.nodes[FAR].disks[&Store::Superblock(GROUP)].view().to_vec();
+    let disk = world.nodes[FAR].disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");
+    disk.goes_astray(0, &vec![0xff; superblock::FILE_BYTES as usize]);
+    let damaged = superblock(&world);
+    world.boot(FAR);
+    world.pass(3 * SECOND);
+    assert!(matches!(world.figures(FAR).state, State::Failed(_)));
+    set(&mut world, NEAR, Mode::Sync);
+    world.pass(3 * SECOND);
+    assert!(superblock(&world) == damaged, "it was written");
 }
 
 fn said(world: &World, node: usize, what: &str) -> usize {
