@@ -23,6 +23,7 @@ use crate::bitmap::Bitmap;
 use crate::contradiction::ack_contradicts;
 use crate::cut_saves::Spilled;
 use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
+use crate::holes::Asked;
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::marks::Mark;
@@ -142,6 +143,8 @@ pub(crate) struct Cut {
     /// Where the walk over the regions goes on.
     volume: usize,
     region: u64,
+    /// What is known of what it will find there.
+    pub asked: Asked,
     pub reads: usize,
     pub reading_bytes: u64,
     /// Saved ahead of a write; these go first.
@@ -177,6 +180,7 @@ impl Cut {
             open_since: None,
             volume: 0,
             region: 0,
+            asked: Asked::default(),
             reads: 0,
             reading_bytes: 0,
             saved: VecDeque::new(),
@@ -218,10 +222,16 @@ impl Cut {
         if first { self.saved.push_back(piece) } else { self.walked.push_back(piece) }
     }
 
+    /// The walk goes on here.
+    pub fn walk_from(&mut self, volume: VolumeId, region: u64) {
+        (self.volume, self.region) = (usize::from(volume.0), region);
+    }
+
     /// The next frame's content, at most `part` bytes of it: kind, volume, range, payload. It is not taken yet.
     fn next_part(&self, part: u64) -> Option<(VolumeId, u64, u64, SendPayload)> {
         let piece = self.saved.front().or(self.walked.front())?;
-        let length = part.min(piece.length - piece.sent);
+        let longest = if piece.buf.is_some() { part } else { limits::HOLE_PART_BYTES_MAX };
+        let length = longest.min(piece.length - piece.sent);
         let payload = match &piece.buf {
             Some(buf) => SendPayload::Data(Slice { buf: buf.clone(), start: piece.sent as u32, length: length as u32 }),
             None => SendPayload::None,
@@ -322,7 +332,7 @@ impl Volume {
         Some((first, next))
     }
 
-    fn take_for_cut(&mut self, first: u64, next: u64) {
+    pub fn take_for_cut(&mut self, first: u64, next: u64) {
         let Some(bits) = self.cut.as_mut() else { return };
         (first..next).for_each(|region| bits.unshipped.clear(region));
     }
@@ -495,6 +505,9 @@ impl Group {
                 continue;
             }
             let Some((volume, first, next)) = self.next_of_cut(longest_read(cx.peer.part_bytes, room)) else { return };
+            if self.asks_for_hole(cx, volume, first) {
+                return;
+            }
             self.read_for_cut(cx, volume, first, next, false);
         }
     }

@@ -376,6 +376,7 @@ impl Group {
             Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
             Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
+            Some(&Op::CutHole(question)) => return self.hole_found(cx, slot, question, result),
             Some(Op::CutSpill(_)) => return self.spill_done(cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
@@ -398,7 +399,9 @@ impl Group {
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
             Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
             Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
-            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutSpill(_)) | None => unreachable!("handled above"),
+            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutHole(_) | Op::CutSpill(_)) | None => {
+                unreachable!("handled above")
+            }
         }
     }
 

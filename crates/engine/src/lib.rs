@@ -27,6 +27,7 @@ mod cuts;
 mod gate;
 mod group;
 mod held_up;
+mod holes;
 pub mod identity;
 mod ids;
 pub mod journal;
@@ -223,6 +224,8 @@ pub enum IoDone {
     Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
+    /// The range begins with so many bytes of a hole, which reads as zeroes, or of what may be data.
+    Run { length: u64, is_hole: bool },
 }
 
 /// An operator's command.
@@ -362,6 +365,13 @@ pub enum Output {
         store: Store,
         offset: u64,
         length: u32,
+    },
+    /// What the range begins with, and how far that goes: [`IoDone::Run`].
+    FindHole {
+        token: Token,
+        store: Store,
+        offset: u64,
+        length: u64,
     },
     /// Read and hash, keyed per session.
     ReadHash {

@@ -22,6 +22,13 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
 /// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
 pub const PART_BYTES_MAX: u64 = MIB;
 
+/// Shorter holes are read as data when a cut is read: to ask for each would cost more than to read them.
+pub const HOLE_BYTES_MIN: u64 = 256 * KIB;
+
+/// A hole travels in parts of this size at most. A secondary whose device knows no zeroes writes so many of them side by side as it
+/// applies at once, 512 MiB, and has to show progress meanwhile.
+pub const HOLE_PART_BYTES_MAX: u64 = 8 * MIB;
+
 /// Smallest part on the slowest link: 8 KiB take half a second at 128 kbit/s (rule 25).
 pub const PART_BYTES_MIN: u64 = 8 * KIB;
 

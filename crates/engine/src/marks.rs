@@ -90,6 +90,7 @@ marks! {
     CutBegan,
     CutEnded,
     CutSavedRegion,
+    HoleFound,
     CutSaveWaited,
     CutSpilled,
     CutInterrupted,

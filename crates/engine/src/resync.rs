@@ -625,7 +625,7 @@ impl Group {
                 self.counters.compared_bytes += range.length;
                 Body::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. }) => {
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
                 unreachable!("a read answers with what was read")
             }
             Err(_) => {

@@ -17,6 +17,7 @@ pub(crate) enum Op {
     Write(WriteOp),
     Resync(ResyncRead),
     Cut(CutRead),
+    CutHole(CutRead),
     CutSpill(Spilled),
     CutFetch(Spilled),
     LocalFlush(VolumeId),

@@ -135,6 +135,7 @@ impl Bench {
             Output::Read { token, .. } => {
                 return Some((token, IoDone::Payload { buf: buf(&[]), zero: true }));
             }
+            Output::FindHole { token, length, .. } => return Some((token, IoDone::Run { length, is_hole: false })),
             Output::ReadHash { token, .. } => return Some((token, IoDone::Hash([7; 32]))),
             Output::Send { header, payload, .. } => {
                 let bytes = if let SendPayload::Control(bytes) = payload { bytes } else { Vec::new() };

@@ -71,6 +71,8 @@ pub struct SimNode {
     pub lost_images: BTreeSet<GroupId>,
     /// How often its volumes were flushed.
     pub volume_flushes: u64,
+    /// What was read of its volumes.
+    pub volume_read_bytes: u64,
 }
 
 impl SimNode {
@@ -117,6 +119,7 @@ impl SimNode {
             changed: BTreeSet::new(),
             lost_images: BTreeSet::new(),
             volume_flushes: 0,
+            volume_read_bytes: 0,
         }
     }
 

@@ -42,6 +42,11 @@ pub enum Job {
         offset: u64,
         length: u32,
     },
+    FindHole {
+        store: Store,
+        offset: u64,
+        length: u64,
+    },
 }
 
 /// What is wanted of what was read.
@@ -52,6 +57,15 @@ pub enum ReadKind {
     },
     Summed,
     Hash,
+}
+
+/// Zeroes are holes here, in blocks of 4 KiB.
+fn first_run(image: &[u8]) -> (u64, bool) {
+    let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let mut blocks = image.chunks(4096);
+    let first = blocks.next().is_some_and(is_hole);
+    let more: usize = blocks.take_while(|block| is_hole(block) == first).map(<[u8]>::len).sum();
+    ((image.len().min(4096) + more) as u64, first)
 }
 
 impl World {
@@ -164,7 +178,16 @@ impl World {
                 let end = (offset as usize + length as usize).min(all.len());
                 Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
             }
+            Job::FindHole { store, offset, length } => {
+                // Of a wide volume most is no part of the image.
+                let known = self.options.spread.is_none().then(|| &sim.disks[&store].view()[offset as usize..]);
+                let (run, is_hole) = known.map_or((length, false), |image| first_run(&image[..length as usize]));
+                Ok(IoDone::Run { length: run, is_hole })
+            }
             Job::Read { store, offset, length, image, before, kind } => {
+                if is_volume(&store) {
+                    sim.volume_read_bytes += u64::from(length);
+                }
                 if is_volume(&store) && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
                     return Err(IoError::Io);
                 }

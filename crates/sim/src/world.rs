@@ -432,6 +432,9 @@ impl World {
             Output::ReadSummed { token, store, offset, length } => {
                 self.disk_read(node, token, store, offset, length, ReadKind::Summed);
             }
+            Output::FindHole { token, store, offset, length } => {
+                self.disk_job(node, token, Job::FindHole { store, offset, length });
+            }
             Output::ReadHash { token, store, offset, length } => {
                 self.disk_read(node, token, store, offset, length, ReadKind::Hash);
             }

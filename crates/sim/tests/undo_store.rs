@@ -170,7 +170,7 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
         ..options(Mode::Async, Policy::Degrade)
     });
     // Another order of the disks' answers.
-    (0..6).for_each(|_| _ = world.rng.draw());
+    (0..9).for_each(|_| _ = world.rng.draw());
     // What stood here before comes back without the undo store: zeroes are not read.
     let id = world.zero(0, 31 * 32 * KIB, 32 * KIB, false);
     assert!(world.answer(id).0);

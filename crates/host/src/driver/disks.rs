@@ -46,6 +46,7 @@ pub(super) enum Then {
     /// A disk refused cells; they are read again block by block.
     Block(Blocks),
     Hash,
+    Run,
 }
 
 impl Core {
@@ -70,6 +71,9 @@ impl Core {
             }
             Output::ReadMeta { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Meta { offset, length })
+            }
+            Output::FindHole { token, store, offset, length } => {
+                (token, store, DiskOp::BlockStatus { offset, length, runs_max: 1 }, Inline::Forbidden, Then::Run)
             }
             Output::ReadHash { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, Then::Hash)
@@ -126,6 +130,8 @@ impl Core {
     fn engine_completed(&mut self, token: Token, store: Store, then: Then, result: Result<Answer, DiskError>) {
         let answer = match result {
             Ok(answer) => answer,
+            // A file system that cannot say: what stands there is read.
+            Err(_) if matches!(then, Then::Run) => Answer::Runs(Vec::new()),
             Err(error) => {
                 self.note_store_failure(store, &error);
                 if error.kind == ErrorKind::Io {
@@ -156,6 +162,10 @@ impl Core {
                 return self.block_read(token, store, salvage, Some(&buffer));
             }
             (Then::Meta { .. }, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
+            (Then::Run, Answer::Runs(runs)) => {
+                let first = runs.first().copied().unwrap_or(Run { length: 0, hole: false });
+                Ok(IoDone::Run { length: first.length, is_hole: first.hole })
+            }
             (Then::Hash, Answer::Data(buffer)) => Ok(IoDone::Hash(self.hash(store, &buffer))),
             _ => unreachable!("the disks answer what was asked"),
         };

@@ -20,6 +20,7 @@ enum Job {
     Zero(Store, u64, u64),
     Read { store: Store, offset: u64, length: u64, how: How },
     Flush,
+    FindHole { length: u64 },
 }
 
 #[derive(Clone, Copy)]
@@ -225,6 +226,7 @@ impl Machine {
             Output::ReadHash { token, store, offset, length } => {
                 (token, Job::Read { store, offset, length: length.into(), how: How::Hash })
             }
+            Output::FindHole { token, length, .. } => (token, Job::FindHole { length }),
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),
             Output::Serve { open, .. } => return self.serves = open,
@@ -296,6 +298,7 @@ impl Machine {
     fn perform(&mut self, job: Job) -> IoDone {
         match job {
             Job::Flush => IoDone::Done,
+            Job::FindHole { length } => IoDone::Run { length, is_hole: false },
             Job::Zero(store, offset, length) => {
                 self.write_bytes(store, offset, &vec![0; length as usize]);
                 IoDone::Done
