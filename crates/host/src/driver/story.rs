@@ -1,7 +1,5 @@
 //! What happens, told to people: one line each, louder the more it matters.
 
-use std::time::Duration;
-
 use engine::Event;
 use engine::VolumeId;
 use engine::identity::Decision;
@@ -74,8 +72,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             let name = name_of(volumes, *volume);
             tracing::error!("group {group}: a write to volume {name} at byte {offset} failed; its region stays dirty");
         }
-        Event::WritersHeldUp { acts_in } => tell_held_up(group, *acts_in),
-        Event::WritersGoOn => tracing::info!("group {group}: writers are not held up any more"),
+        Event::WritersHeldUp { .. } | Event::WritersGoOn => tell_held_up(group, event),
         Event::Replayed { to, records } if *records > 0 => {
             tracing::info!(
                 "group {group}: {records} records were replayed from the journal, up to sequence {}",
@@ -99,7 +96,10 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
     }
 }
 
-fn tell_held_up(group: &str, acts_in: Option<Duration>) {
+fn tell_held_up(group: &str, event: &Event) {
+    let Event::WritersHeldUp { acts_in } = event else {
+        return tracing::info!("group {group}: writers are not held up any more");
+    };
     let then = match acts_in {
         Some(left) => format!("if that lasts for {:.1} s more, the group goes to logging", left.as_secs_f64()),
         None => "under strict they go on waiting".to_owned(),
