@@ -42,7 +42,10 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
     world.pass(7 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
     world.options = Rc::new(Options { volumes: 3, ..(*world.options).clone() });
-    world.nodes[1].disks.insert(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
+    // On both: whoever compares copies looks at as many.
+    for node in &mut world.nodes {
+        node.disks.insert(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
+    }
     let bitmap = world.nodes[1].disks.get_mut(&Store::Bitmap(GROUP)).expect("there");
     let mut content = bitmap.view().to_vec();
     content.resize(content.len() / 2 * 3, 0);
