@@ -61,6 +61,8 @@ pub(crate) struct CatchUp {
     /// Live writes did not fit the stream: not again before this.
     no_stream_before: Mono,
     read_failures: u32,
+    /// It was paused and could go on, but others have its place.
+    pub resumes: bool,
 }
 
 /// What the last cut showed, in bytes per second.

@@ -254,8 +254,6 @@ pub(crate) struct Group {
     pub waits_for_memory: bool,
     /// It would sync if this node had a place for it.
     pub wants_turn: bool,
-    /// Its sync was paused and could go on, but others have its place.
-    pub resumes: bool,
     /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.
     pub wanted_full: Option<Generation>,
     /// The operator typed `sync`, and it has not begun yet: without `autosync` nothing else begins it.
@@ -327,7 +325,6 @@ impl Group {
             wants_memory: false,
             waits_for_memory: false,
             wants_turn: false,
-            resumes: false,
             wanted_full: None,
             wanted_update: false,
             config,

@@ -177,7 +177,7 @@ impl Group {
     }
 
     pub fn peer_paused(&mut self, cx: &mut Cx, paused: Option<Pause>) {
-        self.resumes = false;
+        self.catch_up.resumes = false;
         if matches!(self.state, State::Paused(_)) && paused.map(State::Paused) != Some(self.state) {
             if paused.is_none() && self.syncs() && !cx.may_sync {
                 return self.resume_in_turn(cx);
@@ -193,7 +193,7 @@ impl Group {
 
     pub fn resume(&mut self, cx: &mut Cx) {
         let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
-        self.resumes = false;
+        self.catch_up.resumes = false;
         self.stall.moved(cx.now.mono);
         self.transition(cx, back, "the secondary has space again");
     }

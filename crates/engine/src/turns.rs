@@ -142,21 +142,21 @@ impl Group {
 
     /// The secondary has space again for a sync that was paused; while it was, others took its place.
     pub fn resume_in_turn(&mut self, cx: &mut Cx) {
-        (self.resumes, self.wants_turn) = (true, true);
+        (self.catch_up.resumes, self.wants_turn) = (true, true);
         let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
         self.transition(cx, self.state, why);
     }
 
     /// Nothing is read for a sync that waits to go on.
     pub fn waits_to_resume(&self) -> bool {
-        self.resumes && matches!(self.state, State::Paused(_))
+        self.catch_up.resumes && matches!(self.state, State::Paused(_))
     }
 
     /// What an operator is told whose `sync` has nothing to begin.
     pub fn under_way(&self) -> String {
         match self.state {
             State::Syncing => "a sync is under way already".into(),
-            State::Paused(_) if self.resumes => format!("under way already: {}", self.reason),
+            State::Paused(_) if self.catch_up.resumes => format!("under way already: {}", self.reason),
             State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
             _ => "the group is already in step; nothing to do".into(),
         }
