@@ -160,8 +160,8 @@ mod tests {
         let text = br#"{"jobs": [{"error": 0, "sync": {},
               "read": {"iops": 0.0, "bw_bytes": 0, "total_ios": 0},
               "write": {"iops": 8.5, "bw_bytes": 1000000, "total_ios": 5, "clat_ns":
-                {"max": 9000000, "percentile": {"50.000000": 2000000, "99.000000": 3000000}}}}]}"#;
+                {"mean": 2500000.0, "max": 9000000, "percentile": {"50.000000": 2000000, "99.000000": 3000000}}}}]}"#;
         let latency = parse_latency(text).expect("sound");
-        assert_eq!(latency, Latency { p50_ms: 2.0, p99_ms: 3.0, max_ms: 9.0, per_second: 8.5 });
+        assert_eq!(latency, Latency { mean_ms: 2.5, p50_ms: 2.0, p99_ms: 3.0, max_ms: 9.0, per_second: 8.5 });
     }
 }
