@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The same complaint about the same machine is made once in this time.
 pub const REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// So many different ones about one machine in that time: what is said of a stranger may hold words that the stranger chose.
-const OF_ONE_MAX: usize = 4;
+const OF_ONE_MAX: usize = 16;
 /// And about all machines together: addresses cost a stranger nothing either.
 const OF_ALL_MAX: usize = 64;
 

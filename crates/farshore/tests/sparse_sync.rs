@@ -1,0 +1,54 @@
+//! A full sync of a sparse volume costs what the volume holds.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use common::{GROUP, Node, Pair, Plan};
+
+const VOLUME_BYTES: u64 = 8 << 30;
+/// Of these, at places far apart.
+const PIECE_BYTES: u64 = 1 << 20;
+const PIECES: u64 = 8;
+
+/// Heads of frames, of which one stands for 8 MiB of nothing, and what heartbeats and certificates of the meeting take.
+const BESIDE_BYTES: u64 = 1 << 20;
+
+#[test]
+fn what_a_file_does_not_hold_is_not_sent() {
+    let mut pair = Pair::new(&Plan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..Plan::DEFAULT });
+    let (near, far) = (pair.device(Node::Near, "data"), pair.device(Node::Far, "data"));
+    let place = |piece: u64| piece * (VOLUME_BYTES / PIECES) + 12_345 * 4096;
+    // What the far side holds where there is nothing on the near side must become nothing.
+    let stale = File::options().write(true).open(&far).expect("there");
+    stale.write_all_at(&[9; 4096], 4 << 30).expect("written");
+    drop(stale);
+    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    for piece in 0..PIECES {
+        pair.qemu_io(Node::Near, "data", &[&format!("write -P {} {} {PIECE_BYTES}", piece + 1, place(piece)), "flush"]);
+    }
+    pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.wait_for(Node::Near, "replicating");
+    let sent = pair.counter(Node::Near, "group.g.shipped_bytes");
+    let carried: u64 = carried_bytes(&pair);
+    assert!(carried <= PIECES * PIECE_BYTES + BESIDE_BYTES, "{carried} bytes were sent for {sent}");
+    pair.stop_both();
+    let allocated = std::fs::metadata(&far).expect("there").blocks() * 512;
+    assert!(allocated <= 2 * PIECES * PIECE_BYTES, "{allocated} bytes of the copy are allocated");
+    let (one, other) = (File::open(&near).expect("there"), File::open(&far).expect("there"));
+    let read = |file: &File, at| {
+        let mut bytes = vec![0; PIECE_BYTES as usize];
+        file.read_exact_at(&mut bytes, at).expect("readable");
+        bytes
+    };
+    for at in (0..PIECES).map(place).chain([4 << 30]) {
+        assert!(read(&one, at) == read(&other, at), "the copies differ at {at}");
+    }
+}
+
+fn carried_bytes(pair: &Pair) -> u64 {
+    let output = pair.run(Node::Near, &["link", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    shown["links"][0]["compression"]["sent_wire_bytes"].as_u64().expect("a connection that is up")
+}
