@@ -279,7 +279,7 @@ fn plan_and_reality(mode: Mode, mib: u64) {
     let mut used = Congestion::Cubic;
     let count = std::env::var("FARSHORE_ROUNDS").map_or(3, |text| text.parse().expect("a number of rounds"));
     for _ in 0..count {
-        let group = &format!("queue.memory = \"{mib}MiB\"\nwait_limit = \"60s\"");
+        let group = &format!("queue.memory = \"{mib}MiB\"\nwait_limit = \"1h\"");
         let mut pair = wan.pair(&Plan {
             volumes: &["data"],
             volume_bytes: VOLUME_BYTES,

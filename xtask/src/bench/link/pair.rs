@@ -334,11 +334,13 @@ fn config_text(home: &Path, setup: &Setup, stage: &Stage) -> String {
     };
     let path = |name: &str| home.join(name);
     let (Setup { link, group, .. }, more) = (setup, &stage.link);
+    // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
+    let patience = if group.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
     format!(
         "cluster = \"bench\"\n\n[tls]\ndirectory = {tls:?}\n\n[link]\n{link}\n{more}\n\n\
          [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\
          [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n\n\
-         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\n{group}\n\n\
+         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\n{group}\n{patience}\n\n\
          [groups.{GROUP}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
         tls = path("tls"),
         near_state = path("near.state"),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// T1 and one channel pair of ISDN.
 const LINES: [(f64, f64); 2] = [(1.5, 100.0), (0.128, 100.0)];
 /// 256 KiB of writes: 16 s at 128 kbit/s.
-const GROUP: &str = "queue.items = 32\nwait_limit = \"1m\"";
+const GROUP: &str = "queue.items = 32\nwait_limit = \"1h\"";
 const WRITERS: &[&str] = &["--rw=randwrite", "--bs=8k", "--iodepth=4"];
 /// One round each, of so many times the usual length: at 128 kbit/s that is 1 MB.
 const LONGER: u32 = 8;
