@@ -264,6 +264,7 @@ impl Group {
         let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.peer_may_be_ahead();
         let takes_back = self.takes_demotion_back();
+        let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
         if takes_back && !peer_dirty {
             self.sb.current.confirmed = Confirmed { place: position, image: position };
         }
@@ -300,11 +301,17 @@ impl Group {
             format!(
                 "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"
             )
+        } else if let Some(silent) = silent {
+            format!(
+                "promoted at {image}; nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, \
+                 what it has written is not here",
+                silent.as_millis()
+            )
         } else {
             format!("promoted at {image}; nothing is missing")
         };
         let other_mode = self.serves_otherwise();
-        let warn = force && peer_dirty || other_mode.is_some();
+        let warn = force && peer_dirty || silent.is_some() || other_mode.is_some();
         let text = text + &other_mode.unwrap_or_default();
         self.told = None;
         self.save(cx, Some(AfterSuper::Promoted { id, text, warn }));

@@ -687,9 +687,11 @@ impl World {
         self.glance(node, group).is_some_and(|glance| glance.identity.role == Role::Primary)
     }
 
-    /// A sync that nobody asked for must not overwrite what the other side alone holds (P6).
+    /// A sync that nobody asked for must not overwrite what the other side alone holds (P6). A node that is down takes none: this one
+    /// has not noticed yet, and meets whoever comes back anew.
     fn check_consent(&mut self, node: usize, group: GroupId) {
-        if self.is_primary(self.other(group, node), group) {
+        let other = self.other(group, node);
+        if self.glance(other, group).is_none() || self.is_primary(other, group) {
             return;
         }
         if self.operator.authority(group) == node && self.judge.has_tail(group) {

@@ -96,6 +96,30 @@ fn a_demotion_taken_back_beside_a_promotion_is_a_fork() {
     assert!(why.contains("the histories fork"), "{why}");
 }
 
+/// The cable is out, and neither node has noticed yet: what the peer was when it was last heard is all that can be said of it.
+#[test]
+fn a_promotion_beside_a_silent_peer_says_when_it_was_heard() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(SECOND);
+    world.cut([false; 2]);
+    assert!(matches!(world.promote(1, false), CommandResult::Done(text) if text.contains("nothing is missing")));
+    world.pass(2 * SECOND);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.crash(1, true, 20 * SECOND);
+    world.pass(SECOND);
+    let answer = world.promote(0, true);
+    let CommandResult::Warning(said) = answer else { panic!("{answer:?}") };
+    assert!(said.contains("when the peer was last heard"), "{said}");
+    world.restore_path();
+    world.pass(30 * SECOND);
+    assert!(!matches!(world.order(1, Command::Demote), CommandResult::Refused(_)));
+    world.pass(5 * SECOND);
+    let why = world.refused(0, Command::Sync { full: false });
+    assert!(why.contains("the histories fork"), "{why}");
+}
+
 /// What it cleared while it was primary is clear on disk as well: it holds nothing against the queue.
 #[test]
 fn a_node_killed_soon_after_it_handed_over_goes_on_with_the_queue() {
