@@ -174,7 +174,7 @@ impl Group {
             }
             Ok(_) => unreachable!("a read answers with what was read"),
             Err(IoError::Damaged) => self.give_up_cut(cx, "what was saved for a cut in the undo store is damaged"),
-            Err(_) => self.cut_read_failed(cx, "what was saved for a cut could not be read back from the undo store"),
+            Err(_) => self.give_up_cut(cx, "what was saved for a cut could not be read back from the undo store"),
         }
     }
 

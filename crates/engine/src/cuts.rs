@@ -31,14 +31,13 @@ use crate::planted::{Fault, planted};
 use crate::primary::frame_cost;
 use crate::replica::Replica;
 use crate::slots::Op;
-use crate::state::{Broken, State};
+use crate::stall::unreadable;
+use crate::state::State;
 use crate::time::{Mono, Wall};
 use crate::volume::Volume;
 use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
 use crate::{Buf, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 
-/// Failed reads one after the other before the group gives up.
-const READ_FAILURES_MAX: u32 = 8;
 
 /// A volume's part in a cut: two bits per region, only while a cut is under way.
 #[derive(Debug)]
@@ -60,7 +59,6 @@ pub(crate) struct CatchUp {
     pub sent_bytes: u64,
     /// Live writes did not fit the stream: not again before this.
     no_stream_before: Mono,
-    read_failures: u32,
     /// It was paused and could go on, but others have its place.
     pub resumes: bool,
 }
@@ -349,8 +347,8 @@ impl Group {
 
     /// A sync begins: how, follows from what is dirty.
     pub fn begin_catch_up(&mut self, cx: &mut Cx, why: &str) {
-        let CatchUp { no_stream_before, read_failures, .. } = self.catch_up;
-        self.catch_up = CatchUp { no_stream_before, read_failures, ..CatchUp::default() };
+        let CatchUp { no_stream_before, .. } = self.catch_up;
+        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
         self.next_step(cx, why);
     }
 
@@ -485,8 +483,7 @@ impl Group {
     /// The cut cannot be finished; the next one begins after a pause.
     pub fn give_up_cut(&mut self, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutGivenUp);
-        self.give_up_session(cx, why);
-        self.stall.not_the_peers();
+        self.pause_for_own_store(cx, why);
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------
@@ -584,11 +581,11 @@ impl Group {
             Ok(IoDone::Payload { buf, .. }) => (Some(buf), 0),
             Ok(_) => unreachable!("a read answers with what was read"),
             Err(_) => {
-                self.cut_read_failed(cx, "a region could not be read for a cut");
+                // A write may be about to overwrite what could not be read: the step cannot be whole.
+                self.give_up_cut(cx, &unreadable(read.volume, read.offset));
                 return false;
             }
         };
-        self.catch_up.read_failures = 0;
         self.counters.resynced_bytes += read.length;
         self.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
         if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
@@ -596,15 +593,6 @@ impl Group {
         }
         cut.hold(read.volume, read.offset, read.length, buf, read.save);
         false
-    }
-
-    /// A write may be about to overwrite what could not be read: the step cannot be whole.
-    pub fn cut_read_failed(&mut self, cx: &mut Cx, why: &str) {
-        self.catch_up.read_failures += 1;
-        if self.catch_up.read_failures >= READ_FAILURES_MAX {
-            return self.fail(cx, Broken::VolumeRead);
-        }
-        self.give_up_cut(cx, why);
     }
 
     // ---- sending and confirming ------------------------------------------------------------------------------------

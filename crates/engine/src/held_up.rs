@@ -8,6 +8,7 @@ use core::time::Duration;
 use crate::group::{Cx, Group};
 use crate::limits;
 use crate::marks::Mark;
+use crate::stall::PauseCause;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 use crate::{Event, Settings};
@@ -92,7 +93,7 @@ impl Group {
             cx.marks.hit(Mark::HeldUpTooLong);
             self.give_up_session(cx, "writers were held up for too long: more is written than the link carries");
             // It stood still for nobody.
-            self.stall.not_the_peers();
+            self.stall.not_the_peers(PauseCause::LinkWasFull);
         }
     }
 

@@ -15,7 +15,8 @@ use crate::planted::{Fault, planted};
 use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
 use crate::slots::Op;
-use crate::state::{Broken, Mode, Policy, State};
+use crate::stall::unreadable;
+use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 use crate::volume::Conflict;
 use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
@@ -655,7 +656,7 @@ impl Group {
         // Its bits clear after a local flush; nothing else may ask for one.
         self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         if failures >= READ_FAILURES_MAX {
-            self.fail(cx, Broken::VolumeRead);
+            self.pause_for_own_store(cx, &unreadable(range.volume, range.offset));
         }
     }
 

@@ -9,15 +9,29 @@
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
 //!   operator's `sync`, once.
+//! * The same pause follows a sync for which a device of this node failed: it is tried again, and clients are served meanwhile.
 //! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
 
+use alloc::format;
+use alloc::string::String;
 use core::time::Duration;
 
 use crate::group::{Cx, Group, GroupTimer};
+use crate::ids::VolumeId;
 use crate::limits;
 use crate::marks::Mark;
 use crate::state::State;
 use crate::time::Mono;
+
+/// Why no sync begins by itself for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum PauseCause {
+    #[default]
+    PeerStoodStill,
+    LinkWasFull,
+    /// A read or a write of this node that the sync needs failed.
+    OwnStoreFailed,
+}
 
 /// What is known of a peer's standing still.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +42,7 @@ pub(crate) struct Stall {
     unanswered: bool,
     /// No sync begins by itself before this.
     pub left_alone_until: Mono,
-    /// That pause is for want of room on the link, and no fault of the peer's.
-    link_was_full: bool,
+    pause_cause: PauseCause,
     /// When it last showed progress.
     moved_at: Mono,
 }
@@ -42,10 +55,15 @@ impl Stall {
 
     /// Why no sync begins yet.
     pub fn pause_words(&self) -> &'static str {
-        if self.link_was_full {
-            "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
-        } else {
-            "the peer stood still, and is left alone for a while; 'sync' begins at once"
+        match self.pause_cause {
+            PauseCause::PeerStoodStill => "the peer stood still, and is left alone for a while; 'sync' begins at once",
+            PauseCause::LinkWasFull => {
+                "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
+            }
+            PauseCause::OwnStoreFailed => {
+                "what a sync needs could not be read or kept on this node: its devices want a look; a sync begins again within two \
+                 minutes, 'sync' begins at once"
+            }
         }
     }
 
@@ -79,14 +97,23 @@ impl Stall {
         self.left_alone_until = now;
     }
 
-    /// What was given up was given up for want of something here: no answer of the peer ends the pause.
-    pub fn not_the_peers(&mut self) {
-        self.unanswered = false;
+    /// What was given up was no fault of the peer's: no answer of it ends the pause.
+    pub fn not_the_peers(&mut self, cause: PauseCause) {
+        (self.unanswered, self.pause_cause) = (false, cause);
     }
 
     pub fn sync_ended(&mut self) {
         (self.times, self.unanswered) = (0, false);
     }
+}
+
+/// Says where a device of this node failed a sync.
+pub(crate) fn unreadable(volume: VolumeId, offset: u64) -> String {
+    let volume = u32::from(volume.0) + 1;
+    format!(
+        "volume {volume} of the group (in the order of names) could not be read at byte {offset}, and a sync needs what is there; \
+         clients are served meanwhile"
+    )
 }
 
 impl Group {
@@ -97,10 +124,16 @@ impl Group {
             cx.marks.hit(Mark::StalledAgain);
         }
         self.stall.times = self.stall.times.saturating_add(1);
-        (self.stall.unanswered, self.stall.link_was_full) = (true, false);
+        (self.stall.unanswered, self.stall.pause_cause) = (true, PauseCause::PeerStoodStill);
         self.stall.left_alone_until = cx.now.mono.plus(hold_off);
         self.fall_to_logging(cx, why);
         self.set_timer(cx, GroupTimer::Autosync, hold_off);
+    }
+
+    /// A read or a write that a sync needs failed on this node: it begins again after a pause, and clients are served meanwhile.
+    pub fn pause_for_own_store(&mut self, cx: &mut Cx, why: &str) {
+        self.give_up_session(cx, why);
+        self.stall.not_the_peers(PauseCause::OwnStoreFailed);
     }
 
     /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
@@ -111,7 +144,7 @@ impl Group {
         cx.marks.hit(Mark::LinkWasFull);
         self.fall_to_logging(cx, "a write waited longer than wait_limit: more is written than the link has room for");
         // The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
-        self.stall.link_was_full = true;
+        self.stall.pause_cause = PauseCause::LinkWasFull;
         self.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
         self.keep_from_stream(cx.now.mono);
         self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);

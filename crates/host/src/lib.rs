@@ -13,3 +13,4 @@ pub mod size;
 mod strangers;
 pub mod timer;
 pub mod tls;
+pub mod words;

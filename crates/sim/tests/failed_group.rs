@@ -93,6 +93,34 @@ fn a_demotion_whose_bits_are_stored_too_late_is_refused() {
 }
 
 /// The superblock that would say that the rollback point is given up cannot be written.
+/// A region of the primary cannot be read for a quarter of an hour: no sync can end, and nobody who does not want that region is
+/// kept from anything.
+#[test]
+fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
+    for killed in [false, true] {
+        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        world.cut([false; 2]);
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        if killed {
+            // What was hot is compared, in the stream.
+            world.crash(0, false, SECOND);
+        }
+        world.nodes[0].trouble.read_errors_until = ALWAYS;
+        world.restore_path();
+        for _ in 0..90 {
+            world.pass(10 * SECOND);
+            assert!(!failed(&world), "{}", world.figures(0).reason);
+            let id = world.write(1, 0, 4 * KIB);
+            assert!(world.answer(id).0, "{}", world.figures(0).reason);
+        }
+        let why = world.figures(0).reason;
+        assert!(why.contains("could not be read"), "{why}");
+        world.nodes[0].trouble.read_errors_until = 0;
+        world.settle();
+    }
+}
+
 #[test]
 fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
     let tight = Options { bytes_per_s: 400_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };

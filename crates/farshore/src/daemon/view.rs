@@ -149,13 +149,9 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
     }
 }
 
-/// The engine knows volumes by their place in the group.
+/// The engine knows neither the group's name nor those of its volumes.
 pub(super) fn with_names(group: &Group, text: &str) -> String {
-    let named = |text: String, (index, volume): (usize, &crate::config::Volume)| {
-        let place = format!("volume {} of the group (in the order of names)", index + 1);
-        text.replace(&place, &format!("volume {}", volume.name))
-    };
-    group.volumes.iter().enumerate().fold(text.to_owned(), named)
+    host::words::with_names(text, group.name.as_str(), group.volumes.iter().map(|volume| volume.name.as_str()))
 }
 
 fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {

@@ -7,6 +7,7 @@ use engine::state::State;
 
 use super::plane::VolumeHere;
 use crate::size::show_size;
+use crate::words::with_names;
 
 /// The decision that was told last, as long as nothing else has happened.
 #[derive(Default)]
@@ -27,8 +28,9 @@ impl Decided {
 
 /// Logs an event of a group.
 pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
+    let named = |text: &str| with_names(text, group, volumes.iter().map(|volume| volume.export.as_str()));
     match event {
-        Event::State { from, to, why } => tell_state(group, *from, *to, why),
+        Event::State { from, to, why } => tell_state(group, *from, *to, &named(why)),
         Event::Ready { role, incarnation, generation, clean } => {
             let how = match (incarnation.0, clean) {
                 (1, _) => "its first start",
@@ -52,7 +54,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::WritesAlone { generation } => {
             tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
         }
-        Event::Decided { decision, .. } => tell_decision(group, decision),
+        Event::Decided { decision, .. } => tell_decision(group, decision, named),
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };
             let how = if *compare { ", by comparing hashes" } else { "" };
@@ -66,7 +68,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         }
         Event::QueueDropped { items, bytes, why } => {
             let size = show_size(*bytes);
-            tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {why}");
+            tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {}", named(why));
         }
         Event::LocalWriteFailed { volume, offset } => {
             let name = name_of(volumes, *volume);
@@ -89,7 +91,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             tracing::warn!("group {group}: the volumes are back at sequence {}, before the sync", to.seq.0);
         }
         Event::Demoted => tracing::warn!("group {group}: this node was demoted to secondary"),
-        Event::Note(text) => tracing::info!("group {group}: {text}"),
+        Event::Note(text) => tracing::info!("group {group}: {}", named(text)),
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {
             tracing::trace!("group {group}: {event:?}");
         }
@@ -121,12 +123,12 @@ fn tell_state(group: &str, from: State, to: State, why: &str) {
     }
 }
 
-fn tell_decision(group: &str, decision: &Decision) {
+fn tell_decision(group: &str, decision: &Decision, named: impl Fn(&str) -> String) {
     match decision {
         Decision::Continue(seq) => tracing::info!("group {group}: the peer has everything up to {}: going on", seq.0),
         Decision::UpdateSync => tracing::info!("group {group}: the peer lacks the dirty regions only"),
-        Decision::NeedsFullSync(why) => tracing::warn!("group {group}: {why}"),
-        Decision::Refuse(why) => tracing::error!("group {group}: nothing is sent: {why}"),
+        Decision::NeedsFullSync(why) => tracing::warn!("group {group}: {}", named(&why.to_string())),
+        Decision::Refuse(why) => tracing::error!("group {group}: nothing is sent: {}", named(&why.to_string())),
         Decision::Idle => tracing::warn!("group {group}: both nodes are secondary; promote one"),
     }
 }
