@@ -38,7 +38,6 @@ use crate::volume::Volume;
 use crate::wire::{Ack, Header, Kind, SyncBegin, flags};
 use crate::{Buf, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 
-
 /// A volume's part in a cut: two bits per region, only while a cut is under way.
 #[derive(Debug)]
 pub(crate) struct CutBits {

@@ -530,8 +530,8 @@ impl Group {
         let waits = matches!(self.state, State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && self.hello.is_none() && self.unfit.is_none();
         if waits && unheard && self.role() == Role::Primary && matches!(self.phase, Phase::Running) {
-            let why = "the peer is connected, but its half of the group has not started: it reads its journal, or waits for space; \
-                       see 'status' there";
+            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
+                       refused; see 'status' there";
             self.transition(cx, self.state, why);
         }
     }

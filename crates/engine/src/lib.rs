@@ -160,6 +160,9 @@ pub struct GroupConfig {
     pub peer: NodeId,
     /// The role to start with when no superblock exists yet.
     pub starts_as: identity::Role,
+    /// A primary without a superblock opens its export when it has met its peer, or when its operator says so: what it does not know,
+    /// the peer may.
+    pub meets_peer_first: bool,
     pub volumes: Vec<VolumeConfig>,
     pub settings: Settings,
     pub journal_bytes: u64,

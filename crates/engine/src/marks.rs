@@ -23,6 +23,7 @@ marks! {
     QueueFullPeerSilent,
     WaitLimitTripped,
     LinkWasFull,
+    NewPairMet,
     HeldUpTooLong,
     WriteSplitInParts,
     QueueContinued,

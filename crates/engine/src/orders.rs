@@ -10,7 +10,6 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::record::AfterSuper;
-use crate::settle::CLOSED_UNTIL_CHOSEN;
 use crate::state::{Mode, Pause, Policy, State};
 use crate::time::Mono;
 use crate::wire::Kind;
@@ -160,7 +159,7 @@ impl Group {
         }
         if self.waits_for_choice() {
             // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {CLOSED_UNTIL_CHOSEN}"));
+            return cx.refuse(id, &format!("the peer is not connected; {}", self.closed_words()));
         }
         (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
         self.stall.ordered(cx.now.mono);

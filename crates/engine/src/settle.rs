@@ -72,9 +72,18 @@ impl Pull {
 }
 
 /// How an export opens that stays closed until the operator chooses, while the peer is away.
-pub(crate) const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
+const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
      until you choose: 'farshore sync GROUP' here, once the peer is connected, keeps this node's content, and \
      'farshore set GROUP start_alone=serve' opens it without the peer";
+
+/// The same of one that is new.
+const CLOSED_UNTIL_MET: &str = "nothing was recorded of this group here, and the export opens when this node has met its peer: start \
+     farshore there; 'farshore set GROUP start_alone=serve' opens it without";
+
+/// And when it has met one that is not.
+const CLOSED_AS_PEER_LIVED: &str = "nothing was recorded of this group here, the peer has lived, and the export stays closed until you \
+     choose: to keep the peer's copy, demote this node and promote the peer with --force; 'farshore sync GROUP --full' here \
+     overwrites that copy, 'farshore set GROUP start_alone=serve' opens the export beside it";
 
 /// What is under way on the volumes for pulls, also for one whose session is over.
 #[derive(Debug, Default)]
@@ -137,6 +146,11 @@ impl Group {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, cx: &mut Cx) {
+        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.generation.is_blank());
+        if self.withheld && self.sb.current.is_unmet() && peer_is_new {
+            cx.marks.hit(Mark::NewPairMet);
+            return self.nothing_in_doubt(cx);
+        }
         if self.withheld && self.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity)) {
             self.settle(cx);
         }
@@ -250,7 +264,9 @@ impl Group {
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn settle_by_order(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Asking) && !self.is_in_doubt() {
+        if matches!(self.settling, Settling::Asking) && self.sb.current.is_unmet() {
+            self.nothing_in_doubt(cx);
+        } else if matches!(self.settling, Settling::Asking) && !self.is_in_doubt() {
             self.settling = Settling::Done;
         } else if matches!(self.settling, Settling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
@@ -460,7 +476,17 @@ impl Group {
         if !self.waits_for_choice() || matches!(self.settling, Settling::Asking) {
             return self.reason.clone();
         }
-        format!("{}; {CLOSED_UNTIL_CHOSEN}", self.reason)
+        format!("{}; {}", self.reason, self.closed_words())
+    }
+
+    /// Why the export is closed, and how it opens.
+    pub fn closed_words(&self) -> &'static str {
+        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.generation.is_blank());
+        match (self.sb.current.is_unmet(), peer_has_lived) {
+            (false, _) => CLOSED_UNTIL_CHOSEN,
+            (true, false) => CLOSED_UNTIL_MET,
+            (true, true) => CLOSED_AS_PEER_LIVED,
+        }
     }
 
     fn range_is_ours(&self, range: &VolumeRange) -> bool {
@@ -615,11 +641,15 @@ impl Group {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, cx: &mut Cx) {
-        if !self.is_in_doubt() || self.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored) {
+        let serves = !self.is_in_doubt() || self.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
+        if serves && !self.sb.current.is_unmet() {
             return cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
         self.withheld = true;
         self.withheld_since = cx.now.mono;
+        if self.sb.current.is_unmet() && self.waits_for_choice() {
+            cx.event(self.id(), Event::Note(self.closed_words().into()));
+        }
         self.start_alone(cx);
     }
 
@@ -636,6 +666,9 @@ impl Group {
         if self.waits_for_choice() {
             // The operator was asked, and waiting answers nothing.
             return;
+        }
+        if self.sb.current.is_unmet() {
+            return self.nothing_in_doubt(cx);
         }
         let waited = cx.now.mono.since(self.withheld_since);
         if waited < wait {

@@ -257,6 +257,7 @@ impl Group {
             identity: Identity { role, generation, ..Identity::default() },
             boot,
             alone: true,
+            given_up: if role == Role::Primary && self.config.meets_peer_first { Seq(u64::MAX) } else { Seq::NONE },
             ..Superblock::default()
         };
         if role == Role::Primary {
@@ -317,7 +318,8 @@ impl Group {
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
     fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
         let sb = &mut self.sb.current;
-        let lost_caches = !found.clean && (found.boot != boot || boot == 0);
+        // One that has not met its peer has never served.
+        let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
         if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
             let identity = &found.identity;
             sb.in_doubt = identity.incarnation;

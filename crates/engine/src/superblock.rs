@@ -98,8 +98,8 @@ pub struct Superblock {
     /// The group was served before that was settled: what only the peer has is asked about.
     pub served_in_doubt: bool,
     /// A secondary's: writes of its stream up to here may be missing at their primary, and are not kept here any more. `NONE`:
-    /// nothing was given up; all ones: whatever it may have confirmed was. All ones on a primary in doubt: what it lost is given up there,
-    /// and its export stays closed until its operator chooses.
+    /// nothing was given up; all ones: whatever it may have confirmed was. All ones on a primary: its export stays closed until its
+    /// operator chooses; in doubt, what it lost is given up there; else it is new, and opens also when it has met a peer that is.
     pub given_up: Seq,
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
@@ -125,9 +125,15 @@ mod flag {
 }
 
 impl Superblock {
-    /// The operator was asked what becomes of writes that only the peer of this primary may have, and has not answered.
+    /// The operator was asked what becomes of writes that only the peer of this primary may have, and has not answered; or the primary
+    /// is new.
     pub(crate) fn is_closed_until_chosen(&self) -> bool {
         self.identity.role == Role::Primary && self.given_up == Seq(u64::MAX)
+    }
+
+    /// A new primary that has neither met its peer nor was told to serve without: nothing was ever served.
+    pub(crate) fn is_unmet(&self) -> bool {
+        self.is_closed_until_chosen() && self.in_doubt == Incarnation(0)
     }
 
     fn head(&self) -> Head {

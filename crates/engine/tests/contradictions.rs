@@ -46,6 +46,7 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         tag: 1,
         peer: PEER,
         starts_as: role,
+        meets_peer_first: false,
         volumes: vec![VolumeConfig { size_bytes: volume_bytes, block_bytes: 4096, changed_outside: false }],
         settings: Settings { mode: Mode::Nearsync, ..Settings::default() },
         journal_bytes: limits::JOURNAL_BYTES_MIN,

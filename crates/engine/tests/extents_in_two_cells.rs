@@ -81,6 +81,7 @@ impl Primary {
             tag: TAG,
             peer: PEER,
             starts_as: Role::Primary,
+            meets_peer_first: false,
             volumes: vec![VolumeConfig { size_bytes: SIZE_BYTES, block_bytes: 4096, changed_outside: false }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,

@@ -17,6 +17,7 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
         tag: 1,
         peer: NodeId(1),
         starts_as: role,
+        meets_peer_first: false,
         volumes: vec![VolumeConfig { size_bytes: VOLUME_BYTES, block_bytes: 4096, changed_outside: false }],
         settings: Settings::default(),
         journal_bytes: limits::JOURNAL_BYTES_MIN,

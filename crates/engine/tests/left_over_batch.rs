@@ -98,6 +98,7 @@ fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
         tag: TAG,
         peer: NodeId(1),
         starts_as: Role::Secondary,
+        meets_peer_first: false,
         volumes: vec![VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false }],
         settings: Settings::default(),
         journal_bytes: journal.len() as u64,

@@ -14,6 +14,7 @@ fn node() -> Node {
         tag: 1,
         peer: NodeId(1),
         starts_as: Role::Secondary,
+        meets_peer_first: false,
         volumes: vec![VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false }],
         settings: Settings::default(),
         journal_bytes: limits::JOURNAL_BYTES_MIN,

@@ -34,6 +34,7 @@ impl Fake {
             tag: u64::from(id.0),
             peer: NodeId(1),
             starts_as: Role::Primary,
+            meets_peer_first: false,
             volumes: vec![VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,

@@ -28,6 +28,7 @@ impl Fake {
             tag: u64::from(number),
             peer: NodeId(1),
             starts_as: if number % 2 == 0 { Role::Primary } else { Role::Secondary },
+            meets_peer_first: false,
             volumes: vec![VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_DEFAULT,

@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 
-use common::{Node, Pair, Plan, address};
+use common::{Node, Pair, Plan, SERVES_ALONE, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..Plan::DEFAULT };
 
 /// Two nodes, something of the file or the secret changed before the second starts; what the logs and status must say.
 #[track_caller]

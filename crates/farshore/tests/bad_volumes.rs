@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::damage::{at_rest, edit, edit_newer, not_taken_up, reseal, state};
-use common::{GROUP, Node, Pair, Plan};
+use common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
+const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..Plan::DEFAULT };
 
 /// The group must not be taken up, for a reason with all these parts, and the bytes be left alone.
 #[track_caller]

@@ -62,6 +62,53 @@ fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
     }
 }
 
+/// New disks under a new state: that these are blank says nothing of what the peer holds.
+#[test]
+fn a_primary_on_new_disks_opens_nothing_beside_a_peer_that_has_lived() {
+    let mut pair = Pair::replicating(&SMALL);
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.kill(Node::Near);
+    pair.kill(Node::Far);
+    fs::remove_dir_all(pair.path("near/state")).expect("lost");
+    for volume in SMALL.volumes {
+        fs::remove_file(pair.device(Node::Near, volume)).expect("lost");
+        fs::File::create(pair.device(Node::Near, volume)).and_then(|file| file.set_len(4 << 20)).expect("another one");
+    }
+    pair.serve(Node::Near);
+    let closed = |pair: &mut Pair, words: &str| {
+        pair.until(&format!("near says {words:?}"), |pair| {
+            pair.status(Node::Near)["reason"].to_string().contains(words)
+        });
+        let (opened, said) = pair.try_qemu_io(Node::Near, "data", &["read 0 4k"]);
+        assert!(!opened, "{said}");
+    };
+    closed(&mut pair, "the export opens when this node has met its peer");
+    assert!(
+        pair.log(Node::Near).contains("'farshore set g start_alone=serve' opens it without"),
+        "{}",
+        pair.log(Node::Near)
+    );
+    pair.serve(Node::Far);
+    closed(&mut pair, "the peer has lived, and the export stays closed until you choose");
+    pair.told(Node::Near, &["demote", GROUP]);
+    pair.promote_by_force(Node::Far);
+    pair.qemu_io(Node::Far, "data", &["read -P 5 0 1M"]);
+}
+
+/// One node of a new pair, and somebody who does not want to wait for the other.
+#[test]
+fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
+    let mut pair = Pair::new(&SMALL);
+    pair.serve(Node::Near);
+    assert!(!pair.try_qemu_io(Node::Near, "data", &["read 0 4k"]).0);
+    pair.done(Node::Near, &["set", GROUP, "start_alone=serve"]);
+    pair.until("the export is open", |pair| pair.try_qemu_io(Node::Near, "data", &["write -P 5 0 4k", "flush"]).0);
+    pair.done(Node::Near, &["set", GROUP, "start_alone=default"]);
+    pair.kill(Node::Near);
+    pair.serve(Node::Near);
+    pair.qemu_io(Node::Near, "data", &["read -P 5 0 4k"]);
+}
+
 #[test]
 fn a_disk_with_data_is_served_when_the_operator_has_said_so() {
     let mut pair = Pair::new(&SMALL);

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use common::{GROUP, Node, Pair, Plan};
+use common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
 
 const VOLUMES: &[&str] = &["data"];
 /// Any daemon says it when it starts.
@@ -65,7 +65,7 @@ fn a_log_that_nobody_reads() {
 /// The reader stood still while the daemon was busy, and came back.
 #[test]
 fn what_an_unread_log_lost_is_told_when_it_is_read_again() {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, ..Plan::default() });
+    let mut pair = Pair::new(&Plan { volumes: VOLUMES, group: SERVES_ALONE, ..Plan::default() });
     let (mut reader, writer) = pipe().expect("a pipe");
     pair.serve_loudly(Node::Near, writer.into());
     // A line each: more than may wait.
@@ -87,7 +87,7 @@ fn what_an_unread_log_lost_is_told_when_it_is_read_again() {
 /// One client that is cut off again and again is told of once.
 #[test]
 fn a_client_cannot_fill_the_log() {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, ..Plan::default() });
+    let mut pair = Pair::new(&Plan { volumes: VOLUMES, group: SERVES_ALONE, ..Plan::default() });
     pair.serve(Node::Near);
     let socket = pair.path("near/state/nbd.sock");
     for _ in 0..50 {

@@ -15,7 +15,8 @@ mod tests {
 
     #[test]
     fn a_command_can_be_typed_as_it_stands_and_a_volume_is_named() {
-        let text = "volume 2 of the group (in the order of names) is smaller here; 'farshore sync GROUP --full'; /a/GROUP";
+        let text =
+            "volume 2 of the group (in the order of names) is smaller here; 'farshore sync GROUP --full'; /a/GROUP";
         let named = "volume log is smaller here; 'farshore sync db --full'; /a/GROUP";
         assert_eq!(with_names(text, "db", ["data", "log"]), named);
     }

@@ -46,6 +46,7 @@ impl Victim {
             tag: 1,
             peer: NodeId(0),
             starts_as: Role::Secondary,
+            meets_peer_first: false,
             volumes: vec![volume],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,

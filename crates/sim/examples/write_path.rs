@@ -25,6 +25,7 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
         tag: 1,
         peer: NodeId(1 - id),
         starts_as,
+        meets_peer_first: false,
         volumes: vec![volume],
         settings: Settings { mode: Mode::Sync, ..Settings::default() },
         journal_bytes: limits::JOURNAL_BYTES_DEFAULT,

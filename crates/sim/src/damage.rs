@@ -248,12 +248,17 @@ impl World {
         self.log(format_args!("the operator empties what node {node} keeps of group {}", group.0));
         self.watch.spoiled.remove(&(group, node));
         self.crash(node, false, SECOND / 5);
+        self.empties_records(group, node);
+        self.nodes[node].wiped.insert(group);
+        self.copy_is_void(group, node);
+    }
+
+    /// Nothing is recorded of the group on this node any more.
+    pub fn empties_records(&mut self, group: GroupId, node: usize) {
         for store in records(group) {
             let disk = self.nodes[node].disks.get_mut(&store).expect("every store has a disk");
             disk.restore(vec![0; disk.size()]);
         }
-        self.nodes[node].wiped.insert(group);
-        self.copy_is_void(group, node);
     }
 
     /// The records of one node were spoiled and emptied, or somebody wrote to its copy, and the other never held an image, or

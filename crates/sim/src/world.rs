@@ -272,6 +272,7 @@ impl World {
             tag: 0x5151 + u64::from(group.0),
             peer: NodeId(self.other(group, node) as u16),
             starts_as: if starts_primary { Role::Primary } else { Role::Secondary },
+            meets_peer_first: true,
             volumes: (0..o.volumes)
                 .map(|volume| VolumeConfig {
                     size_bytes: o.volume_bytes,

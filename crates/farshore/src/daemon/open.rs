@@ -49,6 +49,8 @@ struct OpenGroup {
     id: GroupId,
     config: Group,
     begins_as: Role,
+    /// `begins_as` is what the operator said of these devices.
+    is_told: bool,
     volumes: Vec<OpenVolume>,
     refused: Option<Refused>,
     stores: Option<Stores>,
@@ -170,8 +172,8 @@ impl Opening<'_> {
             changed_outside,
         };
         let volumes = files.into_iter().zip(changed).map(open).collect();
-        let begins_as = begins_as.unwrap_or_else(|| self.starts_as(group));
-        let open = OpenGroup { id, config: group.clone(), begins_as, volumes, refused: None, stores };
+        let (is_told, begins_as) = (begins_as.is_some(), begins_as.unwrap_or_else(|| self.starts_as(group)));
+        let open = OpenGroup { id, config: group.clone(), begins_as, is_told, volumes, refused: None, stores };
         Ok((open, seals))
     }
 
@@ -179,7 +181,7 @@ impl Opening<'_> {
         let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
         let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(Refused { why, recorded }));
         let begins_as = self.starts_as(group);
-        OpenGroup { id, config: group.clone(), begins_as, volumes, refused, stores: None }
+        OpenGroup { id, config: group.clone(), begins_as, is_told: false, volumes, refused, stores: None }
     }
 
     fn starts_as(&self, group: &Group) -> Role {
@@ -334,6 +336,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
         peer: node_id(config, peer),
         starts_as: group.begins_as,
+        meets_peer_first: !group.is_told,
         volumes: group.volumes.iter().map(volume).collect(),
         settings,
         journal_bytes: state_files::journal_bytes(&group.config),

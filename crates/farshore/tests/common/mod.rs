@@ -74,6 +74,9 @@ pub struct Plan<'a> {
     pub forgets: bool,
 }
 
+/// Lines of a group's table with which a new primary opens its export though it never meets its peer.
+pub const SERVES_ALONE: &str = "start_alone = \"serve\"\n";
+
 impl Plan<'_> {
     pub const DEFAULT: Plan<'static> = Plan {
         volumes: &["data", "log"],

@@ -73,6 +73,7 @@ fn config(id: usize, starts_as: Role, shape: &Shape) -> NodeConfig {
         tag: 1,
         peer: NodeId(1 - id as u16),
         starts_as,
+        meets_peer_first: false,
         volumes: vec![volume; shape.volumes],
         settings: Settings { mode: shape.mode, policy: shape.policy, wait_limit, ..Settings::default() },
         journal_bytes: limits::JOURNAL_BYTES_MIN,

@@ -1,0 +1,93 @@
+//! A primary of which nothing is recorded knows nothing of what its peer may have become: its export opens when it has met a peer
+//! that is as new, or when its operator says so.
+
+use engine::limits::KIB;
+use engine::marks::Mark;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult, StartAlone};
+use sim::story::{FOR_EVER, GROUP, SECOND, options};
+use sim::world::World;
+
+fn serves(world: &World, node: usize) -> bool {
+    world.nodes[node].serving.contains(&GROUP)
+}
+
+/// Both nodes start for the first time, with a cable pulled.
+fn apart() -> World {
+    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    world
+}
+
+#[test]
+fn a_new_primary_opens_when_it_has_met_its_peer() {
+    let mut world = apart();
+    // Longer than `start_alone`, and whatever becomes of the node meanwhile.
+    for power in [false, true] {
+        world.pass(60 * SECOND);
+        assert!(!serves(&world, 0));
+        let why = world.figures(0).reason;
+        assert!(why.contains("the export opens when this node has met its peer"), "{why}");
+        assert!(world.refused(0, Command::Sync { full: true }).contains("not connected"));
+        world.crash(0, power, SECOND);
+    }
+    world.pass(60 * SECOND);
+    assert!(!serves(&world, 0));
+    world.restore_path();
+    world.until("its export is open", |world| serves(world, 0));
+    assert_eq!(world.mark(0, Mark::ServedAloneInDoubt), 0);
+    // From now on it opens by itself.
+    world.cut([false; 2]);
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| serves(world, 0));
+    world.restore_path();
+    world.pass(SECOND);
+    assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
+
+#[test]
+fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
+    let mut world = apart();
+    world.pass(60 * SECOND);
+    assert!(!serves(&world, 0));
+    world.set(GROUP, |settings| settings.start_alone = StartAlone::Serve);
+    world.until("its export is open", |world| serves(world, 0));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_secs(5)));
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| serves(world, 0));
+    world.restore_path();
+    world.pass(SECOND);
+    assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+    world.settle();
+}
+
+/// In step; then the primary's state directory and its disks are gone, and the peer has the only copy.
+fn lost_all() -> World {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.crash(0, true, FOR_EVER);
+    world.empties_records(GROUP, 0);
+    world.boot(0);
+    world
+}
+
+#[test]
+fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
+    let mut world = lost_all();
+    let held = world.images_of(1);
+    world.pass_unjudged(600 * SECOND);
+    assert!(!serves(&world, 0));
+    let why = world.figures(0).reason;
+    assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");
+    world.pass_unjudged(SECOND);
+    assert!(world.images_of(1) == held, "the only copy");
+    assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
+    assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
+    world.until("the copy is served", |world| serves(world, 1));
+    assert!(world.images_of(1) == held && !serves(&world, 0));
+}
