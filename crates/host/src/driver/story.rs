@@ -77,7 +77,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::WritersHeldUp { .. } | Event::WritersGoOn => tell_held_up(group, event),
         Event::Replayed { to, records } if *records > 0 => {
             tracing::info!(
-                "group {group}: {records} records were replayed from the journal, up to sequence {}",
+                "group {group}: {records} records of the journal were replayed, up to sequence {}",
                 to.seq.0
             );
         }
