@@ -55,17 +55,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
         }
         Event::Decided { decision, .. } => tell_decision(group, decision, named),
-        Event::SyncBegan { full, compare, dirty_bytes } => {
-            let what = if *full { "full sync" } else { "update sync" };
-            let how = if *compare { ", by comparing hashes" } else { "" };
-            tracing::info!("group {group}: {what} of {} began{how}", show_size(*dirty_bytes));
-        }
-        Event::SyncEnded { sent_bytes } => {
-            tracing::info!("group {group}: the sync has sent its last region, {} in all", show_size(*sent_bytes));
-        }
-        Event::CutEnded { at, .. } => {
-            tracing::info!("group {group}: the secondary is consistent at sequence {}", at.seq.0);
-        }
+        Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::CutEnded { .. } => tell_sync(group, event),
         Event::QueueDropped { items, bytes, why } => {
             let size = show_size(*bytes);
             tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {}", named(why));
@@ -77,7 +67,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::WritersHeldUp { .. } | Event::WritersGoOn => tell_held_up(group, event),
         Event::Replayed { to, records } if *records > 0 => {
             tracing::info!(
-                "group {group}: {records} records of the journal were replayed, up to sequence {}",
+                "group {group}: {records} records were replayed from the journal, up to sequence {}",
                 to.seq.0
             );
         }
@@ -95,6 +85,23 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {
             tracing::trace!("group {group}: {event:?}");
         }
+    }
+}
+
+fn tell_sync(group: &str, event: &Event) {
+    match event {
+        Event::SyncBegan { full, compare, dirty_bytes } => {
+            let what = if *full { "full sync" } else { "update sync" };
+            let how = if *compare { ", by comparing hashes" } else { "" };
+            tracing::info!("group {group}: {what} of {} began{how}", show_size(*dirty_bytes));
+        }
+        Event::SyncEnded { sent_bytes } => {
+            tracing::info!("group {group}: the sync has sent its last region, {} in all", show_size(*sent_bytes));
+        }
+        Event::CutEnded { at, .. } => {
+            tracing::info!("group {group}: the secondary is consistent at sequence {}", at.seq.0);
+        }
+        _ => unreachable!("an event of a sync"),
     }
 }
 
