@@ -19,6 +19,7 @@ use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
 use crate::slots::Op;
+use crate::stall::PauseCause;
 use crate::undo::{BLOCK_BYTES, ToSave};
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
 
@@ -105,6 +106,7 @@ impl Group {
         let Some(placed) = placed else {
             let why = "writers overwrite what a cut has not shipped faster than the link carries it, and the undo store is full";
             self.give_up_cut(cx, why);
+            self.stall.not_the_peers(PauseCause::UndoStoreWasFull);
             return false;
         };
         cx.marks.hit(Mark::CutSpilled);

@@ -86,6 +86,11 @@ impl Queue {
         self.items.get(self.unsent_from).filter(|item| !matches!(item.body, Body::Pending))
     }
 
+    /// What is to be sent next is still being read from this node's own disk.
+    pub fn waits_for_read(&self) -> bool {
+        self.items.get(self.unsent_from).is_some_and(|item| matches!(item.body, Body::Pending))
+    }
+
     /// Since when the oldest item is on its way to the peer, or there and not durable.
     pub fn oldest_sent(&self) -> Option<Mono> {
         self.sent_at.front().copied()

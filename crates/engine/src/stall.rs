@@ -29,7 +29,9 @@ pub(crate) enum PauseCause {
     #[default]
     PeerStoodStill,
     LinkWasFull,
-    /// A read or a write of this node that the sync needs failed.
+    /// Writers overwrote more of what a cut had not sent than the undo store has room for.
+    UndoStoreWasFull,
+    /// A read or a write of this node that the sync needs failed, or took too long.
     OwnStoreFailed,
 }
 
@@ -60,9 +62,13 @@ impl Stall {
             PauseCause::LinkWasFull => {
                 "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
             }
+            PauseCause::UndoStoreWasFull => {
+                "writers overwrote what a sync had not sent yet faster than the link carries it, and the undo store had no room for more \
+                 ('history' makes it larger); a sync begins again within two minutes, 'sync' begins at once"
+            }
             PauseCause::OwnStoreFailed => {
-                "what a sync needs could not be read or kept on this node: its devices want a look; a sync begins again within two \
-                 minutes, 'sync' begins at once"
+                "what a sync needs could not be read or kept on this node in time: its devices want a look; a sync begins again within \
+                 two minutes, 'sync' begins at once"
             }
         }
     }
@@ -141,10 +147,19 @@ impl Group {
         if self.peer_kept_us(cx.now.mono) {
             return self.give_up_session(cx, "a write waited longer than wait_limit");
         }
-        cx.marks.hit(Mark::LinkWasFull);
-        self.fall_to_logging(cx, "a write waited longer than wait_limit: more is written than the link has room for");
+        let (cause, why) = if self.queue.waits_for_read() {
+            let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
+            (PauseCause::OwnStoreFailed, why)
+        } else {
+            cx.marks.hit(Mark::LinkWasFull);
+            (
+                PauseCause::LinkWasFull,
+                "a write waited longer than wait_limit: more is written than the link has room for",
+            )
+        };
+        self.fall_to_logging(cx, why);
         // The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
-        self.stall.pause_cause = PauseCause::LinkWasFull;
+        self.stall.pause_cause = cause;
         self.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
         self.keep_from_stream(cx.now.mono);
         self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);

@@ -204,6 +204,8 @@ fn a_cut_that_was_given_up_is_followed_by_a_pause() {
         let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
         assert!(world.answer(id).0);
         world.pass(5 * MILLISECOND);
+        let why = world.figures(0).reason;
+        assert!(!why.contains("devices want a look"), "they are well: {why}");
     }
     let given_up = world.mark(0, Mark::CutGivenUp);
     assert!((2..=4).contains(&given_up), "{given_up} times in 30 s");
