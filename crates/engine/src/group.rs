@@ -21,6 +21,7 @@ use crate::memory::reserve;
 use crate::primary::{WriteOp, frame_bytes};
 use crate::queue::Queue;
 use crate::record::SuperWriter;
+use crate::repair::Repair;
 use crate::replica::Replica;
 use crate::resync::Resync;
 use crate::rollback::{Rollback, Then};
@@ -185,8 +186,7 @@ pub(crate) struct Group {
     pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
     pub passes: u64,
-    /// A local write failed: its region must be read again and sent.
-    pub repair_due: bool,
+    pub repair: Repair,
     /// Not served yet: what the peer confirmed of the run before may be missing here.
     pub withheld: bool,
     pub withheld_since: Mono,
@@ -285,7 +285,7 @@ impl Group {
             scratch_writes: 0,
             recovered: None,
             passes: 0,
-            repair_due: false,
+            repair: Repair::default(),
             withheld: false,
             withheld_since: Mono(0),
             settling: Settling::NotYet,

@@ -44,6 +44,7 @@ mod primary;
 mod queue;
 mod ranges;
 mod record;
+mod repair;
 mod replay;
 mod replica;
 mod resync;

@@ -415,7 +415,9 @@ impl Group {
         stored.local = Local::Done;
         stored.failed = Some(error);
         cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
-        self.repair_due = !planted(Fault::RepairForgotten);
+        self.repair.due = !planted(Fault::RepairForgotten);
+        // This one may well be readable.
+        self.repair.again_at = self.repair.again_at.map(|_| cx.now.mono);
         self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 

@@ -81,7 +81,7 @@ impl Resync {
         self.pass == pass && !self.begun
     }
 
-    fn new(now: Mono, pass: u64, repair: bool, total_bytes: u64) -> Resync {
+    pub fn new(now: Mono, pass: u64, repair: bool, total_bytes: u64) -> Resync {
         Resync {
             pass,
             begun: repair,
@@ -269,9 +269,9 @@ impl Group {
         }
         match self.state {
             State::Logging => self.autosync_from_logging(cx),
-            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(cx.now.mono),
+            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(cx),
             // A sync or a pause is under way: look again after it.
-            _ if self.repair_due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
+            _ if self.repair.due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
             _ => {}
         }
     }
@@ -315,17 +315,6 @@ impl Group {
         }
         if healthy && may && self.settle(cx) {
             self.sync_in_turn(cx, false);
-        }
-    }
-
-    fn begin_repair(&mut self, now: Mono) {
-        if !core::mem::take(&mut self.repair_due) {
-            return;
-        }
-        let mut skipped = 0;
-        if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
-            self.passes += 1;
-            self.resync = Some(Resync::new(now, self.passes, true, self.dirty_bytes()));
         }
     }
 
@@ -656,7 +645,11 @@ impl Group {
         // Its bits clear after a local flush; nothing else may ask for one.
         self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         if failures >= READ_FAILURES_MAX {
-            self.pause_for_own_store(cx, &unreadable(range.volume, range.offset));
+            let why = unreadable(range.volume, range.offset);
+            if self.resync.as_ref().is_some_and(|r| r.repair) {
+                return self.put_off_repair(cx, &why);
+            }
+            self.pause_for_own_store(cx, &why);
         }
     }
 
@@ -711,7 +704,7 @@ impl Group {
             return true;
         }
         if resync.repair {
-            self.resync = None;
+            self.repair_ended();
             return false;
         }
         let wall = self.stamp(cx);

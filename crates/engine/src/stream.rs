@@ -251,7 +251,7 @@ impl Group {
     pub fn end_stream(&mut self, cx: &mut Cx, why: &str) {
         let (items, bytes) = self.queue.clear();
         self.stream = None;
-        self.hold_until = None;
+        (self.hold_until, self.repair.again_at) = (None, None);
         if self.resync.take().is_some() {
             cx.marks.hit(Mark::SyncInterrupted);
         }
@@ -315,7 +315,7 @@ impl Group {
         if self.resync.as_ref().is_some_and(|r| r.repair) {
             // What it has not read yet is still to be sent.
             self.resync = None;
-            self.repair_due = true;
+            self.repair.due = true;
             self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         let ordered = matches!(self.state, State::CatchingUp | State::Replicating | State::Paused(_)) && !mid_sync;
@@ -353,7 +353,7 @@ impl Group {
     }
 
     /// A repair read may stand in the middle of the queue: its numbers never become writes, and it is read again later.
-    fn void_pending(&mut self) {
+    pub fn void_pending(&mut self) {
         for (seq, volume, offset, length) in self.queue.pending() {
             self.queue.void(seq);
             self.queue.lighten(seq, crate::queue::cost(0));

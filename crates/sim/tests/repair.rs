@@ -86,3 +86,55 @@ fn a_repair_does_not_wait_as_long_as_a_peer_is_left_alone() {
     world.until("repaired", |world| world.in_step(GROUP));
     assert!(world.now - failed < 5 * SECOND, "{} ns", world.now - failed);
 }
+
+/// A local write has failed, and what its region holds cannot be read.
+fn unreadable(world: &mut World) {
+    world.nodes[0].trouble.write_errors_until = ALWAYS;
+    for n in 0.. {
+        let id = world.write(0, n % 16 * 16 * KIB, 4 * KIB);
+        if !world.answer(id).0 {
+            break;
+        }
+    }
+    world.nodes[0].trouble.write_errors_until = 0;
+    world.nodes[0].trouble.read_errors_until = ALWAYS;
+}
+
+/// However often that fails, the stream goes on: whoever waits in it for the peer is not answered before that has the write.
+#[test]
+fn a_repair_that_cannot_read_ends_no_stream() {
+    for policy in [Policy::Strict, Policy::Degrade] {
+        let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, policy) });
+        world.pass(5 * SECOND);
+        unreadable(&mut world);
+        world.nodes[1].trouble.stalled_until = world.now + 20 * SECOND;
+        let id = world.write(1, 0, 8 * KIB);
+        let (done, _) = world.answer(id);
+        let there = world.images_of(0)[1][..8 << 10] == world.images_of(1)[1][..8 << 10];
+        assert!(done && there, "answered, and only here: {}", world.figures(0).reason);
+        world.pass(60 * SECOND);
+        let figures = world.figures(0);
+        assert_eq!(figures.state, State::Replicating);
+        assert!(figures.reason.contains("could not be read at byte"), "{}", figures.reason);
+        world.nodes[0].trouble.read_errors_until = 0;
+        world.settle();
+        assert_eq!(world.figures(0).reason, "");
+    }
+}
+
+/// The region's own disk takes long, and what is written since stands behind it.
+#[test]
+fn a_repair_whose_read_hangs_is_not_said_to_be_a_full_link() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.pass(5 * SECOND);
+    unreadable(&mut world);
+    world.nodes[0].trouble.read_errors_until = 0;
+    world.nodes[0].trouble.stalled_until = world.now + 8 * SECOND;
+    world.pass(1500 * MILLISECOND);
+    world.nodes[0].trouble.stalled_until = 0;
+    let id = world.write(1, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    let figures = world.figures(0);
+    assert!(!figures.reason.contains("link"), "{:?} {}", figures.state, figures.reason);
+    world.settle();
+}
