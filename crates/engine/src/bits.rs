@@ -75,6 +75,8 @@ struct Waiting {
 pub(crate) struct BitmapWriter {
     /// The cells on disk speak of smaller volumes: all are to be written.
     pub outgrown: bool,
+    /// What cells say of the size of their volume's device, for each volume.
+    device_bytes: Vec<u64>,
     /// First cell of each volume.
     first: Vec<usize>,
     cells: Vec<CellState>,
@@ -85,13 +87,13 @@ pub(crate) struct BitmapWriter {
 
 impl BitmapWriter {
     pub fn new(sizes: impl Iterator<Item = u64>) -> BitmapWriter {
-        let mut first = Vec::new();
+        let (mut first, device_bytes) = (Vec::new(), sizes.collect::<Vec<u64>>());
         let mut count = 0;
-        for size in sizes {
+        for size in &device_bytes {
             first.push(count);
-            count += bitmap::cells(size) as usize;
+            count += bitmap::cells(*size) as usize;
         }
-        BitmapWriter { first, cells: vec![CellState::default(); count], ..BitmapWriter::default() }
+        BitmapWriter { first, device_bytes, cells: vec![CellState::default(); count], ..BitmapWriter::default() }
     }
 
     pub fn count(&self) -> usize {
@@ -106,6 +108,22 @@ impl BitmapWriter {
 
     fn index(&self, volume: VolumeId, region: u64) -> usize {
         self.first[usize::from(volume.0)] + (region / REGIONS_PER_CELL) as usize
+    }
+
+    /// A device was enlarged since the cell was written. They go on saying so until the group's new size is on record: else a start
+    /// that is cut short would hide it from the next one.
+    pub fn device_grew(&mut self, volume: VolumeId, before_bytes: u64) {
+        self.outgrown = true;
+        let says = &mut self.device_bytes[usize::from(volume.0)];
+        *says = before_bytes.min(*says);
+    }
+
+    /// The sizes are on record.
+    fn sizes_recorded(&mut self, device_bytes: Vec<u64>) {
+        if core::mem::take(&mut self.outgrown) {
+            self.device_bytes = device_bytes;
+            self.wanted.extend(0..self.cells.len());
+        }
     }
 
     pub fn found(&mut self, index: usize, update: u64) {
@@ -123,6 +141,13 @@ impl Group {
 
     fn cell_head(&self) -> Head {
         Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
+    pub fn store_device_sizes(&mut self, cx: &mut Cx) {
+        let devices = self.device_sizes();
+        self.bitmap.sizes_recorded(devices);
+        self.pump_cells(cx);
     }
 
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
@@ -189,7 +214,7 @@ impl Group {
         state.update += 1;
         state.writing = true;
         // Where the cells stand follows from the devices, whatever the group uses of them.
-        let size = self.config.volumes[usize::from(id.0)].size_bytes;
+        let size = self.bitmap.device_bytes[usize::from(id.0)];
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
         let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);

@@ -141,6 +141,8 @@ pub(crate) struct Replica {
     pub cycle: Option<Cycle>,
     /// The sync's end is written but not recorded.
     pub sync_end: Option<Seq>,
+    /// What the primary of the last sync said of its volumes.
+    pub primary_bytes: Vec<u64>,
     /// A stream waits to begin until what came before is applied.
     pub beginning: Option<Beginning>,
     pub begins: u64,
@@ -185,6 +187,7 @@ impl Replica {
             unflushed_volumes: Vec::new(),
             cycle: None,
             sync_end: None,
+            primary_bytes: Vec::new(),
             beginning: None,
             begins: 0,
             paused: None,
@@ -647,7 +650,8 @@ impl Group {
         }
         self.replica.beginning = Some(Beginning { begin, number, recording: true });
         self.take_rollback_point(cx, &begin);
-        self.follow_sizes(cx, self.sb.current.rollback_point.id == 0);
+        self.begin_sizes(cx);
+        self.reserve_for_sync(&begin);
         let identity = &mut self.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;

@@ -104,7 +104,7 @@ impl Group {
     // ---- the point -------------------------------------------------------------------------------------------------
 
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
-    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved; without it, nothing
+    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
     pub fn take_rollback_point(&mut self, cx: &mut Cx, begin: &SyncBegin) {
         let identity = self.sb.current.identity;
@@ -130,6 +130,10 @@ impl Group {
                 point.position = self.replica.position();
             }
         }
+    }
+
+    /// The volumes have the sizes that the sync needs.
+    pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
         if self.saver.store.mark().is_some() {
             // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
             // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.

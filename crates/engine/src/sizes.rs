@@ -48,7 +48,6 @@ impl Group {
     /// A device was enlarged since the last run. On a primary the group grows with it, and what is new was never compared; a
     /// secondary follows its primary.
     pub fn device_grew(&mut self, id: VolumeId) {
-        self.bitmap.outgrown = true;
         if self.role() == Role::Secondary {
             return;
         }
@@ -60,14 +59,20 @@ impl Group {
         }
     }
 
+    /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
+    pub fn begin_sizes(&mut self, cx: &mut Cx) {
+        if let Some(hello) = self.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) {
+            self.replica.primary_bytes.clone_from(&hello.volume_bytes);
+        }
+        self.follow_sizes(cx, self.sb.current.rollback_point.id == 0);
+    }
+
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
     /// had too.
     pub fn follow_sizes(&mut self, cx: &mut Cx, is_whole: bool) {
-        let Some(hello) = self.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) else { return };
         let before = self.sizes();
-        let told = hello.volume_bytes.clone();
-        for (volume, told) in self.volumes.iter_mut().zip(told) {
-            let size = if is_whole { told } else { told.max(volume.config.size_bytes) };
+        for (volume, told) in self.volumes.iter_mut().zip(&self.replica.primary_bytes) {
+            let size = if is_whole { *told } else { volume.config.size_bytes.max(*told) };
             if size != volume.config.size_bytes {
                 volume.resize(size);
             }

@@ -425,6 +425,7 @@ impl Group {
             return;
         }
         let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
+        self.bitmap.device_grew(was.volume, was.volume_bytes);
         self.device_grew(was.volume);
         let volume = self.volume(was.volume);
         if before_bytes < volume.config.size_bytes {
@@ -497,11 +498,11 @@ impl Group {
         }
         self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
         self.phase = Phase::Starting(StartStage::StoringBits);
-        if core::mem::take(&mut self.bitmap.outgrown) {
-            self.save_all_bits(cx, AfterBits::Started);
-        } else {
-            self.save_bits(cx, AfterBits::Started);
+        if self.bitmap.outgrown && self.role() == Role::Secondary {
+            // Its size is its primary's, whatever its devices hold.
+            self.store_device_sizes(cx);
         }
+        self.save_bits(cx, AfterBits::Started);
     }
 
     /// A start empties the log in the name of the run that it records next; what a run logs comes after that.
@@ -596,6 +597,7 @@ impl Group {
         }
         self.phase = Phase::Running;
         self.may_count = true;
+        self.store_device_sizes(cx);
         if self.sb.current.rollback_point.id == 0 {
             self.empty_undo();
         }
