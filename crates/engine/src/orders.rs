@@ -141,7 +141,13 @@ impl Group {
         }
         let in_step = self.state.sends() && !full;
         self.wanted_update |= !in_step && !full;
-        let text = if in_step { self.under_way() } else { self.begins(cx, full).into() };
+        let text = if in_step && self.repair_at_once(cx) {
+            "the group is in step but for what could not be read, which is read again now".into()
+        } else if in_step {
+            self.under_way()
+        } else {
+            self.begins(cx, full).into()
+        };
         self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 

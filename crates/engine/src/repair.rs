@@ -43,6 +43,16 @@ impl Group {
         self.transition(cx, self.state, why);
     }
 
+    /// An operator's `sync` waits for nothing. False: nothing is put off.
+    pub fn repair_at_once(&mut self, cx: &mut Cx) -> bool {
+        let is_put_off = self.repair.due && self.repair.again_at.is_some();
+        if is_put_off {
+            self.repair.again_at = Some(cx.now.mono);
+            self.try_autosync(cx);
+        }
+        is_put_off
+    }
+
     /// Nothing is left to repair: the reason why something was is of the past.
     pub fn repair_ended(&mut self) {
         self.resync = None;

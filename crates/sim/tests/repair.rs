@@ -117,7 +117,11 @@ fn a_repair_that_cannot_read_ends_no_stream() {
         assert_eq!(figures.state, State::Replicating);
         assert!(figures.reason.contains("could not be read at byte"), "{}", figures.reason);
         world.nodes[0].trouble.read_errors_until = 0;
+        let CommandResult::Done(text) = world.order(0, Command::Sync { full: false }) else { panic!("refused") };
+        assert!(text.contains("which is read again now"), "{text}");
+        let ordered = world.now;
         world.settle();
+        assert!(world.now - ordered < 20 * SECOND, "{} ns", world.now - ordered);
         assert_eq!(world.figures(0).reason, "");
     }
 }
