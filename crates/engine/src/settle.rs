@@ -146,7 +146,7 @@ impl Group {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, cx: &mut Cx) {
-        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.generation.is_blank());
+        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
         if self.withheld && self.sb.current.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
             return self.nothing_in_doubt(cx);
@@ -481,7 +481,7 @@ impl Group {
 
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.generation.is_blank());
+        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
         match (self.sb.current.is_unmet(), peer_has_lived) {
             (false, _) => CLOSED_UNTIL_CHOSEN,
             (true, false) => CLOSED_UNTIL_MET,
