@@ -84,6 +84,8 @@ impl Group {
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.last_wall;
         self.fall_to_logging(cx, "demoted");
+        // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
+        self.has_chosen();
         let identity = &mut self.sb.current.identity;
         identity.role = Role::Secondary;
         identity.position = position;

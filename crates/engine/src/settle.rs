@@ -214,7 +214,6 @@ impl Group {
         self.never_served();
         self.settling = Settling::NotYet;
         (self.withheld, self.full_sync_due) = (false, false);
-        self.has_chosen();
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
@@ -458,7 +457,8 @@ impl Group {
         is_news
     }
 
-    fn has_chosen(&mut self) {
+    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
+    pub fn has_chosen(&mut self) {
         if self.sb.current.is_closed_until_chosen() {
             self.sb.current.given_up = Seq::NONE;
         }
