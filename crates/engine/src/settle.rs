@@ -398,7 +398,7 @@ impl Group {
         let outside = self.withheld && self.sb.current.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
-            _ = self.stays_closed(cx);
+            self.stays_closed(cx, None);
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
@@ -439,22 +439,26 @@ impl Group {
              more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
-        if self.stays_closed(cx) {
-            cx.event(self.id(), Event::Note(why.clone()));
-        }
+        self.stays_closed(cx, Some(why.clone()));
         self.fall_to_logging(cx, &why);
         self.reason = why;
     }
 
-    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. Whether that
-    /// is news.
-    fn stays_closed(&mut self, cx: &mut Cx) -> bool {
-        let is_news = self.withheld && !self.sb.current.is_closed_until_chosen();
-        if is_news && !planted(Fault::ChoiceForgotten) {
-            self.sb.current.given_up = Seq(u64::MAX);
-            self.save(cx, None);
+    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
+    /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
+    fn stays_closed(&mut self, cx: &mut Cx, told: Option<String>) {
+        let may_open = self.settings.start_alone == StartAlone::Serve;
+        if !self.withheld || self.sb.current.is_closed_until_chosen() || may_open {
+            return;
         }
-        is_news
+        let then = AfterSuper::StaysClosed { told };
+        if planted(Fault::ChoiceForgotten) {
+            return self.after_super(cx, then);
+        }
+        self.sb.current.given_up = Seq(u64::MAX);
+        self.never_served();
+        self.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        self.save(cx, Some(then));
     }
 
     /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
@@ -694,6 +698,8 @@ impl Group {
         if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
             self.sb.current.served_in_doubt = true;
+            // By 'start_alone' the operator may just have chosen.
+            self.has_chosen();
             self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
         }
     }

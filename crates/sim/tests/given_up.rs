@@ -325,3 +325,34 @@ fn an_export_whose_demotion_does_not_come_about_stays_closed() {
         world.settle();
     }
 }
+
+/// Time is up, and that it serves without the peer is being recorded, when the peer says that it does not know. Killed at any moment of
+/// that it stays closed, once it is on record that its operator is asked.
+#[test]
+fn an_answer_that_comes_while_it_is_recorded_that_time_is_up_keeps_the_export_closed() {
+    let mut closed = 0;
+    for late_ns in (0..100 * MILLISECOND).step_by(MILLISECOND as usize) {
+        let mut world = mid_sync(Image::SameRun);
+        world.crash(0, true, FOR_EVER);
+        world.pass(SECOND);
+        world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+        world.refused(1, Command::Promote { force: true, entropy: 7 });
+        world.boot(0);
+        while !world.figures(0).reason.contains("asking the peer what it confirmed") {
+            world.pass(200_000);
+        }
+        world.nodes[0].trouble.slow_until = world.now + SECOND;
+        world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_millis(1)));
+        world.pass(late_ns);
+        if serves(&world) {
+            break;
+        }
+        world.cut([false; 2]);
+        world.crash(0, false, SECOND);
+        let asked = world.recorded(0).given_up == engine::Seq(u64::MAX);
+        world.pass(60 * SECOND);
+        closed += u32::from(asked);
+        assert!(!asked || !serves(&world), "{late_ns}: it opened by itself");
+    }
+    assert!(closed > 2, "{closed}");
+}
