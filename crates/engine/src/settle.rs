@@ -103,8 +103,10 @@ impl Group {
         let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
         match self.settling {
             Settling::Done => return true,
-            // What a peer from an old copy keeps may be older than what stands here: nothing is asked of it.
-            Settling::NotYet if self.peer_went_back() => return false,
+            Settling::NotYet if self.peer_went_back() => {
+                self.went_back_in_doubt(cx);
+                return false;
+            }
             Settling::NotYet => {}
             _ => return false,
         }
@@ -421,6 +423,29 @@ impl Group {
         }
     }
 
+    /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
+    /// known to nobody any more.
+    fn went_back_in_doubt(&mut self, cx: &mut Cx) {
+        let Some(Decision::NeedsFullSync(why)) = self.decision().filter(|_| self.is_in_doubt() && self.withheld) else {
+            return;
+        };
+        cx.marks.hit(Mark::WentBackInDoubt);
+        self.settling = Settling::Asking;
+        let why = format!(
+            "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
+             demote this node and promote the peer with --force",
+            self.keeps_this_nodes_content()
+        );
+        self.stay_closed_for(cx, why);
+    }
+
+    fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
+        self.stays_closed(cx, Some(why.clone()));
+        self.fall_to_logging(cx, &why);
+        self.reason = why;
+    }
+
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
@@ -439,9 +464,7 @@ impl Group {
              more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
-        self.stays_closed(cx, Some(why.clone()));
-        self.fall_to_logging(cx, &why);
-        self.reason = why;
+        self.stay_closed_for(cx, why);
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
