@@ -18,6 +18,7 @@ use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::{Decision, Identity, Role};
 use crate::ids::*;
+use crate::kept::merged;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -790,21 +791,6 @@ fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
     let volume = volumes.get(usize::from(range.volume.0));
     let end = range.offset.checked_add(range.length);
     aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
-}
-
-/// Sorted, overlapping and touching ranges joined.
-fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
-    ranges.sort_unstable();
-    let mut joined: Vec<VolumeRange> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.volume == range.volume && range.offset <= last.offset + last.length => {
-                last.length = last.length.max(range.offset + range.length - last.offset);
-            }
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
