@@ -64,6 +64,11 @@ impl Identity {
         generation == self.generation || self.continued && generation == self.parent.generation
     }
 
+    /// It never held an image. One whose volumes were changed from outside has none any more, and has lived.
+    pub(crate) fn is_new(&self) -> bool {
+        self.generation.is_blank() && self.position.generation.is_blank() && !self.inconsistent
+    }
+
     /// Nothing of it is further than anything counts: a peer that names it is no liar for that reason.
     pub(crate) fn is_in_reach(&self) -> bool {
         let own = Position { generation: self.generation, incarnation: self.incarnation, seq: Seq::NONE };

@@ -12,6 +12,7 @@
 //! up to the floor at most, and the primary is told of the floor (`noted`) only when that is on record.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::ids::Seq;
 use crate::planted::{Fault, planted};
@@ -126,12 +127,26 @@ impl KeptWrites {
     }
 }
 
+/// Sorted, overlapping and touching ranges joined.
+pub(crate) fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<VolumeRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.volume == range.volume && range.offset <= last.offset + last.length => {
+                last.length = last.length.max(range.offset + range.length - last.offset);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::{Incarnation, VolumeId};
     use alloc::vec;
-    use alloc::vec::Vec;
 
     fn range(n: u64) -> VolumeRange {
         VolumeRange { volume: VolumeId((n % 2) as u16), offset: n * 512, length: 512 }

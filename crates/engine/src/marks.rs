@@ -81,6 +81,7 @@ marks! {
     ServedAloneInDoubt,
     TailAskedAbout,
     TailUnknown,
+    WentBackInDoubt,
     MemoryShort,
     WindowGrew,
     WindowTakenBack,

@@ -17,7 +17,7 @@ use crate::superblock::Superblock;
 use crate::time::Wall;
 use crate::volume::FlushWaiter;
 use crate::wire::Kind;
-use crate::{Bytes, CommandResult, Output, Store};
+use crate::{Bytes, CommandResult, Event, Output, Store};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -64,6 +64,10 @@ pub(crate) enum AfterSuper {
     ReplayCounted,
     Settled,
     ServedInDoubt,
+    /// The export waits for its operator, who is `told` why.
+    StaysClosed {
+        told: Option<String>,
+    },
     Stopped,
 }
 
@@ -232,6 +236,11 @@ impl Group {
             AfterSuper::ReplayCounted => self.replay_counted(cx),
             AfterSuper::Settled => self.settled_recorded(cx),
             AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
+            AfterSuper::StaysClosed { told } => {
+                if let Some(told) = told {
+                    cx.event(self.id(), Event::Note(told));
+                }
+            }
             AfterSuper::Stopped => {
                 self.phase = Phase::Stopped;
             }

@@ -84,6 +84,8 @@ impl Group {
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.last_wall;
         self.fall_to_logging(cx, "demoted");
+        // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
+        self.has_chosen();
         let identity = &mut self.sb.current.identity;
         identity.role = Role::Secondary;
         identity.position = position;
@@ -147,8 +149,14 @@ impl Group {
         }
         let identity = self.sb.current.identity;
         if identity.generation.is_blank() {
-            return cx
-                .refuse(id, "this node has never completed a sync: it holds no image of the group, --force or not");
+            let why = match identity.is_new() {
+                true => "this node has never completed a sync: it holds no image of the group, --force or not",
+                false => {
+                    "a volume was written while farshore was stopped here: this copy is no image of the group any more, --force or not, \
+                     before a sync from the other node has ended"
+                }
+            };
+            return cx.refuse(id, why);
         }
         if self.promotable().is_none() && !planted(Fault::PromoteMidSync) {
             cx.marks.hit(Mark::PromoteRefusedMidSync);

@@ -18,6 +18,7 @@ use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::identity::{Decision, Identity, Role};
 use crate::ids::*;
+use crate::kept::merged;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
@@ -103,8 +104,10 @@ impl Group {
         let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
         match self.settling {
             Settling::Done => return true,
-            // What a peer from an old copy keeps may be older than what stands here: nothing is asked of it.
-            Settling::NotYet if self.peer_went_back() => return false,
+            Settling::NotYet if self.peer_went_back() => {
+                self.went_back_in_doubt(cx);
+                return false;
+            }
             Settling::NotYet => {}
             _ => return false,
         }
@@ -146,7 +149,7 @@ impl Group {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, cx: &mut Cx) {
-        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.generation.is_blank());
+        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
         if self.withheld && self.sb.current.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
             return self.nothing_in_doubt(cx);
@@ -214,7 +217,6 @@ impl Group {
         self.never_served();
         self.settling = Settling::NotYet;
         (self.withheld, self.full_sync_due) = (false, false);
-        self.has_chosen();
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
@@ -399,7 +401,7 @@ impl Group {
         let outside = self.withheld && self.sb.current.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
-            _ = self.stays_closed(cx);
+            self.stays_closed(cx, None);
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
@@ -422,6 +424,29 @@ impl Group {
         }
     }
 
+    /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
+    /// known to nobody any more.
+    fn went_back_in_doubt(&mut self, cx: &mut Cx) {
+        let Some(Decision::NeedsFullSync(why)) = self.decision().filter(|_| self.is_in_doubt() && self.withheld) else {
+            return;
+        };
+        cx.marks.hit(Mark::WentBackInDoubt);
+        self.settling = Settling::Asking;
+        let why = format!(
+            "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
+             demote this node and promote the peer with --force",
+            self.keeps_this_nodes_content()
+        );
+        self.stay_closed_for(cx, why);
+    }
+
+    fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
+        self.stays_closed(cx, Some(why.clone()));
+        self.fall_to_logging(cx, &why);
+        self.reason = why;
+    }
+
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
@@ -440,25 +465,28 @@ impl Group {
              more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
-        if self.stays_closed(cx) {
-            cx.event(self.id(), Event::Note(why.clone()));
-        }
-        self.fall_to_logging(cx, &why);
-        self.reason = why;
+        self.stay_closed_for(cx, why);
     }
 
-    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. Whether that
-    /// is news.
-    fn stays_closed(&mut self, cx: &mut Cx) -> bool {
-        let is_news = self.withheld && !self.sb.current.is_closed_until_chosen();
-        if is_news && !planted(Fault::ChoiceForgotten) {
-            self.sb.current.given_up = Seq(u64::MAX);
-            self.save(cx, None);
+    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
+    /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
+    fn stays_closed(&mut self, cx: &mut Cx, told: Option<String>) {
+        let may_open = self.settings.start_alone == StartAlone::Serve;
+        if !self.withheld || self.sb.current.is_closed_until_chosen() || may_open {
+            return;
         }
-        is_news
+        let then = AfterSuper::StaysClosed { told };
+        if planted(Fault::ChoiceForgotten) {
+            return self.after_super(cx, then);
+        }
+        self.sb.current.given_up = Seq(u64::MAX);
+        self.never_served();
+        self.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        self.save(cx, Some(then));
     }
 
-    fn has_chosen(&mut self) {
+    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
+    pub fn has_chosen(&mut self) {
         if self.sb.current.is_closed_until_chosen() {
             self.sb.current.given_up = Seq::NONE;
         }
@@ -481,7 +509,7 @@ impl Group {
 
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.generation.is_blank());
+        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
         match (self.sb.current.is_unmet(), peer_has_lived) {
             (false, _) => CLOSED_UNTIL_CHOSEN,
             (true, false) => CLOSED_UNTIL_MET,
@@ -694,6 +722,8 @@ impl Group {
         if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
             self.sb.current.served_in_doubt = true;
+            // By 'start_alone' the operator may just have chosen.
+            self.has_chosen();
             self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
         }
     }
@@ -761,21 +791,6 @@ fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
     let volume = volumes.get(usize::from(range.volume.0));
     let end = range.offset.checked_add(range.length);
     aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
-}
-
-/// Sorted, overlapping and touching ranges joined.
-fn merged(mut ranges: Vec<VolumeRange>) -> Vec<VolumeRange> {
-    ranges.sort_unstable();
-    let mut joined: Vec<VolumeRange> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.volume == range.volume && range.offset <= last.offset + last.length => {
-                last.length = last.length.max(range.offset + range.length - last.offset);
-            }
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -4,7 +4,8 @@ use engine::identity::Row;
 use engine::marks::Mark;
 
 /// Branches that take two troubles of one node within a moment, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(Mark, &str); 2] = [
+pub const BRANCHES_BY_TEST: [(Mark, &str); 3] = [
+    (Mark::WentBackInDoubt, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (Mark::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (Mark::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
 ];

@@ -91,3 +91,21 @@ fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
     world.until("the copy is served", |world| serves(world, 1));
     assert!(world.images_of(1) == held && !serves(&world, 0));
 }
+
+/// It has lived, though it is no image: somebody wrote its volumes while it was stopped. No other copy is left.
+#[test]
+fn a_peer_that_was_written_from_outside_is_not_new() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    world.stop(1);
+    world.crash(0, true, FOR_EVER);
+    world.boot_changed(1);
+    world.empties_records(GROUP, 0);
+    world.boot(0);
+    world.pass_unjudged(600 * SECOND);
+    assert!(!serves(&world, 0));
+    let why = world.figures(0).reason;
+    assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");
+}

@@ -272,3 +272,87 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
         world.settle();
     }
 }
+
+/// A part of what the peer had confirmed was fetched, and is not flushed, when the peer loses the rest: the primary's operator is asked.
+fn is_asked_half_way() -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(200 * MILLISECOND);
+    world.net.paths.get_mut(&[0, 1]).expect("a path").bytes_per_s = 100_000;
+    world.crash(0, true, SECOND);
+    world.pass(500 * MILLISECOND);
+    let before = world.images_of(0);
+    world.until("a part is fetched", |world| world.images_of(0) != before);
+    world.crash(1, true, SECOND);
+    world.watch.rotten.insert((1, Store::Journal(GROUP)));
+    world.nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot_all();
+    world.until("its operator is asked", asks_its_operator);
+    world
+}
+
+/// A demotion first flushes what was fetched. One that does not come about answers nothing: the flush fails, or the node is killed
+/// meanwhile, with records under way that are due for other reasons.
+#[test]
+fn an_export_whose_demotion_does_not_come_about_stays_closed() {
+    for fails in [false, true] {
+        let mut world = is_asked_half_way();
+        world.cut([false; 2]);
+        world.pass(10 * SECOND);
+        if fails {
+            world.nodes[0].trouble.fail_next_flush = true;
+            let refused = world.refused(0, Command::Demote);
+            assert!(refused.contains("it stays primary"), "{refused}");
+        } else {
+            world.nodes[0].trouble.flush_ns = 5 * SECOND;
+            world.command(0, GROUP, Command::Logging);
+            world.command(0, GROUP, Command::Logging);
+            world.command(0, GROUP, Command::Demote);
+        }
+        world.pass(SECOND);
+        world.nodes[0].trouble.flush_ns = 0;
+        world.crash(0, false, SECOND);
+        world.pass(1_200 * SECOND);
+        assert_eq!(world.recorded(0).identity.role, Role::Primary);
+        assert!(!serves(&world), "fails: {fails}: it opened by itself");
+        world.restore_path();
+        world.until("its operator is asked again", asks_its_operator);
+        // What the operator asked for before he was killed still stands.
+        assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
+        world.until("its export is open", serves);
+        world.settle();
+    }
+}
+
+/// Time is up, and that it serves without the peer is being recorded, when the peer says that it does not know. Killed at any moment of
+/// that it stays closed, once it is on record that its operator is asked.
+#[test]
+fn an_answer_that_comes_while_it_is_recorded_that_time_is_up_keeps_the_export_closed() {
+    let mut closed = 0;
+    for late_ms in (0..8).chain((10..100).step_by(10)) {
+        let mut world = mid_sync(Image::SameRun);
+        world.crash(0, true, FOR_EVER);
+        world.pass(SECOND);
+        world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+        world.refused(1, Command::Promote { force: true, entropy: 7 });
+        world.boot(0);
+        while !world.figures(0).reason.contains("asking the peer what it confirmed") {
+            world.pass(200_000);
+        }
+        world.nodes[0].trouble.slow_until = world.now + SECOND;
+        world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_millis(1)));
+        world.pass(late_ms * MILLISECOND);
+        if serves(&world) {
+            break;
+        }
+        world.cut([false; 2]);
+        world.crash(0, false, SECOND);
+        let asked = world.recorded(0).given_up == engine::Seq(u64::MAX);
+        world.pass(60 * SECOND);
+        closed += u32::from(asked);
+        assert!(!asked || !serves(&world), "{late_ms}: it opened by itself");
+    }
+    assert!(closed > 2, "{closed}");
+}

@@ -117,3 +117,39 @@ fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed(
         world.settle();
     }
 }
+
+/// The primary loses its power, and the peer, which had confirmed what was lost with it, comes back from an old copy: that is seen, and
+/// no time that passes brings the writes back. So the operator is asked, as where a peer says that it does not know any more.
+#[test]
+fn a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write(0, 0, 64 * KIB);
+    rest(&mut world);
+    let old = snapshot(&world, THERE);
+    world.write(0, 0, 64 * KIB);
+    rest(&mut world);
+    forget_what_was_hot(&mut world);
+    let id = world.write(1, 512 * KIB, 16 * KIB);
+    assert!(world.answer(id).0);
+    world.pass(SECOND / 5);
+    let confirmed = world.images_of(THERE);
+
+    world.crash(HERE, true, 5 * SECOND);
+    assert!(world.images_of(HERE) != confirmed, "something was lost");
+    comes_back_as(&mut world, THERE, old);
+    let serves = |world: &World| world.nodes[HERE].serving.contains(&GROUP);
+    world.until("the contradiction is seen", |world| {
+        world.nodes[HERE].up() && world.figures(HERE).reason.contains("had confirmed") || serves(world)
+    });
+    // Longer than `start_alone`, and through a restart.
+    world.pass(60 * SECOND);
+    assert!(!serves(&world), "it opened by itself");
+    goes_away(&mut world, Away::Killed);
+    world.pass(60 * SECOND);
+    assert!(!serves(&world), "it opened by itself");
+    let reason = world.figures(HERE).reason;
+    assert!(reason.contains("'farshore sync GROUP --full' here keeps this node's content"), "{reason}");
+    assert!(matches!(world.order(HERE, Command::Sync { full: true }), engine::CommandResult::Done(_)));
+    world.until("its export is open", serves);
+    world.settle();
+}
