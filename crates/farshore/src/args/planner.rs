@@ -121,7 +121,7 @@ pub struct PlanArgs {
     /// A changed world beside the given one, such as bandwidth=2x,rtt=0.5x,queue=4x
     #[arg(long, value_name = "CHANGES", value_parser = WhatIf::parse)]
     pub what_if: Option<WhatIf>,
-    /// Write the plots as SVG and PNG into this directory
+    /// Write the plots as SVG into this directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Write one HTML page with plots, tables and reasons
