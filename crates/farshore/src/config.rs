@@ -16,8 +16,8 @@ mod problem;
 mod secret;
 pub mod settings;
 mod sheet;
+mod silent;
 pub mod suggest;
-pub mod units;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +33,7 @@ pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
 pub use secret::{Secret, create_secret};
 pub use settings::{Key, Mode, Policy, Settings};
+pub use silent::Silent;
 
 pub(crate) use sheet::{Section, Sheet};
 
@@ -165,12 +166,15 @@ impl Config {
         local::local_node(self, wanted)
     }
 
-    /// Looks at this machine: devices, state directory and secret of `node`.
-    ///
-    /// # Errors
-    /// Every problem found.
-    pub fn check_local(&self, node: &NodeName) -> Result<(), Problems> {
+    /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
+    /// which are among them and are not to be looked at again.
+    pub fn check_local(&self, node: &NodeName) -> (Vec<Problem>, Silent) {
         local::check_local(self, node)
+    }
+
+    /// The same of what others could have changed while the node runs: its state directory, and its secret.
+    pub fn check_believed(&self, node: &NodeName) -> Vec<Problem> {
+        local::check_believed(self, node)
     }
 
     /// What is sound, and may not be what was meant: a word for whoever checks the file.
@@ -178,11 +182,12 @@ impl Config {
         check::notes(self)
     }
 
-    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other.
+    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other: those that answer
+    /// nothing are returned, and are not to be looked at again.
     ///
     /// # Errors
     /// Every problem, in one list.
-    pub fn check_to_serve(&self, node: &NodeName) -> Result<(), Problems> {
+    pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
         local::check_to_serve(self, node)
     }
 

@@ -9,7 +9,7 @@ use crate::api::{
     ClientsStatus, GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status,
     SyncStatus,
 };
-use crate::config::units::{show_seconds, show_size};
+use units::exact::{show_seconds, show_size};
 
 /// Colours, or none.
 pub struct Paint {

@@ -24,4 +24,3 @@ pub mod series;
 pub mod show;
 pub mod table2;
 pub mod trace;
-pub mod units;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 340.0;

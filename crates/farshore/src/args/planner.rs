@@ -7,7 +7,7 @@ use plan::formulas::Congestion;
 use plan::model::{Disk, Link, Mode};
 use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
-use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 /// Which traces, and what they are.
 #[derive(Clone, Debug, Args)]

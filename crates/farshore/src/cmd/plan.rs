@@ -8,8 +8,8 @@ use plan::model::{Disk, Setup};
 use plan::picture::{Chart, svg};
 use plan::plan::{Plan, Planner, Questions};
 use plan::scan::Scan;
-use plan::units::{Seconds, show_time};
 use plan::{inputs, plan_text, report};
+use units::quantities::{Seconds, show_time};
 
 use super::feed::feed;
 use super::{Exit, Failure, Outcome, print, warn};

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
 
-use super::units::size_text;
 use super::{Config, Group, NbdListen, Node, Sheet, clients, is_loopback};
 use crate::limits;
+use units::exact::size_text;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     if let Err((key, why)) = config.link.settings.check(config.link.timeout) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use super::units::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 use super::{BufferSize, suggest};
 use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 
 /// What a connection asks of its socket, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,12 +14,12 @@ use toml::de::DeTable;
 
 use super::settings::one_of;
 use super::sheet::{Section, Sheet};
-use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
     ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
     Problems, Settings, Tls, Volume, VolumeName, check, clients, suggest,
 };
 use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, parse_duration};
 
 const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
 const TLS_KEYS: [&str; 2] = ["directory", "clients"];

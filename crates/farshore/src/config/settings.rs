@@ -8,8 +8,8 @@ pub use engine::state::Mode;
 
 use super::sheet::parse_flag;
 use super::suggest;
-use super::units::{bounded_duration, bounded_size, duration_text, size_text};
 use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
 
 /// # Errors
 /// A sentence with the modes there are.

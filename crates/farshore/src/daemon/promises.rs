@@ -4,8 +4,8 @@ use engine::identity::Role;
 use engine::state::Mode;
 use engine::status::GroupStatus;
 
-use crate::config::units::show_seconds;
 use crate::config::{GroupName, Key, Settings};
+use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.
 const PROMISES: [Key; 4] = [Key::Mode, Key::Policy, Key::Hold, Key::WaitLimit];

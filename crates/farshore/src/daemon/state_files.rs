@@ -16,7 +16,8 @@ use host::driver::Stores;
 use super::names;
 use super::open::Patience;
 use crate::config::Group;
-use crate::config::units::size_text;
+use units::exact::size_text;
+use units::size::show_exact;
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {
@@ -148,10 +149,8 @@ impl Files<'_> {
         }
         if found.len() > size_bytes && holds_point {
             bail!(
-                "{} has {} bytes and holds a rollback point, so it cannot become smaller: give 'history' its old value \
-                 ({}) until the sync is over",
+                "{} holds a rollback point, so it cannot become smaller: give 'history' its old value ({}) until the sync is over",
                 path.display(),
-                found.len(),
                 size_text(found.len())
             );
         }
@@ -160,6 +159,6 @@ impl Files<'_> {
             file.set_len(size_bytes)?;
             file.sync_all()
         };
-        resize().with_context(|| format!("{} cannot be given {size_bytes} bytes", path.display()))
+        resize().with_context(|| format!("{} cannot be given {}", path.display(), show_exact(size_bytes)))
     }
 }

@@ -10,10 +10,10 @@ use host::driver::{GroupSnapshot, Snapshot};
 
 use super::{link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
-use crate::config::units::show_seconds;
 use crate::config::{Config, Group, NodeName, Settings};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
+use units::exact::show_seconds;
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;

@@ -139,7 +139,7 @@ fn way_to_peer(around: &Around, link: Option<&LinkReport>, say: &dyn Fn(&str)) -
         match net::shake_hands(address, around.patience) {
             Ok(found) => peer.handshake = Some(handshake(&found)),
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                let patience = crate::config::units::show_seconds(around.patience.as_secs_f64());
+                let patience = units::exact::show_seconds(around.patience.as_secs_f64());
                 peer.silence = Some(format!("no answer within {patience}"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
