@@ -9,6 +9,7 @@ mod clients;
 pub mod definition;
 pub mod example;
 pub mod link;
+pub mod keys;
 mod local;
 mod names;
 mod parse;
@@ -32,7 +33,8 @@ pub use local::host_name;
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
 pub use secret::{Secret, create_secret};
-pub use settings::{Key, Mode, Policy, Settings};
+pub use keys::Keyed;
+pub use settings::{Key, Layout, Mode, Policy, Settings};
 pub use silent::Silent;
 
 pub(crate) use sheet::{Section, Sheet};
@@ -117,14 +119,8 @@ pub struct Group {
     pub secondary: NodeName,
     /// As the file has them; [`crate::overrides`] lays what was `set` on top.
     pub settings: Settings,
-    /// Landing journal, per node, bytes.
-    pub journal_bytes: u64,
-    /// Sent but not confirmed, bytes.
-    pub window_bytes: u64,
-    /// The undo store, per node, bytes.
-    pub history_bytes: u64,
-    /// Extents of the activity log, per node.
-    pub activity_extents: u32,
+    /// Of its stores and its window, per node.
+    pub layout: Layout,
     /// Never empty.
     pub volumes: Vec<Volume>,
 }

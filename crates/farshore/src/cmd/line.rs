@@ -25,7 +25,7 @@ use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
-use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
+use crate::config::{Config, Keyed, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
 use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target};
@@ -340,7 +340,7 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
         }
     };
     let ours = settings.socket_options(config.link.timeout);
-    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::Compression) })
+    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::named("compression")) })
 }
 
 fn timeout(args: &Credentials) -> Result<Duration, Failure> {

@@ -279,7 +279,7 @@ pub(super) fn setup(
 ) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
-    let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
+    let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
@@ -342,7 +342,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         volumes: group.volumes.iter().map(volume).collect(),
         settings,
         journal_bytes: state_files::journal_bytes(&group.config),
-        window_bytes: group.config.window_bytes,
+        window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
     }

@@ -21,16 +21,16 @@ use units::size::show_exact;
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {
-    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+    group.layout.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 /// The undo store ends on a block.
 pub(super) fn history_bytes(group: &Group) -> u64 {
-    group.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+    group.layout.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 pub(super) fn activity(group: &Group) -> ActivityConfig {
-    ActivityConfig { extents: group.activity_extents, ..ActivityConfig::default() }
+    ActivityConfig { extents: group.layout.activity_extents, ..ActivityConfig::default() }
 }
 
 /// Opens the files in `directory`, makes those that are missing. `tag` names cluster and group, `volumes` have these sizes.

@@ -10,7 +10,7 @@ use host::driver::{GroupSnapshot, Snapshot};
 
 use super::{link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
-use crate::config::{Config, Group, NodeName, Settings};
+use crate::config::{Config, Group, Keyed, NodeName, Settings};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 use units::exact::show_seconds;
@@ -99,7 +99,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         },
         memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
-            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
+            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
         promotable: now
             .promotable
