@@ -12,7 +12,7 @@ use plan::trace::own::TraceWriter;
 use plan::trace::reader::{TraceReader, unpack};
 use plan::trace::samples::DiskCounters;
 use plan::trace::{Fault, Kind, OFFSET_BYTES_MAX, Record};
-use plan::units::{Seconds, parse_rate, parse_share, parse_size, parse_time};
+use units::quantities::{Seconds, parse_rate, parse_share, parse_size, parse_time};
 
 use crate::Seed;
 

@@ -292,6 +292,12 @@ pub struct Status {
     /// What the groups share; absent from daemons that do not tell.
     #[serde(default)]
     pub shared: Option<SharedStatus>,
+    /// NBD connections of all exports; absent from daemons that do not tell.
+    #[serde(default)]
+    pub clients: Option<ClientsStatus>,
+    /// Lines of the daemon's log that were not written since it started.
+    #[serde(default)]
+    pub lost_log_lines: u64,
     /// One per peer; empty from daemons that do not tell.
     #[serde(default)]
     pub links: Vec<LinkReport>,
@@ -321,6 +327,19 @@ pub struct SharedStatus {
     /// Groups that sync now from this node, and that wait for their turn to.
     pub syncing: u64,
     pub syncing_waiting: u64,
+}
+
+/// NBD connections of all exports; sums count from the daemon's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientsStatus {
+    /// Open now.
+    pub connected: u64,
+    /// Turned away because there was no place.
+    pub refused: u64,
+    /// Cut off because they owed bytes, or took no answers, for 120 s.
+    pub stalled: u64,
+    /// Cut off because they did not speak NBD.
+    pub violations: u64,
 }
 
 /// The link to one peer, which all groups share.

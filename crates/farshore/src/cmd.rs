@@ -35,7 +35,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::plan::units::{Bytes, show_bytes};
+use ::units::quantities::{Bytes, show_bytes};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@ mod clients;
 pub mod definition;
 pub mod example;
 pub mod link;
+pub mod keys;
 mod local;
 mod names;
 mod parse;
@@ -16,8 +17,8 @@ mod problem;
 mod secret;
 pub mod settings;
 mod sheet;
+mod silent;
 pub mod suggest;
-pub mod units;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +33,9 @@ pub use local::host_name;
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
 pub use secret::{Secret, create_secret};
-pub use settings::{Key, Mode, Policy, Settings};
+pub use keys::Keyed;
+pub use settings::{Key, Layout, Mode, Policy, Settings};
+pub use silent::Silent;
 
 pub(crate) use sheet::{Section, Sheet};
 
@@ -116,14 +119,8 @@ pub struct Group {
     pub secondary: NodeName,
     /// As the file has them; [`crate::overrides`] lays what was `set` on top.
     pub settings: Settings,
-    /// Landing journal, per node, bytes.
-    pub journal_bytes: u64,
-    /// Sent but not confirmed, bytes.
-    pub window_bytes: u64,
-    /// The undo store, per node, bytes.
-    pub history_bytes: u64,
-    /// Extents of the activity log, per node.
-    pub activity_extents: u32,
+    /// Of its stores and its window, per node.
+    pub layout: Layout,
     /// Never empty.
     pub volumes: Vec<Volume>,
 }
@@ -165,12 +162,15 @@ impl Config {
         local::local_node(self, wanted)
     }
 
-    /// Looks at this machine: devices, state directory and secret of `node`.
-    ///
-    /// # Errors
-    /// Every problem found.
-    pub fn check_local(&self, node: &NodeName) -> Result<(), Problems> {
+    /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
+    /// which are among them and are not to be looked at again.
+    pub fn check_local(&self, node: &NodeName) -> (Vec<Problem>, Silent) {
         local::check_local(self, node)
+    }
+
+    /// The same of what others could have changed while the node runs: its state directory, and its secret.
+    pub fn check_believed(&self, node: &NodeName) -> Vec<Problem> {
+        local::check_believed(self, node)
     }
 
     /// What is sound, and may not be what was meant: a word for whoever checks the file.
@@ -178,11 +178,12 @@ impl Config {
         check::notes(self)
     }
 
-    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other.
+    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other: those that answer
+    /// nothing are returned, and are not to be looked at again.
     ///
     /// # Errors
     /// Every problem, in one list.
-    pub fn check_to_serve(&self, node: &NodeName) -> Result<(), Problems> {
+    pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
         local::check_to_serve(self, node)
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod renewal;
 pub mod seals;
 mod state_files;
 mod view;
+mod watch;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::path::Path;
@@ -36,7 +37,7 @@ use tokio::task::LocalSet;
 
 use crate::api::server;
 use crate::cmd::Exit;
-use crate::config::{Config, NodeName, Proof};
+use crate::config::{Config, NodeName, Proof, Silent};
 use crate::link_overrides::LinkOverrides;
 use crate::log;
 use crate::overrides::Overrides;
@@ -71,12 +72,12 @@ pub fn run(
     node: NodeName,
     _state: &StateDirectory,
     (overrides, link_overrides): (Overrides, LinkOverrides),
-    proof: Proof,
+    (proof, silent): (Proof, Silent),
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     raise_descriptors();
-    let opened = open::open(&config, &node)?;
+    let opened = open::open(&config, &node, &silent)?;
     let (proof, renewal) = given(&config, &node, proof);
     let refused = opened.refused.clone();
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
@@ -99,7 +100,7 @@ pub fn run(
         let settings = (overrides, link_overrides);
         let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
         let desk = Rc::new(desk);
-        let renewing = tokio::task::spawn_local(desk.clone().renew_for_ever());
+        let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
             let desk = desk.clone();
             async move { desk.answer(request).await }
@@ -186,6 +187,11 @@ async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recor
         None => {
             tracing::info!("stopping");
             // A disk that hangs is the data thread's to deal with.
+            if let Ok(Ok(snapshot)) = tokio::time::timeout(LAST_RECORD, control.snapshot()).await
+                && let Some(whom) = attached::cut_off(&snapshot.clients)
+            {
+                tracing::warn!("{whom}");
+            }
             let _ = tokio::time::timeout(LAST_RECORD, recorder.write()).await;
             // If it has ended by itself, its end is told below.
             let _ = control.stop().await;

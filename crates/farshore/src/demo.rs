@@ -135,7 +135,7 @@ fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Durati
     tell.line(&format!(
         "two daemons, {} volumes of {} each, replicating after {:.1} s",
         stage::VOLUMES,
-        crate::config::units::show_size(stage::VOLUME_BYTES),
+        units::exact::show_size(stage::VOLUME_BYTES),
         began.elapsed().as_secs_f64()
     ));
     Ok(pair)

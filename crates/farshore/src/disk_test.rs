@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use host::buffers::Buffer;
 use host::disk::{Completion, DiskError, DiskOp, EngineKind, File, FileEngine, Inline, Part};
 
-use crate::config::units::show_seconds;
 use crate::demo::interrupt::Interrupt;
 use crate::within::broke_down;
+use units::exact::show_seconds;
 
 /// Lengths and offsets are multiples of it: what every disk takes directly.
 pub const UNIT_BYTES: u64 = 4096;

@@ -6,15 +6,7 @@ use std::time::Duration;
 
 use engine::limits as data;
 pub use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
-pub use host::size::TIB;
-
-/// A range of accepted values and what holds when the key is absent.
-#[derive(Clone, Copy, Debug)]
-pub struct Bound<T> {
-    pub min: T,
-    pub max: T,
-    pub default: T,
-}
+pub use units::{Bound, TIB};
 
 /// Files written by people are far smaller, and this one is read into memory whole.
 pub const CONFIG_BYTES_MAX: u64 = 4 * MIB;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use crate::api::{Origin, SettingStatus};
-use crate::config::{LinkKey, LinkSettings, Problems, Sheet};
+use crate::config::{Keyed, LinkKey, LinkSettings, Problems, Sheet};
 use crate::overrides::{self, DEFAULT, Kind};
 
 const LINK: Kind = Kind { first: "# farshore link 1", command: "farshore link set" };
@@ -41,8 +41,9 @@ impl LinkOverrides {
             let root = sheet.root(&tree);
             sheet.only(&root, &["link"]);
             if let Some(section) = sheet.section(&root, "link") {
-                sheet.only(&section, &LinkKey::ALL.map(LinkKey::as_str));
-                for key in LinkKey::ALL {
+                let known: Vec<&str> = LinkKey::all().map(LinkKey::as_str).collect();
+                sheet.only(&section, &known);
+                for key in LinkKey::all() {
                     let mut probe = LinkSettings::default();
                     if sheet.value(&section, key.as_str(), |text| probe.set(key, text)).is_some() {
                         read.0.insert(key, probe.text(key));
@@ -123,7 +124,7 @@ impl LinkOverrides {
             let origin = if self.0.contains_key(&key) { Origin::Set } else { Origin::Config };
             (key.to_string(), SettingStatus { value: effective.text(key), origin })
         };
-        LinkKey::ALL.into_iter().map(one).collect()
+        LinkKey::all().map(one).collect()
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
         let shown = restarted.describe(&from_file);
         assert_eq!(shown["buffers"], SettingStatus { value: "4MiB".into(), origin: Origin::Set });
         assert_eq!(shown["max_rto"], SettingStatus { value: "1s".into(), origin: Origin::Config });
-        assert_eq!(shown.len(), LinkKey::ALL.len());
+        assert_eq!(shown.len(), LinkKey::all().count());
         let back = wanted(&[("buffers", "default"), ("congestion", "default")]);
         restarted.change(&back, &from_file, TIMEOUT).expect("good");
         assert_eq!(restarted.effective(&from_file), from_file);

@@ -44,6 +44,11 @@ pub fn start(colours: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// Lines that were not written since the start: the disk was full, or nobody read the pipe.
+pub fn lost_lines() -> u64 {
+    LOG.get().map_or(0, Log::lost_lines)
+}
+
 /// A last word before the process ends: behind what the log still holds, or at once where there is no log.
 pub fn last_word(text: &str) {
     match LOG.get() {
@@ -80,11 +85,17 @@ struct Waiting {
     lost: u64,
     /// The thread is at what it took last.
     writing: bool,
+    /// Lines of the whole run that were not written.
+    lost_in_all: u64,
 }
 
 impl Log {
     fn new(waiting_bytes_max: usize) -> Log {
         Log(Arc::new(Shared { waiting_bytes_max, waiting: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    fn lost_lines(&self) -> u64 {
+        self.0.lock().lost_in_all
     }
 
     fn spawn(&self, out: impl Write + Send + 'static) -> io::Result<()> {
@@ -107,6 +118,7 @@ impl Write for Log {
         // After one that was lost no more come in before that is told, so that it is told at its place.
         if waiting.lost > 0 || waiting.text.len() + line.len() > self.0.waiting_bytes_max {
             waiting.lost += 1;
+            waiting.lost_in_all += 1;
         } else {
             waiting.text.extend_from_slice(line);
         }
@@ -135,12 +147,15 @@ impl Shared {
         let mut page = Page { out, missing: 0, why: None, is_mid_line: false };
         loop {
             let (text, lost) = self.take();
-            page.lines(&text);
+            let unwritten = page.lines(&text);
             if lost > 0 {
                 page.miss(lost, "they came faster than it was read");
                 page.tell_missing();
             }
-            self.lock().writing = false;
+            let mut waiting = self.lock();
+            waiting.lost_in_all += unwritten;
+            waiting.writing = false;
+            drop(waiting);
             self.changed.notify_all();
         }
     }
@@ -164,14 +179,17 @@ struct Page<W> {
 }
 
 impl<W: Write> Page<W> {
-    fn lines(&mut self, text: &[u8]) {
+    /// Writes them; returns how many could not be written.
+    fn lines(&mut self, text: &[u8]) -> u64 {
         if !self.tell_missing() {
-            self.missing += count_lines(text);
-            return;
+            let unwritten = count_lines(text);
+            self.missing += unwritten;
+            return unwritten;
         }
-        if let Err((written, error)) = self.put(text) {
-            self.miss(count_lines(&text[written..]), &error.to_string());
-        }
+        let Err((written, error)) = self.put(text) else { return 0 };
+        let unwritten = count_lines(&text[written..]);
+        self.miss(unwritten, &error.to_string());
+        unwritten
     }
 
     fn miss(&mut self, lines: u64, why: &str) {
@@ -277,6 +295,7 @@ mod tests {
         assert!(text.contains("WARN farshore::log: 2 lines of this log are missing here: no storage space"), "{text}");
         say(&log, "fifth");
         assert!(log.flush_within(SOON) && disk.text().ends_with("\nfourth\nfifth\n"), "it is told once");
+        assert_eq!(log.lost_lines(), 2);
     }
 
     /// Each write waits until the test takes it.
@@ -315,6 +334,7 @@ mod tests {
         assert!(missing.contains("3 lines of this log are missing here: they came faster"), "{missing}");
         say(&log, "last");
         assert_eq!(next(&pipe), "last\n");
+        assert_eq!(log.lost_lines(), 3);
         assert!(log.flush_within(SOON));
     }
 }

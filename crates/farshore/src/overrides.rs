@@ -12,7 +12,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use crate::api::{Origin, SettingStatus};
-use crate::config::{Config, GroupName, Key, Problems, Settings, Sheet};
+use crate::config::{Config, GroupName, Key, Keyed, Problems, Settings, Sheet};
 use crate::durable;
 use crate::limits::CONFIG_BYTES_MAX;
 
@@ -142,8 +142,7 @@ impl Overrides {
         let origin = |key| {
             if set.is_some_and(|keys| keys.contains_key(&key)) { Origin::Set } else { Origin::Config }
         };
-        Key::ALL
-            .into_iter()
+        Key::all()
             .map(|key| (key.to_string(), SettingStatus { value: effective.text(key), origin: origin(key) }))
             .collect()
     }
@@ -191,10 +190,10 @@ impl Kind {
 }
 
 fn read_group<'t>(sheet: &mut Sheet<'t>, section: &crate::config::Section<'t>) -> BTreeMap<Key, String> {
-    let known: Vec<&str> = Key::ALL.iter().map(|key| key.as_str()).collect();
+    let known: Vec<&str> = Key::all().map(Key::as_str).collect();
     sheet.only(section, &known);
     let mut keys = BTreeMap::new();
-    for key in Key::ALL {
+    for key in Key::all() {
         let mut probe = Settings::default();
         if sheet.value(section, key.as_str(), |text| probe.set(key, text)).is_some() {
             keys.insert(key, probe.text(key));
@@ -250,7 +249,7 @@ mod tests {
         assert_eq!(shown["mode"], SettingStatus { value: "sync".into(), origin: Origin::Set });
         assert_eq!(shown["queue.memory"], SettingStatus { value: "8MiB".into(), origin: Origin::Set });
         assert_eq!(shown["policy"], SettingStatus { value: "degrade".into(), origin: Origin::Config });
-        assert_eq!(shown.len(), Key::ALL.len());
+        assert_eq!(shown.len(), Key::all().count());
 
         restarted.change(&db(), &wanted(&[("mode", "default"), ("queue.memory", "default")])).expect("good");
         assert_eq!(restarted, Overrides::default());

@@ -6,9 +6,10 @@
 pub mod link;
 
 use crate::api::{
-    GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status, SyncStatus,
+    ClientsStatus, GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status,
+    SyncStatus,
 };
-use crate::config::units::{show_seconds, show_size};
+use units::exact::{show_seconds, show_size};
 
 /// Colours, or none.
 pub struct Paint {
@@ -57,8 +58,17 @@ pub fn status(status: &Status, paint: &Paint) -> String {
     for warning in &status.warnings {
         text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), in_one_line(warning));
     }
+    if status.lost_log_lines > 0 {
+        let lost = status.lost_log_lines;
+        let what =
+            format!("{lost} lines of this daemon's log were not written; make room for it, or have it read faster");
+        text += &format!("{} {what}\n", paint.with(Colour::Bad, "!"));
+    }
     if let Some(shared) = &status.shared {
         text += &shared_line(shared);
+    }
+    if let Some(clients) = &status.clients {
+        text += &clients_line(clients);
     }
     text += &link::lines(&status.links, paint);
     text.push('\n');
@@ -82,6 +92,22 @@ fn shared_line(shared: &SharedStatus) -> String {
         }
     }
     text + "\n"
+}
+
+/// Absent where no client was ever turned away or cut off: each volume tells its own clients.
+fn clients_line(clients: &ClientsStatus) -> String {
+    let ClientsStatus { connected, refused, stalled, violations } = *clients;
+    let troubles = [
+        (refused, "turned away as there was no place"),
+        (stalled, "cut off as they stood still"),
+        (violations, "cut off as they did not speak NBD"),
+    ];
+    let troubles: Vec<String> =
+        troubles.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    match troubles.as_slice() {
+        [] => String::new(),
+        some => format!("clients {connected} connected; since the start {}\n", some.join(", ")),
+    }
 }
 
 /// One line per group, then what needs an eye.

@@ -112,6 +112,8 @@ fn status(group: GroupStatus) -> Reply {
         warnings: vec![],
         tls: None,
         shared: None,
+        clients: None,
+        lost_log_lines: 0,
         links: vec![],
         groups: vec![group],
     }))

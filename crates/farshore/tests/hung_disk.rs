@@ -191,6 +191,31 @@ fn a_disk_of_the_primary_that_hangs_stands_still_alone() {
     ends_equal(pair, Node::Near);
 }
 
+/// The daemon opened one device after the other, so a restart beside a disk that answers nothing kept the whole node down.
+#[test]
+fn a_start_beside_a_disk_that_hangs_serves_the_other_groups() {
+    let test = "a_start_beside_a_disk_that_hangs_serves_the_other_groups";
+    if must_skip_stores(test) {
+        return;
+    }
+    let (store, mut pair) = eight_groups(Node::Near);
+    assert!(pair.stop(Node::Near).success());
+    store.hang();
+    pair.serve(Node::Near);
+    run(async { _ = others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs") });
+    let status = status_of(&pair, Node::Near);
+    let stuck = status.iter().find(|group| group["name"] == HANGS).expect("it is told");
+    let reason = stuck["reason"].to_string();
+    assert!(stuck["state"] == "failed" && reason.contains("near-hangs has answered nothing for 10 s"), "{stuck}");
+    let (code, said) = pair.told(Node::Near, &["config", "check"]);
+    assert!(code != 0 && said.contains("near-hangs has answered nothing for 10 s"), "{code}: {said}");
+    store.answer_again();
+    assert!(pair.stop(Node::Near).success());
+    pair.serve(Node::Near);
+    pair.done(Node::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
+    ends_equal(pair, Node::Near);
+}
+
 #[test]
 fn a_disk_of_the_secondary_that_hangs_stands_still_alone() {
     let test = "a_disk_of_the_secondary_that_hangs_stands_still_alone";

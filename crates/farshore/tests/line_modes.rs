@@ -12,8 +12,8 @@ use common::wan::{LineServer, Wan};
 use common::{Pair, Plan};
 use plan::formulas::{SEGMENT_BYTES, printed_as_b1, table_b1};
 use plan::model::{Disk, Link, Setup};
-use plan::units::{Bytes, Rate, Seconds, show_bytes, show_time};
 use serde_json::Value;
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_time};
 
 const FLUSH_BYTES: u64 = 64 << 10;
 /// What a deviation must not pass without a mark.

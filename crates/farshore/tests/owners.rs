@@ -1,9 +1,15 @@
 //! Files that somebody else could have written, or can read: a node does not start with them, and says why.
 
+mod common;
+
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use common::{Node, Pair, Plan};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Nobody of this machine.
 const ANOTHER: u32 = 4242;
@@ -69,6 +75,25 @@ impl Place {
         (output.status.code(), said)
     }
 
+    /// `serve` goes on without the group, and says why.
+    #[track_caller]
+    fn opens_nothing(&self, words: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", "alpha", "--config"]).arg(self.path("farshore.toml"));
+        let mut daemon = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let mut log = BufReader::new(daemon.stderr.take().expect("piped"));
+        let (mut said, mut line) = (String::new(), String::new());
+        // To the log's end, which comes with the daemon's.
+        while log.read_line(&mut line).expect("text") > 0 {
+            if line.contains("its control socket is") {
+                kill_process(Pid::from_child(&daemon), Signal::TERM).expect("it runs");
+            }
+            said += &std::mem::take(&mut line).replace(&self.directory.path().display().to_string(), "DIR");
+        }
+        daemon.wait().expect("it ends");
+        assert!(said.contains(words), "{said}");
+    }
+
     fn check(&self) -> (Option<i32>, String) {
         self.run(&["config", "check"])
     }
@@ -129,6 +154,26 @@ fn what_belongs_to_another_user_is_not_believed() {
     give(&place, "secret", "the directory DIR/secret belongs to user 4242");
 }
 
+/// Another user had made the groups' directory, or could write to it: what stands in there decides who is primary.
+#[test]
+fn directories_of_others_within_the_state_directory_keep_their_group_closed() {
+    let place = Place::new(false);
+    for (name, words) in [
+        ("state/groups", "the directory DIR/state/groups has mode 0777, so others can put their own files there"),
+        ("state/groups/db", "the directory DIR/state/groups/db has mode 0777"),
+    ] {
+        fs::create_dir_all(place.path("state/groups/db")).expect("made");
+        place.set(name, 0o777);
+        place.opens_nothing(words);
+        place.set(name, 0o700);
+    }
+    fs::remove_dir_all(place.path("state/groups")).expect("removed");
+    fs::create_dir(place.path("elsewhere")).expect("made");
+    symlink(place.path("elsewhere"), place.path("state/groups")).expect("a link");
+    place.opens_nothing("DIR/state/groups is no directory of its own");
+    assert!(fs::read_dir(place.path("elsewhere")).expect("there").next().is_none(), "nothing was written there");
+}
+
 #[test]
 fn links_are_not_followed_to_what_is_believed() {
     let led_elsewhere = |place: &Place, name: &str, words: &str| {
@@ -164,4 +209,28 @@ fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
         assert_eq!(place.mode(name), mode, "{name}");
     }
     assert!(Path::new(&place.path("tls/clients/backup/client-cert.pem")).exists());
+}
+
+/// Nobody looked again after the start, so a secret that an administrator opened to everybody stayed so without a word.
+#[test]
+fn what_others_can_use_by_now_is_told_while_the_node_runs() {
+    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
+    pair.serve(Node::Near);
+    let warnings = |pair: &Pair| -> String {
+        let output = pair.run(Node::Near, &["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
+        status["warnings"].to_string()
+    };
+    let before = warnings(&pair);
+    for (name, mode, good, words) in [
+        ("secret", 0o644, 0o600, "has mode 0644, so others can use it"),
+        ("near/state", 0o777, 0o700, "is open to others (mode 0777)"),
+    ] {
+        fs::set_permissions(pair.path(name), fs::Permissions::from_mode(mode)).expect("chmod");
+        pair.until("status tells", |pair| warnings(pair).contains(words));
+        fs::set_permissions(pair.path(name), fs::Permissions::from_mode(good)).expect("chmod");
+        pair.until("it is well again", |pair| warnings(pair) == before);
+        assert_eq!(pair.log(Node::Near).matches(words).count(), 1, "{}", pair.log(Node::Near));
+    }
+    assert!(pair.stop(Node::Near).success());
 }

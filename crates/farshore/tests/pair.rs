@@ -136,13 +136,21 @@ fn a_demotion_cuts_no_client_off_unasked() {
     assert_eq!((&status["role"], &status["state"]), (&"primary".into(), &"replicating".into()), "{status}");
     pair.qemu_io(Node::Near, "data", &["read -P 7 0 64k", "write -P 8 1M 64k", "flush"]);
     let (code, said) = pair.told(Node::Near, &["demote", GROUP, "--close-clients"]);
-    assert_eq!(code, 0, "{said}");
+    assert!(
+        code == 0 && said.contains("1 NBD client is cut off, it fails") && said.contains("(qemu-io, process "),
+        "{code}: {said}"
+    );
     drop(client);
     pair.done(Node::Far, &["promote", GROUP]);
     pair.qemu_io(Node::Far, "data", &["read -P 7 0 64k", "read -P 8 1M 64k"]);
     // Whoever has just disconnected is in nobody's way.
     pair.done(Node::Far, &["demote", GROUP]);
+    pair.done(Node::Near, &["promote", GROUP]);
+    let _client = pair.start_qemu_io(Node::Near, "data", &["read 0 4k", "sleep 60000"]);
+    pair.until("the client is attached", |pair| pair.status(Node::Near)["volumes"][0]["clients"] == 1);
     pair.stop_both();
+    let log = pair.log(Node::Near);
+    assert!(log.contains("1 NBD client is cut off") && log.contains("(qemu-io, process "), "{log}");
 }
 
 #[test]

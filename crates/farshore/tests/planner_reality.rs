@@ -22,7 +22,7 @@ use plan::model::tally::{Quantiles, Times};
 use plan::model::{Disk, Link, Mode, Setup, moment_s};
 use plan::picture::{COLOURS, Chart, Line, Scale, svg};
 use plan::trace::Record;
-use plan::units::{Rate, Seconds, show_bytes, show_time};
+use units::quantities::{Rate, Seconds, show_bytes, show_time};
 
 const RTT_MS: f64 = 50.0;
 const MBIT: f64 = 20.0;
@@ -206,7 +206,7 @@ fn row(name: &str, show: Show, planned: f64, mut seen: Vec<f64>) {
 
 fn compare(name: &str, mode: Mode, stream: &Stream, rounds: &[Seen]) {
     println!("\n| {name} | planned | measured | off |\n|---|---|---|---|");
-    let bytes: Show = |bytes| show_bytes(plan::units::Bytes(bytes as u64));
+    let bytes: Show = |bytes| show_bytes(units::quantities::Bytes(bytes as u64));
     let time: Show = |seconds| show_time(Seconds(seconds));
     let of = |get: &dyn Fn(&Seen) -> f64| rounds.iter().map(get).collect::<Vec<f64>>();
     row("queue high-water mark", bytes, stream.fill.peak_bytes as f64, of(&|seen| seen.peak_bytes as f64));

@@ -84,6 +84,8 @@ fn status(groups: Vec<GroupStatus>) -> Status {
         warnings: vec![],
         tls: None,
         shared: None,
+        clients: None,
+        lost_log_lines: 0,
         links: vec![],
         groups,
     }
@@ -333,6 +335,25 @@ fn what_the_groups_share() {
 }
 
 #[test]
+fn what_was_lost_of_the_log_and_who_was_cut_off() {
+    let mut told = status(vec![]);
+    told.clients = Some(ClientsStatus { connected: 7, ..ClientsStatus::default() });
+    check(&told, "alpha  farshore 0.1.0, up 2 h 6 min\n\nThis node has no group.\n");
+    told.clients = Some(ClientsStatus { connected: 7, refused: 2, stalled: 1, violations: 0 });
+    told.lost_log_lines = 12;
+    check(
+        &told,
+        "\
+alpha  farshore 0.1.0, up 2 h 6 min
+! 12 lines of this daemon's log were not written; make room for it, or have it read faster
+clients 7 connected; since the start 2 turned away as there was no place, 1 cut off as they stood still
+
+This node has no group.
+",
+    );
+}
+
+#[test]
 fn json_keys_are_the_contract() {
     let mut db = group("db");
     db.sync =
@@ -345,7 +366,7 @@ fn json_keys_are_the_contract() {
         text,
         concat!(
             r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
-            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[],"groups":["#,
+            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,

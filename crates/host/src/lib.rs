@@ -9,7 +9,6 @@ pub mod link;
 pub mod nbd;
 pub mod net;
 pub mod owned;
-pub mod size;
 mod strangers;
 pub mod timer;
 pub mod tls;

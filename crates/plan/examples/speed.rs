@@ -13,7 +13,7 @@ use plan::trace::merge::Merge;
 use plan::trace::own::TraceWriter;
 use plan::trace::reader::{TraceReader, unpack};
 use plan::trace::{Kind, Record};
-use plan::units::Seconds;
+use units::quantities::Seconds;
 
 const ROUNDS: usize = 3;
 

@@ -9,7 +9,8 @@ use crate::model::Mode;
 use crate::plan::{ModePlan, Plan};
 use crate::scan::EXTENT_BYTES;
 use crate::table2::{LOW_LATENCY_MS, Row, Work, row_for};
-use crate::units::{Bytes, MIB, Rate, Seconds, show_bit_rate, show_bytes, show_rate, show_share, show_time};
+use units::MIB;
+use units::quantities::{Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_rate, show_share, show_time};
 
 /// Room above what the trace needed: the next day is not this day.
 const QUEUE_MARGIN: f64 = 1.25;

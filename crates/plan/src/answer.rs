@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::units::{
+use units::quantities::{
     Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_bytes_decimal, show_rate, show_share, show_time,
 };
 

@@ -3,7 +3,8 @@
 //! Sources: *AVS* is Sun's "Remote Mirror Software in Asynchronous Replication Mode" (StorEdge Availability Suite 3.1);
 //! *HADR* is IBM's "TCP tuning" page for Db2 HADR and its wiki (simulator, log scanner, calculator); *RFC* are the IETF's.
 
-use crate::units::{Bytes, KIB, MIB, Rate, Seconds, Share};
+use units::quantities::{Bytes, Rate, Seconds, Share};
+use units::{KIB, MIB};
 
 /// Smallest socket buffer that any of the sources advises. HADR.
 pub const BUFFER_BYTES_MIN: Bytes = Bytes(64 * KIB);

@@ -4,7 +4,7 @@
 //! has on an idle link and the one it grows to while it waits lies the size that just carries its rate: the *target*. A page
 //! is 4096 bytes and MB is 2^20 here, whatever the simulator of the same product says.
 
-use crate::units::{Bytes, Rate, Seconds};
+use units::quantities::{Bytes, Rate, Seconds};
 
 const PAGES_PER_MIB: f64 = 256.0;
 /// Catch-up reads the log this many pages at a time.

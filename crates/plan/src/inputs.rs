@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use crate::formulas::Congestion;
 use crate::model::{Disk, Link};
-use crate::units::{Rate, Seconds, Share};
+use units::quantities::{Rate, Seconds, Share};
 
 pub const LINK_TEST_SCHEMA: &str = "farshore-link-test/1";
 pub const DISK_TEST_SCHEMA: &str = "farshore-disk-test/1";

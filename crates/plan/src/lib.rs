@@ -6,8 +6,7 @@
 //! put in words, numbers and pictures ([`plan`], [`picture`], [`report`]). The old papers' formulas stand beside it
 //! ([`formulas`], [`hadr`], [`table2`]), as checks and for those who know them.
 //!
-//! This room is pure: bytes come in through `Read`, numbers and text go out. It opens no file but the machine's fonts (for a
-//! PNG), knows no daemon, has no clock and no randomness but what a seed gives.
+//! This room is pure: bytes come in through `Read`, numbers and text go out. It opens no file, knows no daemon, has no clock and no randomness but what a seed gives.
 
 pub mod advice;
 pub mod answer;
@@ -25,4 +24,3 @@ pub mod series;
 pub mod show;
 pub mod table2;
 pub mod trace;
-pub mod units;

@@ -19,7 +19,7 @@ use line::Line;
 
 use crate::formulas::{Congestion, SEGMENT_BYTES, SEGMENT_WIRE_BYTES, loss_chance, loss_delay, loss_limit};
 use crate::trace::Record;
-use crate::units::{Bytes, Rate, Seconds, Share};
+use units::quantities::{Bytes, Rate, Seconds, Share};
 
 /// Frame header of the link's protocol; a test in `farshore` compares it with the engine's, as those below.
 pub const FRAME_HEADER_BYTES: u64 = 96;

@@ -1,12 +1,8 @@
-//! Curves as SVG, and the same SVG as PNG.
-//!
-//! One drawing, two forms: the PNG is the SVG painted, so the two never tell different stories.
+//! Curves as SVG: text that every browser shows, that scales, and that needs no font of this machine.
 
 use std::fmt::Write as _;
 
-use resvg::{tiny_skia, usvg};
-
-use crate::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 340.0;
@@ -26,8 +22,6 @@ const LOG_Y_MIN_S: f64 = 1e-3;
 const DOUBLINGS_MAX: usize = 9;
 /// Points of a curve that a picture of this width can show.
 const POINTS_MAX: usize = 900;
-/// PNG pixels for each SVG unit.
-const PNG_SCALE: f32 = 2.0;
 
 /// What an axis measures; it decides ticks and their words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,41 +342,6 @@ fn draw_legend(out: &mut String, chart: &Chart) {
     }
 }
 
-/// Paints SVG documents; finding the machine's fonts takes a moment, so one painter paints all.
-pub struct Painter {
-    options: usvg::Options<'static>,
-}
-
-impl Painter {
-    /// # Errors
-    /// A sentence, when the machine has no font to write with.
-    pub fn new() -> Result<Self, String> {
-        let mut options = usvg::Options::default();
-        options.fontdb_mut().load_system_fonts();
-        let Some(face) = options.fontdb.faces().next() else {
-            return Err("this machine has no fonts, so a PNG would have no words; install one, such as fonts-dejavu-core, or use the SVG".to_owned());
-        };
-        // Whatever font there is, is better than none.
-        let family = face.families.first().map(|(name, _)| name.clone()).unwrap_or_default();
-        let known = options.fontdb.faces().any(|face| face.families.iter().any(|(name, _)| name == "DejaVu Sans"));
-        let family = if known { "DejaVu Sans".to_owned() } else { family };
-        options.fontdb_mut().set_sans_serif_family(family.clone());
-        options.font_family = family;
-        Ok(Self { options })
-    }
-
-    /// # Errors
-    /// A sentence, when the SVG cannot be read or painted.
-    pub fn png(&self, svg: &str) -> Result<Vec<u8>, String> {
-        let tree = usvg::Tree::from_str(svg, &self.options)
-            .map_err(|error| format!("the picture cannot be read back: {error}"))?;
-        let size = tree.size().to_int_size().scale_by(PNG_SCALE).ok_or("the picture has no size")?;
-        let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height()).ok_or("the picture is too large")?;
-        resvg::render(&tree, tiny_skia::Transform::from_scale(PNG_SCALE, PNG_SCALE), &mut pixels.as_mut());
-        pixels.encode_png().map_err(|error| format!("the picture cannot be packed: {error}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,8 +367,7 @@ mod tests {
     #[test]
     fn a_picture_is_sound_and_keeps_its_peak() {
         let text = svg(&chart());
-        let document = usvg::Tree::from_str(&text, &usvg::Options::default());
-        assert!(document.is_ok() && text.contains("Queue &amp; &lt;limit&gt;"));
+        assert!(roxmltree::Document::parse(&text).is_ok() && text.contains("Queue &amp; &lt;limit&gt;"));
         // The peak stands at the height of 1 / 1.06 of the frame.
         let height = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) / 1.06;
         assert!(text.contains(&format!(",{height:.1}")), "{height:.1}");
@@ -438,16 +396,5 @@ mod tests {
         assert_eq!(svg(&chart).matches("<circle").count(), 4);
         let one = Chart { lines: vec![Line::new("one", COLOURS[0], vec![(65536.0, 1.0)]).dotted()], ..chart };
         assert!(svg(&one).contains("64 KiB"), "a single size");
-    }
-
-    #[test]
-    fn a_png_has_its_size_where_there_are_fonts() {
-        let Ok(painter) = Painter::new() else {
-            eprintln!("skipped: no fonts here");
-            return;
-        };
-        let png = painter.png(&svg(&chart())).unwrap();
-        assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
-        assert_eq!(u32::from_be_bytes(png[16..20].try_into().unwrap()), 1720);
     }
 }

@@ -12,7 +12,7 @@ use crate::model::{Mode, Setup, moment_s};
 use crate::scan::Workload;
 use crate::series::Series;
 use crate::trace::{Kind, Record};
-use crate::units::{Bytes, Rate, Seconds};
+use units::quantities::{Bytes, Rate, Seconds};
 
 /// Compression that is shown as a possibility when nothing is known of the data.
 pub const COMPRESSION_ASSUMED: f64 = 2.0;

@@ -7,7 +7,7 @@ use crate::answer::table;
 use crate::model::tally::Quantiles;
 use crate::model::{Disk, Mode};
 use crate::plan::{ModePlan, Plan, Variant};
-use crate::units::{
+use units::quantities::{
     Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_bytes_decimal, show_rate, show_share, show_time,
 };
 
@@ -52,6 +52,10 @@ pub fn inputs(plan: &Plan) -> Vec<(&'static str, String)> {
         ("queue", format!("{}, {} writes", show_bytes(Bytes(setup.queue_bytes)), setup.queue_items)),
     ]
 }
+
+/// Below the table of modes, where any of them blocks: writers of the trace do not slow down for their waits.
+const BLOCKED_IS_A_BOUND: &str = "blocked is an upper bound: the trace's writers do not write later when they wait, and those that waited \
+     while it was recorded wait again here\n";
 
 /// Heading and rows of the table of modes.
 pub fn mode_rows(plan: &Plan) -> (Vec<String>, Vec<Vec<String>>) {
@@ -144,6 +148,9 @@ pub fn text(plan: &Plan, advice: &Advice) -> String {
     }
     let (header, rows) = mode_rows(plan);
     out += &format!("\n{}", table(&header, &rows));
+    if plan.modes.iter().any(|mode| mode.blocked.writes > 0) {
+        out += BLOCKED_IS_A_BOUND;
+    }
     let (header, rows) = variant_rows(&plan.variants);
     out += &format!("\n{}", table(&header, &rows));
     let (header, rows) = variant_rows(&plan.changes);

@@ -8,7 +8,7 @@ use crate::picture::{COLOURS, Chart, Line, Scale, svg};
 use crate::plan::{ModePlan, Plan};
 use crate::plan_text::{inputs, mode_rows, outage_sentence, variant_rows};
 use crate::show::facts;
-use crate::units::{Bytes, Seconds, show_bytes, show_bytes_decimal, show_rate, show_time};
+use units::quantities::{Bytes, Seconds, show_bytes, show_bytes_decimal, show_rate, show_time};
 
 /// Points of a distribution's curve.
 const CURVE_POINTS: usize = 400;

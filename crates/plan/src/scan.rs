@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::overlap::{Overlap, Saving};
 use crate::series::{Join, Series};
 use crate::trace::{Kind, Record};
-use crate::units::Seconds;
+use units::quantities::Seconds;
 
 pub const SCAN_SCHEMA: &str = "farshore-scan/1";
 /// Writes nearer to one another than this were not waiting for one another: no disk answers so fast.

@@ -1,6 +1,6 @@
 //! A curve over a time whose length nobody knows yet: a bounded number of steps that double their width when they run out.
 
-use crate::units::Seconds;
+use units::quantities::Seconds;
 
 /// Enough for a picture, little enough for a report.
 pub const STEPS_MAX: usize = 2048;

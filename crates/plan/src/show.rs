@@ -2,7 +2,7 @@
 
 use crate::answer::table;
 use crate::scan::{Distribution, Interval, Workload};
-use crate::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 /// Rows of the interval table at most; the busiest are kept.
 const INTERVAL_ROWS: usize = 12;

@@ -17,13 +17,14 @@ enum May<'a> {
 const ARROWS: &[(&str, May)] = &[
     ("engine", May::Only(&["crc32c"])),
     ("sim", May::Only(&["engine"])),
-    ("host", May::OfOurs(&["engine"])),
+    ("units", May::OfOurs(&[])),
+    ("host", May::OfOurs(&["engine", "units"])),
     ("witness", May::Only(&[])),
-    ("plan", May::OfOurs(&[])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "witness"])),
+    ("plan", May::OfOurs(&["units"])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
-    ("xtask", May::OfOurs(&[])),
+    ("xtask", May::OfOurs(&["units"])),
 ];
 
 /// Where the kernel is spoken to without a wrapper.

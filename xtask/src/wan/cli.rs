@@ -1,6 +1,6 @@
 //! `cargo xtask wan`: run a program beside a WAN, keep one up, talk to one, measure one.
 
-use super::{Options, Wan, check, control, netns, sys, units};
+use super::{Options, Wan, check, control, netns, sys};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use units::traffic_control;
 
 /// How long a command may take to end after it was asked to.
 const END_PATIENCE_SECONDS: i64 = 10;
@@ -50,28 +51,28 @@ pub enum WanCommand {
 #[derive(Args)]
 pub struct LinkArgs {
     /// Round trip; half of it each way
-    #[arg(long, default_value = "50ms", value_parser = units::duration_ns, conflicts_with = "delay")]
+    #[arg(long, default_value = "50ms", value_parser = traffic_control::duration_ns, conflicts_with = "delay")]
     rtt: u64,
     /// One-way delay, instead of --rtt
-    #[arg(long, value_parser = units::duration_ns)]
+    #[arg(long, value_parser = traffic_control::duration_ns)]
     delay: Option<u64>,
     /// Rate of each direction
-    #[arg(long, default_value = "100mbit", value_parser = units::rate_bits_per_second)]
+    #[arg(long, default_value = "100mbit", value_parser = traffic_control::rate_bits_per_second)]
     rate: u64,
     /// Buffer before the line in bytes [default: rate x round trip]
-    #[arg(long, value_parser = units::bytes)]
+    #[arg(long, value_parser = traffic_control::bytes)]
     queue: Option<u64>,
     /// Segments lost at random, in percent
-    #[arg(long, default_value = "0", value_parser = units::share)]
+    #[arg(long, default_value = "0", value_parser = traffic_control::share)]
     loss: f64,
     /// Segments with one payload bit flipped unnoticed by TCP, in percent
-    #[arg(long, default_value = "0", value_parser = units::share)]
+    #[arg(long, default_value = "0", value_parser = traffic_control::share)]
     corrupt: f64,
     /// Segments that take an eighth of the round trip longer, so that others overtake them, in percent
-    #[arg(long, default_value = "0", value_parser = units::share)]
+    #[arg(long, default_value = "0", value_parser = traffic_control::share)]
     reorder: f64,
     /// Drop larger packets without a word (a path MTU black hole)
-    #[arg(long, value_parser = units::bytes)]
+    #[arg(long, value_parser = traffic_control::bytes)]
     drop_above: Option<u64>,
     #[arg(long, default_value_t = 1500)]
     mtu: u32,

@@ -4,8 +4,7 @@
 
 use super::forward::{Direction, Stop};
 use super::pipe::{Counters, Line};
-use super::units;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use units::traffic_control;
 
 /// The longest command line accepted, and how long a client may take to send it.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -67,15 +67,15 @@ impl Network {
             ("cut", []) => self.change(which, |line| line.is_cut = true),
             ("restore", []) => self.change(which, |line| line.is_cut = false),
             ("delay", [value]) => {
-                let delay_ns = units::duration_ns(value)?;
+                let delay_ns = typed(traffic_control::duration_ns(value))?;
                 self.change(which, |line| line.delay_ns = delay_ns);
             }
             ("rtt", [value]) if which == Which::Both => {
-                let delay_ns = units::duration_ns(value)? / 2;
+                let delay_ns = typed(traffic_control::duration_ns(value))? / 2;
                 self.change(which, |line| line.delay_ns = delay_ns);
             }
             ("rate", [value]) => {
-                let rate = units::rate_bits_per_second(value)?;
+                let rate = typed(traffic_control::rate_bits_per_second(value))?;
                 self.change(which, |line| line.rate_bits_per_second = rate);
             }
             ("queue", [value]) => {
@@ -83,15 +83,15 @@ impl Network {
                 self.change(which, |line| line.queue_bytes = bytes);
             }
             ("loss", [value]) => {
-                let share = units::share(value)?;
+                let share = typed(traffic_control::share(value))?;
                 self.change(which, |line| line.loss = share);
             }
             ("corrupt", [value]) => {
-                let share = units::share(value)?;
+                let share = typed(traffic_control::share(value))?;
                 self.change(which, |line| line.corrupt = share);
             }
             ("reorder", [value]) => {
-                let share = units::share(value)?;
+                let share = typed(traffic_control::share(value))?;
                 self.change(which, |line| line.reorder = share);
             }
             ("drop-above", [value]) => {
@@ -143,7 +143,12 @@ impl DirectionReport {
 }
 
 fn optional_bytes(text: &str, nothing: &str) -> Result<Option<u64>> {
-    if text == nothing { Ok(None) } else { units::bytes(text).map(Some) }
+    if text == nothing { Ok(None) } else { typed(traffic_control::bytes(text)).map(Some) }
+}
+
+/// What was typed, or what is wrong with it.
+fn typed<T>(read: Result<T, String>) -> Result<T> {
+    read.map_err(Error::msg)
 }
 
 /// Answers commands on a Unix socket until told to stop.

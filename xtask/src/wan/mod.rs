@@ -20,7 +20,6 @@ mod packet;
 mod pipe;
 mod ring;
 pub mod sys;
-pub mod units;
 
 use anyhow::{Result, ensure};
 use control::Network;

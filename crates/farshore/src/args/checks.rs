@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plan::units::{Bytes, Rate, Seconds, parse_rate, parse_size, parse_time};
+use units::quantities::{Bytes, Rate, Seconds, parse_rate, parse_size, parse_time};
 
 #[derive(Debug, Subcommand)]
 pub enum DiskCommand {

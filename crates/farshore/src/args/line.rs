@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 use super::planner::parse_pair;
 use crate::probe::sweep::ROUNDS;
@@ -193,7 +193,7 @@ pub struct SweepArgs {
     /// configuration says]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub congestion: Vec<String>,
-    /// Draw the curves into this directory, as SVG and PNG
+    /// Draw the curves into this directory, as SVG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// One JSON object, schema farshore-link-sweep/1 (docs/toolkit.md); of several congestion controls farshore-link-sweeps/1

@@ -7,7 +7,7 @@ use plan::formulas::Congestion;
 use plan::model::{Disk, Link, Mode};
 use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
-use plan::units::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
+use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 /// Which traces, and what they are.
 #[derive(Clone, Debug, Args)]
@@ -121,7 +121,7 @@ pub struct PlanArgs {
     /// A changed world beside the given one, such as bandwidth=2x,rtt=0.5x,queue=4x
     #[arg(long, value_name = "CHANGES", value_parser = WhatIf::parse)]
     pub what_if: Option<WhatIf>,
-    /// Write the plots as SVG and PNG into this directory
+    /// Write the plots as SVG into this directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Write one HTML page with plots, tables and reasons

@@ -4,7 +4,7 @@ use plan::answer::{Answer, Value};
 use plan::formulas as f;
 use plan::hadr::{HadrMode, HadrSite, HadrWorkload};
 use plan::table2::ROWS;
-use plan::units::{Bytes, Rate, Seconds, show_bit_rate, show_time};
+use units::quantities::{Bytes, Rate, Seconds, show_bit_rate, show_time};
 
 use super::{Exit, Outcome, print};
 use crate::args::planner::{

@@ -19,9 +19,9 @@ pub fn check(args: &CheckArgs) -> Outcome {
     let mut warnings = config.warnings();
     match &node {
         Some(node) => {
-            let mut problems = config.check_local(node).err().map(|found| found.list).unwrap_or_default();
+            let (mut problems, silent) = config.check_local(node);
             problems.extend(names::refused(&config, node));
-            problems.extend(devices::refused(&config, node));
+            problems.extend(devices::refused(&config, node, &silent));
             problems.extend(overrides_refused(&config, node));
             if !problems.is_empty() {
                 return Err(told(Problems::new(&config.file, problems)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::units::Bytes;
+use units::quantities::Bytes;
 
 use super::record::bar;
 use super::{Exit, Failure, Outcome, print, warn};

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::link::Secret;
@@ -24,7 +25,7 @@ use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
-use crate::config::{Config, LinkKey, LinkSettings, NodeName, Proof};
+use crate::config::{Config, Keyed, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
 use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target};
@@ -67,6 +68,7 @@ pub fn serve(args: &ServeArgs) -> Outcome {
         disk_file: args.disk_file.clone(),
         timeout: timeout(&args.credentials)?,
     };
+    let config = Arc::new(config);
     run_to_end(async move |stop| {
         tokio::select! {
             served = serve::serve(serving, Rc::new(Told), stop) => served,
@@ -91,12 +93,12 @@ fn check_room_for(path: &Path) -> Result<(), Failure> {
 }
 
 /// Takes up new certificates as they come, as the daemon does.
-async fn renew_for_ever(renewal: Option<&Renewal>, config: &Config, node: &NodeName) -> Infallible {
+async fn renew_for_ever(renewal: Option<&Renewal>, config: &Arc<Config>, node: &NodeName) -> Infallible {
     let Some(renewal) = renewal else { return std::future::pending().await };
     let mut told = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        if renewal.look(config, node) {
+        if renewal.look(config, node).await {
             renewal.links_are_done();
             let _ = print("the certificates were replaced; new connections show them\n");
         }
@@ -338,7 +340,7 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
         }
     };
     let ours = settings.socket_options(config.link.timeout);
-    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::Compression) })
+    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::named("compression")) })
 }
 
 fn timeout(args: &Credentials) -> Result<Duration, Failure> {

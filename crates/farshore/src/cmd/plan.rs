@@ -5,11 +5,11 @@ use std::path::Path;
 use plan::advice::{Advice, advise};
 use plan::formulas::Congestion;
 use plan::model::{Disk, Setup};
-use plan::picture::{Chart, Painter, svg};
+use plan::picture::{Chart, svg};
 use plan::plan::{Plan, Planner, Questions};
 use plan::scan::Scan;
-use plan::units::{Seconds, show_time};
 use plan::{inputs, plan_text, report};
+use units::quantities::{Seconds, show_time};
 
 use super::feed::feed;
 use super::{Exit, Failure, Outcome, print, warn};
@@ -130,19 +130,11 @@ fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), F
     Ok(())
 }
 
-/// Each picture as SVG, and as PNG where there are fonts.
+/// Each picture as an SVG file of its name.
 pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-    let painter = Painter::new();
-    if let Err(why) = &painter {
-        warn(why);
-    }
     for chart in charts {
-        let text = svg(chart);
-        if let Ok(painter) = &painter {
-            write(&folder.join(format!("{}.png", chart.id)), &painter.png(&text)?)?;
-        }
-        write(&folder.join(format!("{}.svg", chart.id)), text.as_bytes())?;
+        write(&folder.join(format!("{}.svg", chart.id)), svg(chart).as_bytes())?;
     }
     Ok(())
 }

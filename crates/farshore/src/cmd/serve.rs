@@ -18,7 +18,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
         .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}"))?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
-    config.check_to_serve(&name)?;
+    let silent = config.check_to_serve(&name)?;
     let proof = config.proof(&name)?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;
@@ -30,7 +30,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     log::start(super::status::colours_wanted(&std::io::stderr()))?;
     let dates = proof.warnings();
     config.warnings().iter().chain(&dates).chain(&overrides.unused(&config)).for_each(|text| tracing::warn!("{text}"));
-    let end = daemon::run(config, name, &state, (overrides, link_overrides), proof);
+    let end = daemon::run(config, name, &state, (overrides, link_overrides), (proof, silent));
     log::finish();
     Ok(end?)
 }

@@ -37,7 +37,7 @@ pub fn run(args: &SyncArgs) -> Outcome {
         bar.finish_and_clear();
     }
     result?;
-    let took = crate::config::units::show_seconds(started.elapsed().as_secs_f64());
+    let took = units::exact::show_seconds(started.elapsed().as_secs_f64());
     print(&format!("{}: the copy is up to date, after {took}\n", args.group))?;
     Ok(code)
 }

@@ -6,11 +6,11 @@ use super::reach::{self, Look};
 use super::{Exit, Failure, Outcome, print};
 use crate::api::{GroupState, GroupStatus};
 use crate::args::WaitArgs;
-use crate::config::{suggest, units};
+use crate::config::suggest;
 
 pub fn run(args: &WaitArgs) -> Outcome {
     let wanted = parse_state(&args.state)?;
-    let timeout = args.timeout.as_deref().map(units::parse_duration).transpose();
+    let timeout = args.timeout.as_deref().map(units::exact::parse_duration).transpose();
     let timeout: Option<Duration> = timeout.map_err(|reason| Failure::usage(format!("--timeout: {reason}")))?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut last = String::new();

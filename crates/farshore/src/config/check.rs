@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
 
-use super::units::size_text;
 use super::{Config, Group, NbdListen, Node, Sheet, clients, is_loopback};
 use crate::limits;
+use units::exact::size_text;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     if let Err((key, why)) = config.link.settings.check(config.link.timeout) {
@@ -216,15 +216,15 @@ fn check_group(group: &Group, sheet: &mut Sheet<'_>) {
             ),
         );
     }
-    if group.journal_bytes < limits::JOURNAL_WINDOWS_MIN * group.window_bytes {
+    if group.layout.journal_bytes < limits::JOURNAL_WINDOWS_MIN * group.layout.window_bytes {
         let key = if sheet.has(&format!("{path}.journal")) { "journal" } else { "window" };
         sheet.at_path(
             &format!("{path}.{key}"),
             format!(
                 "journal: {} is less than twice the window of {}, so receiving would wait for applying; use journal = \"{}\" or more, or a smaller window",
-                size_text(group.journal_bytes),
-                size_text(group.window_bytes),
-                size_text(limits::JOURNAL_WINDOWS_MIN * group.window_bytes),
+                size_text(group.layout.journal_bytes),
+                size_text(group.layout.window_bytes),
+                size_text(limits::JOURNAL_WINDOWS_MIN * group.layout.window_bytes),
             ),
         );
     }

@@ -121,8 +121,8 @@ mod tests {
         assert!(config.warnings().is_empty());
         let group = &config.groups[0];
         assert_eq!(group.settings, crate::config::Settings::default());
-        assert_eq!(group.journal_bytes, crate::limits::JOURNAL.default);
-        assert_eq!(group.window_bytes, crate::limits::WINDOW.default);
+        assert_eq!(group.layout.journal_bytes, crate::limits::JOURNAL.default);
+        assert_eq!(group.layout.window_bytes, crate::limits::WINDOW.default);
         assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);
     }
 

@@ -1,13 +1,13 @@
 //! How sockets between nodes are tuned and what is done with frames on the way: a closed list of keys of `[link]`, one parser each for file and `link set`.
 
-use std::fmt;
 use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use super::units::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
-use super::{BufferSize, suggest};
+use super::BufferSize;
+use super::keys::{self, Entry, Keyed, Takes};
 use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 
 /// What a connection asks of its socket, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,124 +46,148 @@ impl Default for LinkSettings {
     }
 }
 
-/// The keys of [`LinkSettings`], as the file and `link set` spell them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkKey {
-    Buffers,
-    Congestion,
-    Unsent,
-    UserTimeout,
-    Keepalive,
-    MaxRto,
-    MinRto,
-    Pacing,
-    Compression,
-    Rate,
-}
+/// What `link set` changes while links run.
+pub type LinkKey = keys::Key<LinkSettings>;
 
-impl LinkKey {
-    pub const ALL: [LinkKey; 10] = [
-        LinkKey::Buffers,
-        LinkKey::Congestion,
-        LinkKey::Unsent,
-        LinkKey::UserTimeout,
-        LinkKey::Keepalive,
-        LinkKey::MaxRto,
-        LinkKey::MinRto,
-        LinkKey::Pacing,
-        LinkKey::Compression,
-        LinkKey::Rate,
+impl Keyed for LinkSettings {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "buffers",
+            takes: Takes::Effect,
+            values: "4 KiB to 1 GiB",
+            meaning: "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection",
+            read: |link, text| {
+                link.buffers = parse_buffers(text)?;
+                Ok(())
+            },
+            write: |link| buffers_text(link.buffers),
+        },
+        Entry {
+            name: "congestion",
+            takes: Takes::Effect,
+            values: "a name",
+            meaning: "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`",
+            read: |link, text| {
+                link.congestion = parse_congestion(text)?;
+                Ok(())
+            },
+            write: |link| link.congestion.to_string(),
+        },
+        Entry {
+            name: "unsent",
+            takes: Takes::Effect,
+            values: "16 KiB to 64 MiB",
+            meaning: "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor",
+            read: |link, text| {
+                link.unsent_bytes = unless("auto", text, |text| bounded_size(text, limits::UNSENT))?;
+                Ok(())
+            },
+            write: |link| or("auto", link.unsent_bytes.map(size_text)),
+        },
+        Entry {
+            name: "user_timeout",
+            takes: Takes::Effect,
+            values: "5 s to 1 h",
+            meaning: "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`",
+            read: |link, text| {
+                link.user_timeout = unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT))?;
+                Ok(())
+            },
+            write: |link| or("auto", link.user_timeout.map(duration_text)),
+        },
+        Entry {
+            name: "keepalive",
+            takes: Takes::Effect,
+            values: "1 s to 2 h",
+            meaning: "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it",
+            read: |link, text| {
+                link.keepalive = bounded_duration(text, limits::KEEPALIVE)?;
+                Ok(())
+            },
+            write: |link| duration_text(link.keepalive),
+        },
+        Entry {
+            name: "max_rto",
+            takes: Takes::Effect,
+            values: "1 s to 2 min",
+            meaning: "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15",
+            read: |link, text| {
+                link.max_rto = bounded_duration(text, limits::MAX_RTO)?;
+                Ok(())
+            },
+            write: |link| duration_text(link.max_rto),
+        },
+        Entry {
+            name: "min_rto",
+            takes: Takes::Effect,
+            values: "20 ms to 200 ms",
+            meaning: "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15",
+            read: |link, text| {
+                link.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
+                Ok(())
+            },
+            write: |link| or("off", link.min_rto.map(duration_text)),
+        },
+        Entry {
+            name: "pacing",
+            takes: Takes::Effect,
+            values: "64 kbit/s to 400 Gbit/s",
+            meaning: "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty",
+            read: |link, text| {
+                link.pacing_bits = unless("off", text, parse_bits)?;
+                Ok(())
+            },
+            write: |link| or("off", link.pacing_bits.map(rate_text)),
+        },
+        Entry {
+            name: "compression",
+            takes: Takes::Effect,
+            values: "",
+            meaning: "of what this node sends: `\"off\"`, `\"lz4\"`, `\"zstd\"` (level 1), `\"zstd:LEVEL\"` (-7, the fastest, to 9), or `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is.",
+            read: |link, text| {
+                link.compression = parse_compression(text)?;
+                Ok(())
+            },
+            write: |link| link.compression.to_string(),
+        },
+        Entry {
+            name: "rate",
+            takes: Takes::Effect,
+            values: "64 kbit/s to 400 Gbit/s",
+            meaning: "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow",
+            read: |link, text| {
+                link.rate_bits = unless("unlimited", text, parse_bits)?;
+                Ok(())
+            },
+            write: |link| or("unlimited", link.rate_bits.map(rate_text)),
+        },
     ];
 
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LinkKey::Buffers => "buffers",
-            LinkKey::Congestion => "congestion",
-            LinkKey::Unsent => "unsent",
-            LinkKey::UserTimeout => "user_timeout",
-            LinkKey::Keepalive => "keepalive",
-            LinkKey::MaxRto => "max_rto",
-            LinkKey::MinRto => "min_rto",
-            LinkKey::Pacing => "pacing",
-            LinkKey::Compression => "compression",
-            LinkKey::Rate => "rate",
-        }
-    }
-
-    /// # Errors
-    /// A sentence with the keys there are; keys that are read only at start say so.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "timeout" {
-            return Err(format!(
-                "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
-            ));
-        }
-        Self::ALL.into_iter().find(|key| key.as_str() == text).ok_or_else(|| {
-            let names = || Self::ALL.iter().map(|key| key.as_str());
-            format!("{text:?} cannot be set{}; the keys are {}", suggest::hint(text, names()), suggest::list(names()))
-        })
+    fn beside(name: &str) -> Option<Takes> {
+        (name == "timeout").then_some(Takes::Restart)
     }
 }
 
-impl fmt::Display for LinkKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+fn or(word: &str, value: Option<String>) -> String {
+    value.unwrap_or_else(|| word.to_owned())
+}
+
+fn buffers_text(buffers: BufferSize) -> String {
+    match buffers {
+        BufferSize::Auto => "auto".to_owned(),
+        BufferSize::Bytes(bytes) => size_text(bytes),
     }
 }
 
 impl LinkSettings {
-    /// Takes the text of one key; on a problem nothing changes.
-    ///
-    /// # Errors
-    /// A sentence: what is wrong with the value and what it may be.
-    pub fn set(&mut self, key: LinkKey, text: &str) -> Result<(), String> {
-        match key {
-            LinkKey::Buffers => self.buffers = parse_buffers(text)?,
-            LinkKey::Congestion => self.congestion = parse_congestion(text)?,
-            LinkKey::Unsent => self.unsent_bytes = unless("auto", text, |text| bounded_size(text, limits::UNSENT))?,
-            LinkKey::UserTimeout => {
-                self.user_timeout = unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT))?;
-            }
-            LinkKey::Keepalive => self.keepalive = bounded_duration(text, limits::KEEPALIVE)?,
-            LinkKey::MaxRto => self.max_rto = bounded_duration(text, limits::MAX_RTO)?,
-            LinkKey::MinRto => {
-                self.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
-            }
-            LinkKey::Pacing => self.pacing_bits = unless("off", text, parse_bits)?,
-            LinkKey::Compression => self.compression = parse_compression(text)?,
-            LinkKey::Rate => self.rate_bits = unless("unlimited", text, parse_bits)?,
-        }
-        Ok(())
-    }
-
-    /// The canonical text of one key; [`LinkSettings::set`] reads it back.
-    pub fn text(&self, key: LinkKey) -> String {
-        let or = |value: Option<String>, word: &str| value.unwrap_or_else(|| word.to_owned());
-        match key {
-            LinkKey::Buffers => match self.buffers {
-                BufferSize::Auto => "auto".to_owned(),
-                BufferSize::Bytes(bytes) => size_text(bytes),
-            },
-            LinkKey::Congestion => self.congestion.to_string(),
-            LinkKey::Unsent => or(self.unsent_bytes.map(size_text), "auto"),
-            LinkKey::UserTimeout => or(self.user_timeout.map(duration_text), "auto"),
-            LinkKey::Keepalive => duration_text(self.keepalive),
-            LinkKey::MaxRto => duration_text(self.max_rto),
-            LinkKey::MinRto => or(self.min_rto.map(duration_text), "off"),
-            LinkKey::Pacing => or(self.pacing_bits.map(rate_text), "off"),
-            LinkKey::Compression => self.compression.to_string(),
-            LinkKey::Rate => or(self.rate_bits.map(rate_text), "unlimited"),
-        }
-    }
-
     /// What two correct values may not say together.
     ///
     /// # Errors
     /// A sentence, with the key it is about.
-    pub fn check(&self, timeout: Duration) -> Result<(), (LinkKey, String)> {
+    pub fn check(&self, timeout: Duration) -> Result<(), (&'static str, String)> {
         match self.user_timeout {
             Some(user) if user < timeout => Err((
-                LinkKey::UserTimeout,
+                "user_timeout",
                 format!(
                     "{} is shorter than the link's timeout of {}, so the kernel would cut a link that is only slow; use \"{}\" or more, or \"auto\"",
                     duration_text(user),
@@ -262,22 +286,23 @@ mod tests {
         let defaults = LinkSettings::default();
         let mut others = defaults.clone();
         for (key, text) in [
-            (LinkKey::Buffers, "4MiB"),
-            (LinkKey::Congestion, "bbr"),
-            (LinkKey::Unsent, "256KiB"),
-            (LinkKey::UserTimeout, "1m"),
-            (LinkKey::Keepalive, "30s"),
-            (LinkKey::MaxRto, "2s"),
-            (LinkKey::MinRto, "40ms"),
-            (LinkKey::Pacing, "93Mbit/s"),
-            (LinkKey::Compression, "zstd:-5"),
-            (LinkKey::Rate, "128kbit/s"),
+            ("buffers", "4MiB"),
+            ("congestion", "bbr"),
+            ("unsent", "256KiB"),
+            ("user_timeout", "1m"),
+            ("keepalive", "30s"),
+            ("max_rto", "2s"),
+            ("min_rto", "40ms"),
+            ("pacing", "93Mbit/s"),
+            ("compression", "zstd:-5"),
+            ("rate", "128kbit/s"),
         ] {
+            let key = LinkKey::named(key);
             others.set(key, text).expect("a good value");
             assert_eq!(others.text(key), text);
             assert_ne!(others.text(key), defaults.text(key));
         }
-        for key in LinkKey::ALL {
+        for key in LinkKey::all() {
             let mut copy = others.clone();
             copy.set(key, &defaults.text(key)).expect("its own text");
             assert_eq!(copy.text(key), defaults.text(key));
@@ -294,7 +319,7 @@ mod tests {
             ("auto", Compression::Auto),
             ("off", Compression::Off),
         ] {
-            settings.set(LinkKey::Compression, text).expect("a good value");
+            settings.set(LinkKey::named("compression"), text).expect("a good value");
             assert_eq!(settings.flow(), Flow { compression: flow, rate: None });
         }
     }
@@ -312,28 +337,28 @@ mod tests {
     fn a_bad_value_changes_nothing_and_says_why() {
         let mut settings = LinkSettings::default();
         for (key, text, hint) in [
-            (LinkKey::Buffers, "4M", "write \"4MiB\""),
-            (LinkKey::Buffers, "1KiB", "the least is 4KiB"),
-            (LinkKey::Congestion, "CUBIC!", "not the name of a congestion control"),
-            (LinkKey::Unsent, "1GiB", "the most is 64MiB; or \"auto\""),
-            (LinkKey::UserTimeout, "1s", "the least is \"5s\"; or \"auto\""),
-            (LinkKey::MaxRto, "500ms", "the least is \"1s\""),
-            (LinkKey::MinRto, "5ms", "the least is \"20ms\"; or \"off\""),
-            (LinkKey::MinRto, "1s", "the most is \"200ms\""),
-            (LinkKey::Pacing, "100", "no unit"),
-            (LinkKey::Pacing, "1kbit/s", "out of bounds"),
-            (LinkKey::Rate, "off", "or \"unlimited\""),
-            (LinkKey::Compression, "gzip", "use \"off\""),
-            (LinkKey::Compression, "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
-            (LinkKey::Compression, "zstd:", "is not a level"),
+            ("buffers", "4M", "write \"4MiB\""),
+            ("buffers", "1KiB", "the least is 4KiB"),
+            ("congestion", "CUBIC!", "not the name of a congestion control"),
+            ("unsent", "1GiB", "the most is 64MiB; or \"auto\""),
+            ("user_timeout", "1s", "the least is \"5s\"; or \"auto\""),
+            ("max_rto", "500ms", "the least is \"1s\""),
+            ("min_rto", "5ms", "the least is \"20ms\"; or \"off\""),
+            ("min_rto", "1s", "the most is \"200ms\""),
+            ("pacing", "100", "no unit"),
+            ("pacing", "1kbit/s", "out of bounds"),
+            ("rate", "off", "or \"unlimited\""),
+            ("compression", "gzip", "use \"off\""),
+            ("compression", "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
+            ("compression", "zstd:", "is not a level"),
         ] {
-            let error = settings.set(key, text).expect_err(text);
+            let error = settings.set(LinkKey::named(key), text).expect_err(text);
             assert!(error.contains(hint), "{key}={text}: {error}");
         }
         assert_eq!(settings, LinkSettings::default());
-        settings.set(LinkKey::UserTimeout, "6s").expect("good by itself");
+        settings.set(LinkKey::named("user_timeout"), "6s").expect("good by itself");
         assert!(settings.check(Duration::from_secs(5)).is_ok());
         let (key, why) = settings.check(Duration::from_secs(10)).expect_err("too short");
-        assert!(key == LinkKey::UserTimeout && why.contains("shorter than the link's timeout of 10s"), "{why}");
+        assert!(key == "user_timeout" && why.contains("shorter than the link's timeout of 10s"), "{why}");
     }
 }

@@ -10,7 +10,7 @@ use host::disk::volume::{self, OpenError};
 use host::owned::not_ours;
 use host::tls::{Credentials, facts};
 
-use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, secret, suggest};
+use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, Silent, secret, suggest};
 
 /// The name of this machine, as the kernel has it.
 pub fn host_name() -> String {
@@ -33,13 +33,18 @@ pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeNa
     })
 }
 
-pub(super) fn check_local(config: &Config, name: &NodeName) -> Result<(), Problems> {
-    check(config, name, Devices::All)
+pub(super) fn check_local(config: &Config, name: &NodeName) -> (Vec<Problem>, Silent) {
+    let silent = Silent::find(config, name);
+    (check(config, name, Devices::All, &silent), silent)
 }
 
-pub(super) fn check_to_serve(config: &Config, name: &NodeName) -> Result<(), Problems> {
+pub(super) fn check_to_serve(config: &Config, name: &NodeName) -> Result<Silent, Problems> {
+    let silent = Silent::find(config, name);
     // A node that does not start for another reason tells of all there is.
-    check(config, name, Devices::Found).or_else(|_| check_local(config, name))
+    if check(config, name, Devices::Found, &silent).is_empty() {
+        return Ok(silent);
+    }
+    Err(Problems::new(&config.file, check(config, name, Devices::All, &silent)))
 }
 
 /// Whose problems are told.
@@ -50,7 +55,7 @@ enum Devices {
     Found,
 }
 
-fn check(config: &Config, name: &NodeName, devices: Devices) -> Result<(), Problems> {
+fn check(config: &Config, name: &NodeName, devices: Devices, silent: &Silent) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Err(found) = read_proof(config, name) {
         problems.extend(found);
@@ -59,8 +64,18 @@ fn check(config: &Config, name: &NodeName, devices: Devices) -> Result<(), Probl
         check_state(config, node, &mut problems);
         check_nbd(config, node, &mut problems);
     }
-    check_devices(config, name, devices, &mut problems);
-    if problems.is_empty() { Ok(()) } else { Err(Problems::new(&config.file, problems)) }
+    check_devices(config, name, (devices, silent), &mut problems);
+    problems
+}
+
+/// What others could have changed since the start. Certificates are looked at by who takes new ones up.
+pub(super) fn check_believed(config: &Config, name: &NodeName) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    config.node(name).into_iter().for_each(|node| check_state(config, node, &mut problems));
+    if config.tls.is_none() {
+        problems.extend(read_proof(config, name).err().unwrap_or_default());
+    }
+    problems
 }
 
 /// What a node proves with who it is.
@@ -152,10 +167,16 @@ fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
 }
 
 /// Every device of this node exists, is something we can use, and is nobody else's under another name.
-fn check_devices(config: &Config, name: &NodeName, devices: Devices, problems: &mut Vec<Problem>) {
+fn check_devices(config: &Config, name: &NodeName, (devices, silent): (Devices, &Silent), problems: &mut Vec<Problem>) {
     let machine = config.machine_of(name);
     let mut taken: Vec<(Footprint, String)> = Vec::new();
     for (_, group) in config.groups_of(name) {
+        if let Some(why) = silent.why(&group.name) {
+            if devices == Devices::All {
+                problems.push(config.problem(&format!("groups.{}", group.name), format!("{}: {why}", group.name)));
+            }
+            continue;
+        }
         for volume in &group.volumes {
             for (node, device) in volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine) {
                 let place = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);

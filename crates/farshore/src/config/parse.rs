@@ -12,37 +12,22 @@ use std::time::Duration;
 use host::tls::Clients;
 use toml::de::DeTable;
 
-use super::settings::one_of;
+use super::keys::{self, Keyed};
+use super::settings::{Layout, one_of};
 use super::sheet::{Section, Sheet};
-use super::units::{bounded_duration, bounded_size, duration_text, parse_duration};
 use super::{
     ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
     Problems, Settings, Tls, Volume, VolumeName, check, clients, suggest,
 };
 use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, parse_duration};
 
 const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
 const TLS_KEYS: [&str; 2] = ["directory", "clients"];
 const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
 const MEMORY_KEYS: [&str; 1] = ["limit"];
-const GROUP_KEYS: [&str; 14] = [
-    "primary",
-    "secondary",
-    "mode",
-    "policy",
-    "hold",
-    "wait_limit",
-    "autosync",
-    "start_alone",
-    "queue",
-    "journal",
-    "window",
-    "history",
-    "activity",
-    "volumes",
-];
-const QUEUE_KEYS: [&str; 2] = ["memory", "items"];
-const ACTIVITY_KEYS: [&str; 1] = ["extents"];
+/// Beside the tables of keys.
+const GROUP_KEYS: [&str; 3] = ["primary", "secondary", "volumes"];
 /// Keys of a volume beside node names, so a node may not be called so.
 const VOLUME_KEYS: [&str; 2] = ["direct", "model_latency"];
 
@@ -126,14 +111,12 @@ fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
     let Some(section) = sheet.section(root, "link") else {
         return link;
     };
-    let keys: Vec<&str> = ["timeout"].into_iter().chain(LinkKey::ALL.map(LinkKey::as_str)).collect();
+    let keys: Vec<&str> = ["timeout"].into_iter().chain(LinkKey::all().map(LinkKey::as_str)).collect();
     sheet.only(&section, &keys);
     if let Some(timeout) = sheet.value(&section, "timeout", |text| bounded_duration(text, limits::LINK_TIMEOUT)) {
         link.timeout = timeout;
     }
-    for key in LinkKey::ALL {
-        sheet.value(&section, key.as_str(), |text| link.settings.set(key, text));
-    }
+    read_keys(sheet, &section, &mut link.settings);
     link
 }
 
@@ -226,52 +209,56 @@ fn read_group<'t>(
     base: &Path,
     nodes: &BTreeSet<&str>,
 ) -> Group {
-    sheet.only(section, &GROUP_KEYS);
+    let mut known: Vec<&str> = GROUP_KEYS.to_vec();
+    known.extend(Key::all().map(Key::as_str).chain(keys::Key::<Layout>::all().map(keys::Key::as_str)).map(table_or_key));
+    known.dedup();
+    sheet.only(section, &known);
     let mut member = |key: &str, advice: &str| {
         sheet.required(section, key, advice, |text| known_node(text, nodes)).unwrap_or_else(NodeName::missing)
     };
     let primary = member("primary", "name the node that starts as primary");
     let secondary = member("secondary", "name the node that keeps the copy");
-    let settings = read_settings(sheet, section);
-    let journal = sheet.value(section, "journal", |text| bounded_size(text, limits::JOURNAL));
-    let window = sheet.value(section, "window", |text| bounded_size(text, limits::WINDOW));
-    let history = sheet.value(section, "history", |text| bounded_size(text, limits::HISTORY));
-    let activity = sheet.section(section, "activity");
-    let extents = activity.and_then(|activity| {
-        sheet.only(&activity, &ACTIVITY_KEYS);
-        sheet.value(&activity, "extents", parse_extents)
-    });
+    let (mut settings, mut layout) = (Settings::default(), Layout::default());
+    read_keys(sheet, section, &mut settings);
+    read_keys(sheet, section, &mut layout);
     let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
     Group {
         name,
         primary,
         secondary,
         settings,
-        journal_bytes: journal.unwrap_or(limits::JOURNAL.default),
-        window_bytes: window.unwrap_or(limits::WINDOW.default),
-        history_bytes: history.unwrap_or(limits::HISTORY.default),
-        activity_extents: extents.unwrap_or(limits::EXTENTS.default),
+        layout,
         volumes,
     }
 }
 
-/// The live settings, through the parser that `set` uses.
-fn read_settings<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>) -> Settings {
-    let mut settings = Settings::default();
-    let queue = sheet.section(section, "queue");
-    if let Some(queue) = &queue {
-        sheet.only(queue, &QUEUE_KEYS);
+/// The settings of a table of keys, by the readers that `set` uses. Those of a table of their own are the only ones in it.
+fn read_keys<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, settings: &mut S) {
+    let names = || keys::Key::<S>::all().map(keys::Key::as_str);
+    let mut tables: BTreeMap<&str, Section<'t>> = BTreeMap::new();
+    for (table, _) in names().filter_map(|name| name.split_once('.')) {
+        if !tables.contains_key(table)
+            && let Some(found) = sheet.section(section, table)
+        {
+            let known: Vec<&str> = names().filter_map(|name| name.strip_prefix(table)?.strip_prefix('.')).collect();
+            sheet.only(&found, &known);
+            tables.insert(table, found);
+        }
     }
-    for key in Key::ALL {
+    for key in keys::Key::<S>::all() {
         let (table, name) = match key.as_str().split_once('.') {
-            Some((_, name)) => (queue.as_ref(), name),
+            Some((table, name)) => (tables.get(table), name),
             None => (Some(section), key.as_str()),
         };
         if let Some(table) = table {
             sheet.value(table, name, |text| settings.set(key, text));
         }
     }
-    settings
+}
+
+/// What stands in the group's own table for a key.
+fn table_or_key(name: &'static str) -> &'static str {
+    name.split_once('.').map_or(name, |(table, _)| table)
 }
 
 fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, base: &Path, members: [&NodeName; 2]) -> Vec<Volume> {
@@ -374,15 +361,6 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
 fn parse_engine(text: &str) -> Result<FileEngine, String> {
     let all = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
     one_of("file engine", text, &all, FileEngine::as_str)
-}
-
-fn parse_extents(text: &str) -> Result<u32, String> {
-    let bound = limits::EXTENTS;
-    match text.parse::<u64>() {
-        Ok(extents) if (u64::from(bound.min)..=u64::from(bound.max)).contains(&extents) => Ok(extents as u32),
-        Ok(extents) => Err(format!("{extents} extents is out of bounds; use {} to {}", bound.min, bound.max)),
-        Err(_) => Err(format!("{text:?} is not a number of extents, such as {}", bound.default)),
-    }
 }
 
 fn parse_model_latency(text: &str) -> Result<Duration, String> {

@@ -1,15 +1,16 @@
-//! What may be changed while a group runs: a closed list of keys, one parser each for file and `set`.
+//! A group's settings: what `set` changes while it runs, and what a start reads.
 
-use std::fmt;
+use std::fmt::Display;
 use std::time::Duration;
 
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
+use super::keys::{self, Entry, Keyed, Takes};
 use super::sheet::parse_flag;
 use super::suggest;
-use super::units::{bounded_duration, bounded_size, duration_text, size_text};
-use crate::limits;
+use crate::limits::{self, Bound};
+use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
 
 /// # Errors
 /// A sentence with the modes there are.
@@ -110,91 +111,188 @@ impl Default for Settings {
     }
 }
 
-/// The keys of [`Settings`], as the file and `set` spell them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    Mode,
-    Policy,
-    Hold,
-    WaitLimit,
-    Autosync,
-    StartAlone,
-    QueueMemory,
-    QueueItems,
-}
+/// What `set` changes while a group runs.
+pub type Key = keys::Key<Settings>;
 
-impl Key {
-    pub const ALL: [Key; 8] = [
-        Key::Mode,
-        Key::Policy,
-        Key::Hold,
-        Key::WaitLimit,
-        Key::Autosync,
-        Key::StartAlone,
-        Key::QueueMemory,
-        Key::QueueItems,
+impl Keyed for Settings {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "mode",
+            takes: Takes::Effect,
+            values: "`\"sync\"`, `\"nearsync\"`, `\"async\"`, `\"logging\"`",
+            meaning: "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version",
+            read: |settings, text| {
+                settings.mode = parse_mode(text)?;
+                Ok(())
+            },
+            write: |settings| settings.mode.word().to_owned(),
+        },
+        Entry {
+            name: "policy",
+            takes: Takes::Effect,
+            values: "`\"degrade\"`, `\"hold\"`, `\"strict\"`",
+            meaning: "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail",
+            read: |settings, text| {
+                settings.policy = Policy::parse(text)?;
+                Ok(())
+            },
+            write: |settings| settings.policy.as_str().to_owned(),
+        },
+        Entry {
+            name: "hold",
+            takes: Takes::Effect,
+            values: "1 s to 24 h",
+            meaning: "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps",
+            read: |settings, text| {
+                settings.hold = bounded_duration(text, limits::HOLD)?;
+                Ok(())
+            },
+            write: |settings| duration_text(settings.hold),
+        },
+        Entry {
+            name: "wait_limit",
+            takes: Takes::Effect,
+            values: "100 ms to 1 h",
+            meaning: "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))",
+            read: |settings, text| {
+                settings.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?;
+                Ok(())
+            },
+            write: |settings| duration_text(settings.wait_limit),
+        },
+        Entry {
+            name: "autosync",
+            takes: Takes::Effect,
+            values: "",
+            meaning: "start an update sync by itself when the link returns",
+            read: |settings, text| {
+                settings.autosync = parse_flag(text)?;
+                Ok(())
+            },
+            write: |settings| settings.autosync.to_string(),
+        },
+        Entry {
+            name: "start_alone",
+            takes: Takes::Effect,
+            values: "`\"serve\"`, or `\"wait \"` and 1 s to 24 h",
+            meaning: "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer",
+            read: |settings, text| {
+                settings.start_alone = parse_start_alone(text)?;
+                Ok(())
+            },
+            write: |settings| start_alone_text(settings.start_alone),
+        },
+        Entry {
+            name: "queue.memory",
+            takes: Takes::Effect,
+            values: "1 MiB to 1 TiB",
+            meaning: "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`",
+            read: |settings, text| {
+                settings.queue_memory_bytes = bounded_size(text, limits::QUEUE_MEMORY)?;
+                Ok(())
+            },
+            write: |settings| size_text(settings.queue_memory_bytes),
+        },
+        Entry {
+            name: "queue.items",
+            takes: Takes::Effect,
+            values: "16 to 2^32",
+            meaning: "the same, counted in writes",
+            read: |settings, text| {
+                settings.queue_items = parse_count(text, limits::QUEUE_ITEMS, "writes")?;
+                Ok(())
+            },
+            write: |settings| settings.queue_items.to_string(),
+        },
     ];
 
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Key::Mode => "mode",
-            Key::Policy => "policy",
-            Key::Hold => "hold",
-            Key::WaitLimit => "wait_limit",
-            Key::Autosync => "autosync",
-            Key::StartAlone => "start_alone",
-            Key::QueueMemory => "queue.memory",
-            Key::QueueItems => "queue.items",
-        }
-    }
-
-    /// # Errors
-    /// A sentence with the keys there are; keys that exist in the file but are read only at start say so.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "journal" {
-            return Err(
-                "\"journal\" is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of \
-                 another size"
-                    .to_owned(),
-            );
-        }
-        if let "window" | "history" | "activity.extents" | "primary" | "secondary" = text {
-            return Err(format!(
-                "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
-            ));
-        }
-        Self::ALL.into_iter().find(|key| key.as_str() == text).ok_or_else(|| {
-            let names = || Self::ALL.iter().map(|key| key.as_str());
-            format!("{text:?} cannot be set{}; the keys are {}", suggest::hint(text, names()), suggest::list(names()))
-        })
+    fn beside(name: &str) -> Option<Takes> {
+        let layout = keys::Key::<Layout>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes);
+        layout.or_else(|| ["primary", "secondary"].contains(&name).then_some(Takes::Restart))
     }
 }
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+/// Sizes of a group's stores and of its window, per node: read at a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Landing journal, bytes.
+    pub journal_bytes: u64,
+    /// Sent but not confirmed, bytes.
+    pub window_bytes: u64,
+    /// The undo store, bytes.
+    pub history_bytes: u64,
+    /// Extents of the activity log.
+    pub activity_extents: u32,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            journal_bytes: limits::JOURNAL.default,
+            window_bytes: limits::WINDOW.default,
+            history_bytes: limits::HISTORY.default,
+            activity_extents: limits::EXTENTS.default,
+        }
+    }
+}
+
+const JOURNAL_STAYS: &str =
+    "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
+
+impl Keyed for Layout {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "journal",
+            takes: Takes::Nothing(JOURNAL_STAYS),
+            values: "8 MiB to 1 TiB",
+            meaning: "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size",
+            read: |layout, text| {
+                layout.journal_bytes = bounded_size(text, limits::JOURNAL)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.journal_bytes),
+        },
+        Entry {
+            name: "window",
+            takes: Takes::Restart,
+            values: "2 MiB to 16 GiB",
+            meaning: "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too",
+            read: |layout, text| {
+                layout.window_bytes = bounded_size(text, limits::WINDOW)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.window_bytes),
+        },
+        Entry {
+            name: "history",
+            takes: Takes::Restart,
+            values: "64 MiB to 1 PiB",
+            meaning: "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held",
+            read: |layout, text| {
+                layout.history_bytes = bounded_size(text, limits::HISTORY)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.history_bytes),
+        },
+        Entry {
+            name: "activity.extents",
+            takes: Takes::Restart,
+            values: "16 to 65 536",
+            meaning: "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop",
+            read: |layout, text| {
+                layout.activity_extents = parse_count(text, limits::EXTENTS, "extents")?;
+                Ok(())
+            },
+            write: |layout| layout.activity_extents.to_string(),
+        },
+    ];
+
+    fn beside(_: &str) -> Option<Takes> {
+        None
     }
 }
 
 impl Settings {
-    /// Takes the text of one key; on a problem nothing changes.
-    ///
-    /// # Errors
-    /// A sentence: what is wrong with the value and what it may be.
-    pub fn set(&mut self, key: Key, text: &str) -> Result<(), String> {
-        match key {
-            Key::Mode => self.mode = parse_mode(text)?,
-            Key::Policy => self.policy = Policy::parse(text)?,
-            Key::Hold => self.hold = bounded_duration(text, limits::HOLD)?,
-            Key::WaitLimit => self.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?,
-            Key::Autosync => self.autosync = parse_flag(text)?,
-            Key::StartAlone => self.start_alone = parse_start_alone(text)?,
-            Key::QueueMemory => self.queue_memory_bytes = bounded_size(text, limits::QUEUE_MEMORY)?,
-            Key::QueueItems => self.queue_items = parse_items(text)?,
-        }
-        Ok(())
-    }
-
     /// As the data path takes them: policy and peer window in one.
     pub fn for_engine(&self) -> engine::Settings {
         engine::Settings {
@@ -234,30 +332,17 @@ impl Settings {
     /// The keys that count: the peer window does so under one policy only.
     pub fn acting(&self) -> impl Iterator<Item = Key> + use<> {
         let holds = self.policy == Policy::Hold;
-        Key::ALL.into_iter().filter(move |key| *key != Key::Hold || holds)
-    }
-
-    /// The canonical text of one key; [`Settings::set`] reads it back.
-    pub fn text(&self, key: Key) -> String {
-        match key {
-            Key::Mode => self.mode.word().to_owned(),
-            Key::Policy => self.policy.as_str().to_owned(),
-            Key::Hold => duration_text(self.hold),
-            Key::WaitLimit => duration_text(self.wait_limit),
-            Key::Autosync => self.autosync.to_string(),
-            Key::StartAlone => start_alone_text(self.start_alone),
-            Key::QueueMemory => size_text(self.queue_memory_bytes),
-            Key::QueueItems => self.queue_items.to_string(),
-        }
+        Key::all().filter(move |key| key.as_str() != "hold" || holds)
     }
 }
 
-fn parse_items(text: &str) -> Result<u64, String> {
-    let bound = limits::QUEUE_ITEMS;
-    match text.parse::<u64>() {
-        Ok(items) if (bound.min..=bound.max).contains(&items) => Ok(items),
-        Ok(items) => Err(format!("{items} writes is out of bounds; use {} to {}", bound.min, bound.max)),
-        Err(_) => Err(format!("{text:?} is not a number of writes, such as {}", bound.default)),
+fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(text: &str, bound: Bound<T>, what: &str) -> Result<T, String> {
+    let Ok(count) = text.parse::<u64>() else {
+        return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
+    };
+    match T::try_from(count) {
+        Ok(fits) if (bound.min..=bound.max).contains(&fits) => Ok(fits),
+        _ => Err(format!("{count} {what} is out of bounds; use {} to {}", bound.min, bound.max)),
     }
 }
 
@@ -268,7 +353,7 @@ mod tests {
     #[test]
     fn every_key_reads_back_what_it_writes() {
         let defaults = Settings::default();
-        for key in Key::ALL {
+        for key in Key::all() {
             let mut copy = defaults.clone();
             copy.set(key, &defaults.text(key)).expect("its own text");
             assert_eq!(copy, defaults);
@@ -289,24 +374,24 @@ mod tests {
     fn a_bad_value_changes_nothing_and_says_why() {
         let mut settings = Settings::default();
         for (key, text, hint) in [
-            (Key::Mode, "asink", "did you mean \"async\"?"),
-            (Key::Mode, "superasync", "not in this version"),
-            (Key::Mode, "periodic", "not in this version"),
-            (Key::Policy, "hodl", "did you mean \"hold\"?"),
-            (Key::Hold, "10ms", "the least is \"1s\""),
-            (Key::WaitLimit, "2h", "the most is \"1h\""),
-            (Key::WaitLimit, "10", "no unit"),
-            (Key::Autosync, "yes", "neither true nor false"),
-            (Key::StartAlone, "never", "neither \"serve\" nor \"wait\""),
-            (Key::StartAlone, "wait", "such as \"wait 60s\""),
-            (Key::StartAlone, "wait 60", "no unit"),
-            (Key::StartAlone, "wait 25h", "the most is \"24h\""),
-            (Key::QueueMemory, "64M", "64MiB"),
-            (Key::QueueMemory, "4096", "the least is 1MiB"),
-            (Key::QueueItems, "1", "out of bounds"),
-            (Key::QueueItems, "many", "not a number of writes"),
+            ("mode", "asink", "did you mean \"async\"?"),
+            ("mode", "superasync", "not in this version"),
+            ("mode", "periodic", "not in this version"),
+            ("policy", "hodl", "did you mean \"hold\"?"),
+            ("hold", "10ms", "the least is \"1s\""),
+            ("wait_limit", "2h", "the most is \"1h\""),
+            ("wait_limit", "10", "no unit"),
+            ("autosync", "yes", "neither true nor false"),
+            ("start_alone", "never", "neither \"serve\" nor \"wait\""),
+            ("start_alone", "wait", "such as \"wait 60s\""),
+            ("start_alone", "wait 60", "no unit"),
+            ("start_alone", "wait 25h", "the most is \"24h\""),
+            ("queue.memory", "64M", "64MiB"),
+            ("queue.memory", "4096", "the least is 1MiB"),
+            ("queue.items", "1", "out of bounds"),
+            ("queue.items", "many", "not a number of writes"),
         ] {
-            let error = settings.set(key, text).expect_err(text);
+            let error = settings.set(Key::named(key), text).expect_err(text);
             assert!(error.contains(hint), "{key}={text}: {error}");
         }
         assert_eq!(settings, Settings::default());

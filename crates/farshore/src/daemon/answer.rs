@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::identity::Role;
 use engine::state::{Mode, State};
@@ -13,6 +14,7 @@ use tokio::time::sleep;
 use super::reconnect::{How, reconnect};
 use super::recorder::Recorder;
 use super::renewal::{self, Renewal};
+use super::watch::Watch;
 use super::{attached, promises, recording, view};
 use crate::api::{ErrorCode, Recorded, Reply, Request};
 use crate::config::{Config, Group, Key, NodeName};
@@ -21,7 +23,7 @@ use crate::overrides::Overrides;
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
-    config: Config,
+    config: Arc<Config>,
     node: NodeName,
     /// Held while a change is under way, so that two of them come one after the other.
     changing: Mutex<()>,
@@ -31,6 +33,7 @@ pub(super) struct Desk {
     control: Control,
     /// With certificates.
     renewal: Option<Renewal>,
+    watch: Watch,
     /// Why groups were not taken up, by their names.
     refused: BTreeMap<String, String>,
 }
@@ -45,16 +48,19 @@ impl Desk {
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        let changing = Mutex::new(());
-        Desk { config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
+        let (changing, config, watch) = (Mutex::new(()), Arc::new(config), Watch::default());
+        Desk { watch, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
     }
 
-    /// Takes up new certificates as they come; for ever.
-    pub async fn renew_for_ever(self: Rc<Self>) {
-        let Some(renewal) = &self.renewal else { return };
+    /// Looks again at what is believed, and takes up new certificates as they come; for ever.
+    pub async fn look_for_ever(self: Rc<Self>) {
         loop {
             sleep(renewal::LOOK_EVERY).await;
-            if renewal.look(&self.config, &self.node) && matches!(self.renew_links().await, Ok(true) | Err(Gone)) {
+            self.watch.look(&self.config, &self.node).await;
+            if let Some(renewal) = &self.renewal
+                && renewal.look(&self.config, &self.node).await
+                && matches!(self.renew_links().await, Ok(true) | Err(Gone))
+            {
                 renewal.links_are_done();
             }
         }
@@ -90,7 +96,7 @@ impl Desk {
             Request::Record { group } => self.record(&group).await,
             Request::Logging { group } => self.command(&group, Command::Logging).await,
             Request::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
-            Request::Demote { group, close_clients: true } => self.command(&group, Command::Demote).await,
+            Request::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
             Request::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
             Request::Promote { group, force } => {
                 self.command(&group, Command::Promote { force, entropy: entropy() }).await
@@ -111,6 +117,7 @@ impl Desk {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
         let mut status = view::status(&self.config, &self.node, kept, &snapshot, group);
+        status.warnings.extend(self.watch.warnings());
         if let Some(renewal) = &self.renewal {
             status.warnings.extend(renewal.warnings());
             status.tls = Some(renewal.status());
@@ -158,6 +165,17 @@ impl Desk {
             }
             looks -= 1;
         }
+    }
+
+    /// Cuts clients off, and says whom.
+    async fn demote_anyway(&self, name: &str) -> Result<Reply, Gone> {
+        let mut clients = self.control.snapshot().await?.clients;
+        clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
+        let mut reply = self.command(name, Command::Demote).await?;
+        if let (Reply::Ok { message, .. }, Some(whom)) = (&mut reply, attached::cut_off(&clients)) {
+            *message += &format!("\n{whom}");
+        }
+        Ok(reply)
     }
 
     /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.

@@ -1,11 +1,11 @@
-//! Clients that keep an export from being closed, in words.
+//! Clients of an export that is to be closed, in words.
 
 use std::time::Duration;
 
 use host::frontend::ClientInfo;
 
 use crate::api::{ErrorCode, Reply};
-use crate::config::units::show_seconds;
+use units::exact::show_seconds;
 
 /// A client that has just disconnected may be attached for a moment still: so often is looked again before a refusal, after so long.
 pub const LOOKS: u32 = 10;
@@ -19,14 +19,28 @@ pub fn refusal(group: &str, clients: &[ClientInfo]) -> Reply {
     let (subject, object) =
         if count == 1 { ("1 client is".to_owned(), "it") } else { (format!("{count} clients are"), "them") };
     let mut lines = vec![format!("{group}: {subject} attached, and would fail with what is not flushed:")];
-    lines.extend(clients.iter().take(SHOWN_MAX).map(describe));
-    if count > SHOWN_MAX {
-        lines.push(format!("  and {} more", count - SHOWN_MAX));
-    }
+    lines.extend(listed(clients));
     lines.push(format!(
         "Unmount and disconnect {object} first, or cut {object} off: farshore demote {group} --close-clients"
     ));
     Reply::error(ErrorCode::Refused, lines.join("\n"))
+}
+
+/// Who is cut off, for the answer or the log; `None`: nobody.
+pub fn cut_off(clients: &[ClientInfo]) -> Option<String> {
+    let count = clients.len();
+    let (whom, fails) = match count {
+        0 => return None,
+        1 => ("1 NBD client is".to_owned(), "it fails with what it has"),
+        _ => (format!("{count} NBD clients are"), "they fail with what they have"),
+    };
+    Some(format!("{whom} cut off, {fails} not flushed:\n{}", listed(clients).join("\n")))
+}
+
+fn listed(clients: &[ClientInfo]) -> Vec<String> {
+    let more = clients.len().saturating_sub(SHOWN_MAX);
+    let rest = (more > 0).then(|| format!("  and {more} more"));
+    clients.iter().take(SHOWN_MAX).map(describe).chain(rest).collect()
 }
 
 fn describe(client: &ClientInfo) -> String {
@@ -56,6 +70,17 @@ mod tests {
             Reply::Error { message, code: ErrorCode::Refused } => message,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn who_is_cut_off_is_named() {
+        assert_eq!(cut_off(&[]), None);
+        assert_eq!(
+            cut_off(&[client(1)]).as_deref(),
+            Some(
+                "1 NBD client is cut off, it fails with what it has not flushed:\n  db/data: 10.0.0.7:1, attached for 1 h 2 min, no request yet"
+            )
+        );
     }
 
     #[test]

@@ -21,14 +21,14 @@ use engine::identity::{Identity, Role};
 use engine::limits;
 use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
-use host::disk::meta::{make_directory, read_blocks};
+use host::disk::meta::{make_directory, make_own_directory, read_blocks};
 use host::driver::group_tag;
 
 use super::device_record::{self as record, Accepted, Devices};
 use super::names::Strays;
 use super::open::{GROUPS, node_id};
 use super::state_files;
-use crate::config::{Config, Group, NodeName, Problem, Volume};
+use crate::config::{Config, Group, NodeName, Problem, Silent, Volume};
 
 /// What is to become of a group at this start.
 pub(super) enum Look {
@@ -130,17 +130,14 @@ pub(super) fn unclaimed(config: &Config, node: &NodeName, group: &Group, found: 
 
 /// A group that cannot be opened, and what stands in its way. The node's other groups have nothing to do with it.
 pub(super) fn close(config: &Config, node: &NodeName, group: &Group, problems: &[String]) -> Box<Closed> {
-    let place = Place::of(config, node, group);
     let found = |volume: &Volume| Some((volume.name.to_string(), DeviceId::of(volume.device(node)).ok()?));
     let found = group.volumes.iter().filter_map(found).collect();
-    let why = format!(
-        "it cannot be opened: {}. Nothing of the group is served or sent, and the peer's copy stays as it is; other groups go on. When \
-         this is put right, restart the daemon",
-        problems.join("; ")
-    );
-    // What is recorded may be the other node's.
-    let recorded = if place.is_the_peers() { None } else { place.recorded_identity() };
-    Box::new(Closed { why, sizes: place.sizes(&found), recorded })
+    Place::of(config, node, group).close(&found, problems)
+}
+
+/// The same of a group with a device that answers nothing, which is not looked at.
+pub(super) fn close_unseen(config: &Config, node: &NodeName, group: &Group, problem: &str) -> Box<Closed> {
+    Place::of(config, node, group).close(&Devices::default(), &[problem.to_owned()])
 }
 
 /// Keeps which devices the group is on, durably. Called before the group is taken up.
@@ -151,10 +148,11 @@ pub(super) fn keep(directory: &Path, found: &Devices) -> anyhow::Result<()> {
     record::keep_devices(directory, found)
 }
 
-/// What a start of `node` would refuse for the devices of its volumes, each at its place. Nothing is changed.
-pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+/// What a start of `node` would refuse for the devices of its volumes, each at its place. Nothing is changed, and those that answer
+/// nothing are not looked at.
+pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (_, group) in config.groups_of(node) {
+    for (_, group) in config.groups_of(node).filter(|(_, group)| silent.why(&group.name).is_none()) {
         let place = Place::of(config, node, group);
         let Some(found) = place.found().filter(|_| !place.is_new() && !place.is_the_peers()) else { continue };
         let accepted = record::read_accepted(&place.directory);
@@ -218,6 +216,17 @@ impl<'a> Place<'a> {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.state.join(GROUPS).join(group.name.as_str());
         Place { config, node, group, directory, tag: group_tag(config.cluster.as_str(), group.name.as_str()) }
+    }
+
+    fn close(&self, found: &Devices, problems: &[String]) -> Box<Closed> {
+        let why = format!(
+            "it cannot be opened: {}. Nothing of the group is served or sent, and the peer's copy stays as it is; other groups go on. When \
+             this is put right, restart the daemon",
+            problems.join("; ")
+        );
+        // What is recorded may be the other node's.
+        let recorded = if self.is_the_peers() { None } else { self.recorded_identity() };
+        Box::new(Closed { why, sizes: self.sizes(found), recorded })
     }
 
     /// `None`: one cannot be looked at.
@@ -363,8 +372,9 @@ impl<'a> Place<'a> {
         };
         let state = &self.config.node(node).expect("the node was looked up before").state;
         Strays::find(&state.join(GROUPS), self.config, node).hold_against(&self.directory, self.group)?;
-        for directory in [state, &state.join(GROUPS), &self.directory] {
-            make_directory(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        make_directory(state).with_context(|| format!("{} cannot be made", state.display()))?;
+        for directory in [&state.join(GROUPS), &self.directory] {
+            make_own_directory(directory).with_context(|| format!("{} cannot be used", directory.display()))?;
         }
         let told =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));

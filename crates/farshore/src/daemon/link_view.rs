@@ -7,8 +7,8 @@ use host::link::{Amount, BufferReport, Carried, Doing, SocketReport};
 use super::view::link_reason;
 use crate::api;
 use crate::config::Config;
-use crate::config::units::show_seconds;
 use crate::link_overrides::LinkOverrides;
+use units::exact::show_seconds;
 
 /// One for each peer.
 pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &Snapshot) -> Vec<api::LinkReport> {

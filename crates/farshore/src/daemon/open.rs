@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
 use host::disk::blank::first_data;
-use host::disk::meta::make_directory;
+use host::disk::meta::make_own_directory;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
 use host::link::Peer;
+use units::size::show_exact;
 
 use super::device_record::Devices;
 use super::devices::{self, Closed, Look};
@@ -21,7 +22,7 @@ use super::difference::show_difference;
 use super::names::Strays;
 use super::seals::{GroupSeals, Seals};
 use super::state_files;
-use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Volume};
+use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Silent, Volume};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
@@ -77,14 +78,15 @@ struct Opening<'a> {
 ///
 /// # Errors
 /// A sentence: the configuration has more groups than can be counted.
-pub(super) fn open(config: &Config, node: &NodeName) -> anyhow::Result<Opened> {
+pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow::Result<Opened> {
     let state = &config.node(node).expect("the node was looked up before").state;
     let strays = Strays::find(&state.join(GROUPS), config, node);
     let mut opening = Opening { config, node, state, strays, patience: Patience::new(), taken: Taken::default() };
     let mut opened = Opened::default();
     for (number, group) in config.groups_of(node) {
         let id = GroupId(u32::try_from(number)?);
-        match opening.group(id, group) {
+        let unseen = silent.why(&group.name).map(|why| devices::close_unseen(config, node, group, &why));
+        match unseen.map_or_else(|| opening.group(id, group), Err) {
             Ok((open, seals)) => {
                 opened.groups.push(open);
                 opened.seals.add(seals);
@@ -243,8 +245,8 @@ fn open_one(
     }
     taken.0.push((footprint, name.to_owned()));
     if file.size_bytes() > limits::VOLUME_BYTES_MAX {
-        let (size, most) = (file.size_bytes(), limits::VOLUME_BYTES_MAX);
-        return Err(format!("{path} has {size} bytes, and a volume has at most {most}; use a smaller device"));
+        let (size, most) = (show_exact(file.size_bytes()), show_exact(limits::VOLUME_BYTES_MAX));
+        return Err(format!("{path} has {size}, and a volume has at most {most}; use a smaller device"));
     }
     if let Some(latency) = volume.model_latency(node) {
         tracing::warn!(
@@ -260,9 +262,9 @@ fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Resu
     let directory = groups.join(group.name.as_str());
     strays.hold_against(&directory, group)?;
     // Each name durable: a node that lost them would take itself for a new one.
-    let made = make_directory(&groups).and_then(|()| make_directory(&directory));
+    let made = make_own_directory(&groups).and_then(|()| make_own_directory(&directory));
     made.map_err(|error| {
-        anyhow::anyhow!("the directory {} cannot be made: {error}; check the state directory", directory.display())
+        anyhow::anyhow!("the directory {} cannot be used: {error}; check the state directory", directory.display())
     })?;
     Ok(directory)
 }
@@ -277,7 +279,7 @@ pub(super) fn setup(
 ) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
-    let windows: u64 = groups.iter().map(|group| group.config.window_bytes).sum();
+    let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
@@ -340,7 +342,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         volumes: group.volumes.iter().map(volume).collect(),
         settings,
         journal_bytes: state_files::journal_bytes(&group.config),
-        window_bytes: group.config.window_bytes,
+        window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
     }

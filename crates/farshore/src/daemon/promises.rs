@@ -4,11 +4,11 @@ use engine::identity::Role;
 use engine::state::Mode;
 use engine::status::GroupStatus;
 
-use crate::config::units::show_seconds;
-use crate::config::{GroupName, Key, Settings};
+use crate::config::{GroupName, Key, Keyed, Settings};
+use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.
-const PROMISES: [Key; 4] = [Key::Mode, Key::Policy, Key::Hold, Key::WaitLimit];
+const PROMISES: [&str; 4] = ["mode", "policy", "hold", "wait_limit"];
 
 /// Warnings of a group, as one of its nodes shows it beside its peer.
 pub(super) fn of_group(
@@ -45,7 +45,7 @@ fn served_otherwise(group: &GroupName, before: Mode, now: Mode) -> String {
 }
 
 fn differ(group: &GroupName, primary: (&str, &Settings), secondary: (&str, &Settings)) -> Option<String> {
-    let changes = changes(&PROMISES, primary.1, secondary.1);
+    let changes = changes(&PROMISES.map(Key::named), primary.1, secondary.1);
     if changes.is_empty() {
         return None;
     }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn set_says_what_the_peer_has() {
         let (here, there) = (Settings { mode: Mode::Sync, ..Settings::default() }, Settings::default());
-        let said = |told| of_set(&[Key::Mode, Key::Hold], &here, ("beta", told));
+        let said = |told| of_set(&["mode", "hold"].map(Key::named), &here, ("beta", told));
         assert_eq!(said(Some(there.for_engine())), "beta keeps mode = async, set it there too");
         assert_eq!(said(Some(here.for_engine())), "beta has the same");
         assert!(said(None).contains("not known"));

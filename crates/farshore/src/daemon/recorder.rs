@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use engine::NodeId;
-use host::disk::meta::make_directory;
+use host::disk::meta::make_own_directory;
 use host::driver::{Control, Gone};
 use host::link::history::{self, History, Record};
 use host::link::meter::Minute;
@@ -43,8 +43,9 @@ impl Recorder {
     pub fn open(config: &Config, node: &NodeName, control: Control) -> Recorder {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.link_history_directory();
-        if let Err(error) = make_directory(&directory) {
-            tracing::warn!("the directory {} cannot be made: {error}; no link history is kept", directory.display());
+        let made = make_own_directory(&directory);
+        if let Err(error) = &made {
+            tracing::warn!("the directory {} cannot be used: {error}; no link history is kept", directory.display());
         }
         let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
         let meets = |peer: &&Node| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
@@ -53,7 +54,8 @@ impl Recorder {
             let tag = history::tag(config.cluster.as_str(), node.as_str(), peer.name.as_str());
             names.insert(id, peer.name.clone());
             // The ending, because names may hold dots: what stands beside one peer's file is never another's.
-            books.insert(id, Book::open(directory.join(format!("{}.history", peer.name)), tag));
+            let path = directory.join(format!("{}.history", peer.name));
+            books.insert(id, if made.is_ok() { Book::open(path, tag) } else { Book::closed(path, tag) });
         }
         Recorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
     }
@@ -145,7 +147,11 @@ impl Book {
                 None
             }
         };
-        Book { path, tag, history, failing: false }
+        Book { history, ..Book::closed(path, tag) }
+    }
+
+    fn closed(path: PathBuf, tag: u64) -> Book {
+        Book { path, tag, history: None, failing: false }
     }
 
     fn write(&mut self, record: &Record) {

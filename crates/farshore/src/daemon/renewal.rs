@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::tls::{Credentials, Paths, Store, facts};
@@ -49,12 +50,20 @@ impl Renewal {
         }
     }
 
-    /// Takes up what has changed. True: the links have to reconnect for it.
-    pub fn look(&self, config: &Config, node: &NodeName) -> bool {
+    /// Takes up what has changed. True: the links have to reconnect for it. Files are read by another thread: of a disk that hangs
+    /// nobody gets an answer, and the control socket must not wait for it.
+    pub async fn look(&self, config: &Arc<Config>, node: &NodeName) -> bool {
         self.warn_daily();
-        let now = stamps(&self.paths);
-        if now != self.taken.get() {
-            match config.credentials(node).expect("there were credentials at the start") {
+        let (paths, taken, config, node) = (self.paths.clone(), self.taken.get(), config.clone(), node.clone());
+        let read = move || {
+            let now = stamps(&paths);
+            let is_new = now != taken;
+            (now, is_new.then(|| config.credentials(&node).expect("there were credentials at the start")))
+        };
+        // It does not panic; if the runtime ends meanwhile, nothing is to be taken up.
+        let Ok((now, new)) = tokio::task::spawn_blocking(read).await else { return false };
+        if let Some(new) = new {
+            match new {
                 Ok(credentials) => self.take(now, credentials),
                 Err(wrong) => self.complain(now, &wrong),
             }

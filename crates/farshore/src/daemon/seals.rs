@@ -27,6 +27,7 @@ use engine::{Incarnation, superblock};
 use host::disk::File;
 use host::disk::fingerprint::{Fingerprint, compare};
 use host::disk::meta::read_blocks;
+use units::size::show_exact;
 
 use crate::durable;
 
@@ -152,7 +153,7 @@ fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnatio
 fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {} bytes, far too many", found.len()),
+        Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {}, far too much", show_exact(found.len())),
         _ => {}
     }
     let mut bytes = Vec::new();

@@ -16,20 +16,21 @@ use host::driver::Stores;
 use super::names;
 use super::open::Patience;
 use crate::config::Group;
-use crate::config::units::size_text;
+use units::exact::size_text;
+use units::size::show_exact;
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {
-    group.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+    group.layout.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 /// The undo store ends on a block.
 pub(super) fn history_bytes(group: &Group) -> u64 {
-    group.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
+    group.layout.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 pub(super) fn activity(group: &Group) -> ActivityConfig {
-    ActivityConfig { extents: group.activity_extents, ..ActivityConfig::default() }
+    ActivityConfig { extents: group.layout.activity_extents, ..ActivityConfig::default() }
 }
 
 /// Opens the files in `directory`, makes those that are missing. `tag` names cluster and group, `volumes` have these sizes.
@@ -148,10 +149,8 @@ impl Files<'_> {
         }
         if found.len() > size_bytes && holds_point {
             bail!(
-                "{} has {} bytes and holds a rollback point, so it cannot become smaller: give 'history' its old value \
-                 ({}) until the sync is over",
+                "{} holds a rollback point, so it cannot become smaller: give 'history' its old value ({}) until the sync is over",
                 path.display(),
-                found.len(),
                 size_text(found.len())
             );
         }
@@ -160,6 +159,6 @@ impl Files<'_> {
             file.set_len(size_bytes)?;
             file.sync_all()
         };
-        resize().with_context(|| format!("{} cannot be given {size_bytes} bytes", path.display()))
+        resize().with_context(|| format!("{} cannot be given {}", path.display(), show_exact(size_bytes)))
     }
 }

@@ -10,10 +10,10 @@ use host::driver::{GroupSnapshot, Snapshot};
 
 use super::{link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
-use crate::config::units::show_seconds;
-use crate::config::{Config, Group, NodeName, Settings};
+use crate::config::{Config, Group, Keyed, NodeName, Settings};
 use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
+use units::exact::show_seconds;
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
@@ -38,6 +38,8 @@ pub(super) fn status(
         warnings: config.warnings(),
         tls: None,
         shared: Some(shared(snapshot)),
+        clients: Some(clients(&snapshot.nbd)),
+        lost_log_lines: crate::log::lost_lines(),
         links: link_view::links(config, link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
     }
@@ -52,6 +54,15 @@ fn shared(snapshot: &Snapshot) -> api::SharedStatus {
         starting_waiting: starting.1 as u64,
         syncing: syncing.0 as u64,
         syncing_waiting: syncing.1 as u64,
+    }
+}
+
+fn clients(nbd: &host::nbd::Counters) -> api::ClientsStatus {
+    api::ClientsStatus {
+        connected: nbd.connections_open,
+        refused: nbd.connections_refused,
+        stalled: nbd.stalled,
+        violations: nbd.violations,
     }
 }
 
@@ -88,7 +99,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         },
         memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
-            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.journal_bytes }),
+            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
         promotable: now
             .promotable
@@ -296,6 +307,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) ->
         ("sessions_ended_cleanly", nbd.sessions_ended_cleanly),
         ("handshakes_without_session", nbd.handshakes_without_session),
         ("violations", nbd.violations),
+        ("stalled", nbd.stalled),
     ];
     counters.extend(sums.map(|(name, sum)| (format!("nbd.{name}"), sum)));
     for (command, sums) in nbd.commands() {

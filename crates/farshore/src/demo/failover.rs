@@ -12,7 +12,7 @@ use super::stage::{GROUP, Pair, SYNC_PATIENCE, Stage, VOLUMES, volume_name};
 use super::tell::Tell;
 use super::writers::{Plan, Writers};
 use crate::api::{GroupState, Request};
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 /// What an asynchronous primary must still owe its secondary when it is killed.
 const OWED_BYTES_MIN: u64 = 1 << 20;

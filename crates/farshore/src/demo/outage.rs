@@ -11,7 +11,7 @@ use super::stage::{Pair, QUEUE_BYTES, SYNC_PATIENCE, Stage};
 use super::tell::Tell;
 use super::writers::{Plan, Sample, Writers};
 use crate::api::GroupState;
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 /// Half the line, in writes of the middle size.
 const LOAD_BYTES_PER_S: u64 = RATE_BITS / 8 / 2;

@@ -13,7 +13,7 @@ use super::stage::Stage;
 use super::table4::Cell;
 use super::{RATE_BITS, RTT};
 use crate::api::GroupStatus;
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 /// How often the sign of life moves.
 const TICK: Duration = Duration::from_millis(120);

@@ -2,8 +2,8 @@
 
 use plan::answer::table;
 use plan::inputs::DISK_TEST_SCHEMA;
-use plan::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 use serde::Serialize;
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 use super::Measured;
 use super::fit::{Line, Point};

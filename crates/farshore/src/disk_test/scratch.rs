@@ -11,8 +11,8 @@ use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{File, FileSystem, file_system_of, opened_by};
 
 use super::UNIT_BYTES;
-use crate::config::units::{show_seconds, show_size};
 use crate::within::within;
+use units::exact::{show_seconds, show_size};
 
 /// File systems in memory: what is durable there is not on any disk.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];

@@ -28,11 +28,11 @@ pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
 
 /// For eyes.
 pub(super) fn time(seconds: f64) -> String {
-    plan::units::show_time(plan::units::Seconds(seconds))
+    units::quantities::show_time(units::quantities::Seconds(seconds))
 }
 
 fn size(bytes: u64) -> String {
-    plan::units::show_bytes(plan::units::Bytes(bytes))
+    units::quantities::show_bytes(units::quantities::Bytes(bytes))
 }
 
 pub(super) fn speed(mbit: u32) -> String {

@@ -13,7 +13,7 @@ use host::tls::facts::now;
 
 use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space, Tcp};
 use crate::api::{BufferStatus, GroupStatus, LinkRecord, LinkReport, SocketStatus, Status, time_text};
-use crate::config::{Config, LinkKey, NodeName, host_name};
+use crate::config::{Config, Keyed, LinkKey, NodeName, host_name};
 use crate::demo::interrupt::Interrupt;
 use crate::disk_test::scratch::{Scratch, ScratchOptions};
 use crate::disk_test::{self, Plan, UNIT_BYTES};
@@ -139,7 +139,7 @@ fn way_to_peer(around: &Around, link: Option<&LinkReport>, say: &dyn Fn(&str)) -
         match net::shake_hands(address, around.patience) {
             Ok(found) => peer.handshake = Some(handshake(&found)),
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                let patience = crate::config::units::show_seconds(around.patience.as_secs_f64());
+                let patience = units::exact::show_seconds(around.patience.as_secs_f64());
                 peer.silence = Some(format!("no answer within {patience}"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
@@ -261,7 +261,7 @@ fn settings(around: &Around, link: Option<&LinkReport>) -> std::collections::BTr
     let configured = || {
         let (config, _) = around.config.as_ref()?;
         let text = |key: LinkKey| (key.as_str().to_owned(), config.link.settings.text(key));
-        Some(LinkKey::ALL.map(text).into())
+        Some(LinkKey::all().map(text).collect())
     };
     let live = link.map(|link| link.settings.iter().map(|(key, found)| (key.clone(), found.value.clone())).collect());
     live.or_else(configured).unwrap_or_default()
@@ -371,7 +371,7 @@ fn space(state: &Path, config: Option<&(Config, NodeName)>) -> Option<Space> {
         groups
             .map(|group| {
                 let name = group.name.as_str();
-                left(name, "journal", group.journal_bytes) + left(name, "undo", group.history_bytes)
+                left(name, "journal", group.layout.journal_bytes) + left(name, "undo", group.layout.history_bytes)
             })
             .sum()
     };
@@ -395,7 +395,7 @@ fn memory(around: &Around) -> Option<Memory> {
     for (_, group) in config.groups_of(name) {
         let queue = live(group.name.as_str()).unwrap_or(group.settings.queue_memory_bytes);
         // One or the other, by its role.
-        wanted_bytes = wanted_bytes.saturating_add(queue.max(group.window_bytes));
+        wanted_bytes = wanted_bytes.saturating_add(queue.max(group.layout.window_bytes));
         groups += 1;
     }
     let limit_bytes = config.memory_bytes(node);

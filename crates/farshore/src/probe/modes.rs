@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use plan::answer::table;
-use plan::units::show_share;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
+use units::quantities::show_share;
 
 use super::Trouble;
 use super::client::{self, Outcome, Target, Watch};
@@ -61,7 +61,7 @@ impl Modes {
         all.into_iter().collect()
     }
 
-    pub fn json(&self, line_rate: Option<plan::units::Rate>) -> Json {
+    pub fn json(&self, line_rate: Option<units::quantities::Rate>) -> Json {
         json!({
             "schema": MODES_SCHEMA,
             "tests": self.outcomes.iter().map(|outcome| report::json(outcome, line_rate)).collect::<Vec<_>>(),

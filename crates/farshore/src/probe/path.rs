@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use host::link::SocketOptions;
-use plan::units::show_share;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
+use units::quantities::show_share;
 
 use super::Trouble;
 use super::client::{self, Outcome, Target, Watch};

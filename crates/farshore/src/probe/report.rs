@@ -4,9 +4,9 @@ use host::link::info::TcpInfo;
 use host::link::meter::{Limit, Reading, Sums};
 use plan::answer::table;
 use plan::inputs::LINK_TEST_SCHEMA;
-use plan::units::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
+use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 use super::client::Outcome;
 use super::tally::{Half, Interval, Received, Sent, Socket, SocketBuffer, Spread};

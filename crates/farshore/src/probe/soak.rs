@@ -4,10 +4,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plan::units::show_share;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
+use units::quantities::show_share;
 
 use super::Trouble;
 use super::client::{self, Target, Watch};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, SocketOptions};
 use plan::model;
-use plan::units::{Bytes, Rate, Seconds, parse_size, show_bytes, show_time};
 use serde::{Deserialize, Serialize};
+use units::quantities::{Bytes, Rate, Seconds, parse_size, show_bytes, show_time};
 
 use crate::config::link::parse_compression;
 use crate::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};

@@ -716,7 +716,7 @@ pub(super) mod tests {
         beside_a_silent_peer(async |wire| {
             let refused = arrives(&wire, 1, 0, 512, true).expect_err("no test");
             assert!(refused.contains("before there was a test"), "{refused}");
-            let disk = plan::model::Disk { rate: None, overhead: plan::units::Seconds(3600.0) };
+            let disk = plan::model::Disk { rate: None, overhead: units::quantities::Seconds(3600.0) };
             let terms = Terms { connections: 64, ..Terms::default() };
             wire.land_on(Rc::new(Disk::modelled(disk)), &terms);
             wire.take(&header(Kind::SyncBegin, |_| {}), &FramePayload::None).expect("it begins");

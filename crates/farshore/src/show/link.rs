@@ -4,7 +4,7 @@ use super::{Paint, Table, clean, in_one_line, plain, titled};
 use crate::api::{
     BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text,
 };
-use crate::config::units::{show_rate, show_seconds, show_size};
+use units::exact::{show_rate, show_seconds, show_size};
 
 /// One line per link for `status`, and what needs an eye.
 pub fn lines(links: &[LinkReport], paint: &Paint) -> String {

@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+use units::size::show_exact;
 
 use super::file::Identity;
 use super::holders::{self, Number, sysfs};
@@ -61,7 +62,7 @@ pub enum Contradiction {
     NameGone { what: String, was: String },
     #[error("it had neither WWN nor serial number, and its {what} is {is}")]
     NameCame { what: String, is: String },
-    #[error("it has neither WWN nor serial number, and had {was_bytes} bytes where it has {is_bytes}")]
+    #[error("it has neither WWN nor serial number, and had {} where it has {}", show_exact(*.was_bytes), show_exact(*.is_bytes))]
     Size { was_bytes: u64, is_bytes: u64 },
 }
 
@@ -189,11 +190,11 @@ impl DeviceId {
         NAMES.iter().filter_map(move |(name, _)| Some((*name, self.fact(&format!("{prefix}{name}"))?)))
     }
 
-    /// For a sentence: `a file (inode 12, made ...), 40960 bytes`. `date` shows seconds since 1970.
+    /// For a sentence: `a file (inode 12, made ...), 40 KiB`. `date` shows seconds since 1970.
     pub fn words(&self, date: impl Fn(i64) -> String) -> String {
         let layers: Vec<String> = self.layers().map(|prefix| self.layer_in_words(&prefix, &date)).collect();
         let what = if layers.is_empty() { "nothing known".to_owned() } else { layers.join(" upon ") };
-        format!("{what}, {} bytes", self.size_bytes)
+        format!("{what}, {}", show_exact(self.size_bytes))
     }
 
     fn layer_in_words(&self, prefix: &str, date: &impl Fn(i64) -> String) -> String {

@@ -22,6 +22,7 @@
 use std::fmt;
 
 use rustix::io::Errno;
+use units::size::show_exact;
 
 use super::file::{File, Identity};
 use super::op::{DiskError, ErrorKind, OpName};
@@ -75,7 +76,7 @@ struct Time {
 pub enum Changed {
     #[error("it was a {was} and is a {is}")]
     Kind { was: &'static str, is: &'static str },
-    #[error("it had {was_bytes} bytes and has {is_bytes}")]
+    #[error("it had {} and has {}", show_exact(*.was_bytes), show_exact(*.is_bytes))]
     Size { was_bytes: u64, is_bytes: u64 },
     #[error("another file has taken its place (inode {was}, now {is})")]
     Replaced { was: u64, is: u64 },
@@ -422,7 +423,7 @@ fn device_name(major: u32, minor: u32) -> String {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} of {} bytes, ", self.kind(), self.size_bytes)?;
+        write!(formatter, "{} of {}, ", self.kind(), show_exact(self.size_bytes))?;
         match &self.facts {
             Facts::File { inode, modified, .. } => {
                 write!(formatter, "inode {inode}, modified {}.{:09}", modified.seconds, modified.nanoseconds)

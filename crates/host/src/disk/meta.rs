@@ -13,6 +13,7 @@ use super::file::File;
 use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock, unlock};
 use super::{file::Identity, holders};
 use crate::buffers::Buffer;
+use crate::owned::wrong_directory;
 
 /// Name of the lock file in a state directory.
 pub(super) const LOCK_NAME: &str = "lock";
@@ -107,6 +108,21 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The same within the state directory, where nobody else may have made it: a link, another's directory, or one that others may write
+/// to is refused.
+///
+/// # Errors
+/// As above, or a sentence about what stands there.
+pub fn make_own_directory(path: &Path) -> std::io::Result<()> {
+    make_directory(path)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOTDIR | Errno::LOOP => std::io::Error::other(format!("{} is no directory of its own", path.display())),
+        other => other.into(),
+    })?;
+    wrong_directory(&rustix::fs::fstat(&directory)?, path).map_or(Ok(()), |why| Err(std::io::Error::other(why)))
 }
 
 /// Opens a state file of exactly `size_bytes` (a multiple of 512), or creates it: allocated and written with zeroes, so

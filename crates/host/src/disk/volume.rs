@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use engine::limits::SECTOR_BYTES;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use units::size::show_exact;
 
 use super::file::{DirectRules, File, Identity, Opened, Ways};
 use super::holders;
@@ -59,7 +60,7 @@ pub enum OpenError {
     #[error("{} has {size_bytes} bytes, which is no multiple of {block_bytes}; grow it to {} bytes (truncate -s)",
         .path.display(), .size_bytes.next_multiple_of(u64::from(*block_bytes)))]
     OddSize { path: PathBuf, size_bytes: u64, block_bytes: u32 },
-    #[error("{} has {size_bytes} bytes where {expected_bytes} are expected; {advice}", .path.display())]
+    #[error("{} has {} where {} is expected; {advice}", .path.display(), show_exact(*.size_bytes), show_exact(*.expected_bytes))]
     WrongSize { path: PathBuf, size_bytes: u64, expected_bytes: u64, advice: &'static str },
     #[error("there is no room for {}: {errno}; free space on its file system", .path.display())]
     NoSpace { path: PathBuf, errno: Errno },
@@ -178,6 +179,20 @@ pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
         }
     }
 }
+
+/// Asks a device or file for its first bytes, past the page cache where it allows that. Whatever comes of it, it has answered; it may
+/// take for ever.
+pub fn ask(path: &Path) {
+    let open =
+        |extra| rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | extra, Mode::empty());
+    let Ok(fd) = open(OFlags::DIRECT).or_else(|_| open(OFlags::empty())) else { return };
+    let mut bytes = [0; 2 * ASKED_BYTES];
+    let aligned = bytes.as_ptr().align_offset(ASKED_BYTES);
+    let _ = rustix::io::pread(&fd, &mut bytes[aligned..aligned + ASKED_BYTES], 0);
+}
+
+/// As long and as aligned as any device may want it.
+const ASKED_BYTES: usize = 4096;
 
 /// Which thing a path leads to, without opening it: two volumes with one identity are one volume under two names.
 ///

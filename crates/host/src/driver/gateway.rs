@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Buf, GroupId, Input, IoError, Request, RequestId, limits};
+use units::size::show_size;
 
 use super::disks::Pending;
 use super::plane::{Core, Plane};
@@ -114,7 +115,7 @@ impl Core {
         ExportInfo {
             handle: VolumeHandle(u32::try_from(at).expect("fewer volumes than 2^32")),
             name: volume.export.clone(),
-            description: format!("{size_bytes} bytes, replicated"),
+            description: format!("{}, replicated", show_size(size_bytes)),
             size_bytes,
             block_min_bytes: device.logical_block(),
             block_preferred_bytes: device.physical_block().max(PREFERRED_BYTES_MIN),

@@ -6,8 +6,8 @@ use engine::identity::Decision;
 use engine::state::State;
 
 use super::plane::VolumeHere;
-use crate::size::show_size;
 use crate::words::with_names;
+use units::size::show_size;
 
 /// The decision that was told last, as long as nothing else has happened.
 #[derive(Default)]

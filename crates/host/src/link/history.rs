@@ -9,6 +9,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use super::meter::Minute;
 
 const MAGIC: [u8; 8] = *b"FSHRLINK";
@@ -164,7 +166,7 @@ impl History {
     /// # Errors
     /// Neither is possible.
     pub fn open(path: &Path, tag: u64) -> io::Result<(History, Option<String>)> {
-        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = unfollowed().open(path);
         let read = file.map_err(HistoryError::Io).and_then(|file| Ok((read_from(&file, tag)?, file)));
         let why = match read {
             Ok((records, file)) => {
@@ -207,7 +209,7 @@ impl History {
 /// # Errors
 /// It cannot be read, or is no history of this link.
 pub fn read(path: &Path, tag: u64) -> Result<Records, HistoryError> {
-    read_from(&File::open(path)?, tag)
+    read_from(&unfollowed().write(false).open(path)?, tag)
 }
 
 /// A file's bytes with these records: for tests and fuzzing.
@@ -295,10 +297,22 @@ fn check_head(bytes: &[u8; HEAD_BYTES], expected: Option<u64>) -> Result<(), His
     if expected.is_none_or(|expected| tag == expected) { Ok(()) } else { Err(HistoryError::Other) }
 }
 
+/// To read and write: a link is not followed, and a pipe is not waited for.
+fn unfollowed() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    options
+}
+
 /// Whole before it appears under its name. The lines take space as they are written.
 fn make(path: &Path, tag: u64) -> io::Result<File> {
     let unfinished = beside(path, ".new");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    // Left by a crash, or put there by somebody: a link would lead elsewhere.
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = unfollowed().create_new(true).mode(0o600).open(&unfinished)?;
     file.write_all_at(&head(tag), 0)?;
     file.set_len(FILE_BYTES)?;
     file.sync_all()?;
@@ -325,6 +339,20 @@ mod tests {
 
     fn open(path: &Path) -> (History, Option<String>) {
         History::open(path, TAG).expect("it opens")
+    }
+
+    /// With a link there, root emptied whatever it led to.
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let (directory, path) = file();
+        let victim = directory.path().join("victim");
+        std::fs::write(&victim, "precious").expect("written");
+        std::os::unix::fs::symlink(&victim, beside(&path, ".new")).expect("a link");
+        open(&path).0.append(&record(1)).expect("written");
+        std::fs::remove_file(&path).expect("there");
+        std::os::unix::fs::symlink(&victim, &path).expect("a link");
+        assert!(History::open(&path, TAG).is_err() && read(&path, TAG).is_err());
+        assert_eq!(std::fs::read(&victim).expect("there"), b"precious");
     }
 
     #[test]

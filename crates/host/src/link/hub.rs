@@ -30,8 +30,8 @@ use super::path::PathWatch;
 use super::tcp::{self, Backoff, Listener};
 use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
-use crate::complaints::Complaints;
-use crate::strangers::{Seat, Strangers};
+use crate::complaints::{About, Complaints};
+use crate::strangers::{Seat, Strangers, network};
 use crate::tls::{Channel, ChannelError, Credentials, Store};
 
 /// All links of this node. Dropping it ends them without further events.
@@ -170,6 +170,19 @@ impl fmt::Display for Failure {
     }
 }
 
+impl Failure {
+    /// What makes it another failure than the one before: no words that a stranger chose.
+    fn kind(&self, about: About) -> String {
+        match (self, about) {
+            // Names in these sentences are the other side's own.
+            (Failure::Auth(error), _) => format!("{:?}", std::mem::discriminant(error)),
+            (Failure::Channel(error), About::Stranger(_)) => format!("channel {:?}", std::mem::discriminant(error)),
+            (failure, About::Stranger(_)) => format!("{:?}", std::mem::discriminant(failure)),
+            (failure, About::Peer(_)) => failure.to_string(),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::Channel(error.into())
@@ -222,7 +235,9 @@ impl Hub {
                 }
                 Err(error) => {
                     let listener = format!("listener {address}");
-                    self.refuse(&listener, listener.clone(), format!("accepting a connection failed: {error}"));
+                    if self.complaints.is_news(About::Peer(&listener), "not accepted") {
+                        self.events.refused(listener, format!("accepting a connection failed: {error}"));
+                    }
                     // Out of descriptors, most likely: those that end give some back.
                     sleep(self.config.bounds.backoff_min).await;
                 }
@@ -257,7 +272,8 @@ impl Hub {
             Err(failure) => failure,
         };
         // Ports of dialers change with every attempt: the same host with the same mistake is no news.
-        self.report_failure(&from.ip().to_string(), format!("peer at {from}"), failure);
+        let network = network(from.ip()).to_string();
+        self.report_failure(About::Stranger(&network), format!("peer at {from}"), failure);
     }
 
     /// A line over a new connection: encrypted when this node has credentials, by their newest.
@@ -328,7 +344,9 @@ impl Hub {
                     continue;
                 }
                 Ok(_) => {}
-                Err((at, failure)) => self.report_failure(&at, format!("node {} at {at}", peer.name), failure),
+                Err((at, failure)) => {
+                    self.report_failure(About::Peer(&peer.name), format!("node {} at {at}", peer.name), failure)
+                }
             }
             sleep(backoff.pause()).await;
         }
@@ -422,15 +440,18 @@ impl Hub {
         peer: Authenticated,
         dialed: bool,
     ) -> Option<TcpInfo> {
-        // Ports of dialers change with every attempt.
-        let place = address.ip().to_string();
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
-            self.refuse(&place, format!("node {} at {address}", peer.peer), "it is not a peer of this node".to_owned());
+            // A name that it chose itself.
+            let network = network(address.ip()).to_string();
+            if self.complaints.is_news(About::Stranger(&network), "no peer") {
+                let who = format!("node {} at {address}", peer.peer);
+                self.events.refused(who, "it is not a peer of this node".to_owned());
+            }
             return None;
         };
         // The two may have shaken hands while somebody was revoked.
         if let Some(Err(why)) = self.config.tls.as_ref().map(|store| judge(&store.current(), line.chain(), dialed)) {
-            self.refuse(&place, format!("node {} at {address}", peer.peer), why);
+            self.refuse(&peer.peer, address, why);
             return None;
         }
         let certificate = line.certificate();
@@ -442,8 +463,8 @@ impl Hub {
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
                 self.refuse(
-                    &place,
-                    format!("node {} at {address}", peer.peer),
+                    &peer.peer,
+                    address,
                     "this connection was dialed before the one that is up, and arrived after it".to_owned(),
                 );
                 return None;
@@ -467,31 +488,26 @@ impl Hub {
 
     // --- Complaining ---
 
-    /// `place` is what makes the complaint a new one, `who` the full story.
-    fn report_failure(&self, place: &str, who: String, failure: Failure) {
+    /// `who` is the full story, `about` what makes the complaint a new one.
+    fn report_failure(&self, about: About, who: String, failure: Failure) {
         if let Failure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
             // What differs is the peer's to say, and may be something else each time.
-            if self.complaints.is_news(peer, "it means other groups") {
+            if self.complaints.is_news(About::Peer(peer), "it means other groups") {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
         }
-        let why = failure.to_string();
-        let kind = match &failure {
-            // Names in these sentences are the other side's own words.
-            Failure::Auth(error) => format!("{:?}", std::mem::discriminant(error)),
-            _ => why.clone(),
-        };
-        if self.complaints.is_news(place, &kind) {
-            self.events.refused(who, why);
+        if self.complaints.is_news(about, &failure.kind(about)) {
+            self.events.refused(who, failure.to_string());
         }
     }
 
-    fn refuse(&self, place: &str, who: String, why: String) {
-        if self.complaints.is_news(place, &why) {
-            self.events.refused(who, why);
+    /// Of a peer that has proven who it is.
+    fn refuse(&self, peer: &str, address: SocketAddr, why: String) {
+        if self.complaints.is_news(About::Peer(peer), &why) {
+            self.events.refused(format!("node {peer} at {address}"), why);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::SockRef;
+use units::size::show_exact;
 
 use super::info::TcpInfo;
 
@@ -368,7 +369,10 @@ impl SocketReport {
     ) {
         let ask = |option| set_option(socket, (libc::SOL_SOCKET, option), bytes as u64);
         if let Err(error) = ask(forced).or_else(|_| ask(plain)) {
-            self.warnings.push(format!("the kernel refused a {which} buffer of {bytes} bytes: {error} (see {sysctl})"));
+            self.warnings.push(format!(
+                "the kernel refused a {which} buffer of {}: {error} (see {sysctl})",
+                show_exact(bytes as u64)
+            ));
             return;
         }
         let granted = buffer(socket, plain);
@@ -376,8 +380,10 @@ impl SocketReport {
         if granted < bytes.min(KERNEL_BUFFER_MAX).saturating_mul(2) {
             let half = granted / 2;
             self.warnings.push(format!(
-                "the kernel granted a {which} buffer of {half} bytes where {bytes} were asked (it shows {granted}, twice \
-                 that, as it counts its bookkeeping too): raise {sysctl} to {bytes} on this node"
+                "the kernel granted a {which} buffer of {} where {} was asked (it shows {granted}, twice that, as it counts its \
+                 bookkeeping too): raise {sysctl} to {bytes} on this node",
+                show_exact(half as u64),
+                show_exact(bytes as u64)
             ));
         }
     }

@@ -16,7 +16,7 @@ use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, 
 use super::session::Session;
 use super::visible::Visible;
 use crate::frontend::{ExportInfo, Exports, Gateway};
-use crate::tls::{ChannelError, Facts, Rights, Store};
+use crate::tls::{ChannelError, Rights, Store};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
 const OPTIONS_SPARE: u32 = 64;
@@ -464,13 +464,6 @@ async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Resul
         error => refused(&error),
     })?;
     let facts = connection.socket.certificate();
-    match &facts {
-        Some(Facts { subject, fingerprint, .. }) => {
-            let who = &connection.visitor.who;
-            tracing::info!("an NBD client at {who} showed the certificate {subject} (sha256 {fingerprint})");
-        }
-        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
-    }
     let current = store.current();
     let rights = match Arc::ptr_eq(&current, &credentials) {
         true => credentials.rights_of(facts.as_ref()),

@@ -23,10 +23,10 @@ use super::session::{End, Session};
 use super::shares::Shares;
 use super::socket::{Socket, Stream};
 use super::visitor::Visitor;
-use crate::complaints::{Complaints, REPEAT_AFTER};
+use crate::complaints::{About, Complaints, REPEAT_AFTER};
 use crate::frontend::{ClientInfo, Gateway};
 use crate::strangers::{Seat, Strangers};
-use crate::tls::Store;
+use crate::tls::{Facts, Store};
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,8 @@ struct Shared {
     left: Notify,
     /// What was said about clients that were kept out.
     complaints: Complaints,
+    /// Certificates that clients showed lately.
+    shown: Complaints,
 }
 
 struct Client {
@@ -113,6 +115,7 @@ impl Server {
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
+            shown: Complaints::new(REPEAT_AFTER),
         };
         let shared = Rc::new(shared);
         let watch = spawn_local(watch_clients(shared.clone()));
@@ -244,7 +247,9 @@ async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), gua
         match door.accept(listener).await {
             Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
             Err(error) => {
-                tracing::warn!(%error, "an NBD connection could not be accepted");
+                if shared.complaints.is_news(About::Stranger("a listener"), "not accepted") {
+                    tracing::warn!(%error, "NBD connections cannot be accepted; they are tried again ten times a second");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -278,7 +283,7 @@ async fn watch_clients(shared: Rc<Shared>) {
             client.connection.cut_off();
             shared.tally.note(|counters| counters.stalled += 1);
             let visitor = &client.connection.visitor;
-            if shared.complaints.is_news(&visitor.host, why) {
+            if shared.complaints.is_news(visitor.about(), why) {
                 let patience = shared.limits.stalled;
                 tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", visitor.who);
             }
@@ -316,7 +321,7 @@ impl Shared {
         let all = clients.values().map(|client| &*client.connection);
         places::judge(connection, export, self.limits.connections, all).map_err(|full| {
             self.tally.note(|counters| counters.connections_refused += 1);
-            if self.complaints.is_news(&connection.visitor.host, "found no place") {
+            if self.complaints.is_news(connection.visitor.about(), "found no place") {
                 tracing::warn!("an NBD client at {} was refused {export}: {}", connection.visitor.who, full.why);
             }
             full.told
@@ -331,9 +336,18 @@ impl Shared {
         }
     }
 
-    /// Whoever is turned away may come back at once, as often as it likes.
-    fn complain(&self, visitor: &Visitor, what: &str, why: &str) {
-        if self.complaints.is_news(&visitor.host, &format!("{what} {why}")) {
+    /// Says who came in, once in a while: a client that connects in a loop does not fill the log.
+    fn introduce(&self, connection: &Connection) {
+        let (visitor, Some(facts)) = (&connection.visitor, connection.socket.certificate()) else { return };
+        if self.shown.is_news(visitor.about(), &facts.fingerprint) {
+            let Facts { subject, fingerprint, .. } = facts;
+            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", visitor.who);
+        }
+    }
+
+    /// Whoever is turned away may come back at once, as often as it likes. `why` may hold its own words.
+    fn complain(&self, visitor: &Visitor, what: &'static str, why: &str) {
+        if self.complaints.is_news(visitor.about(), what) {
             tracing::warn!("an NBD client at {} {what}: {why}", visitor.who);
         }
     }
@@ -393,6 +407,7 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
             return;
         }
     };
+    shared.introduce(&connection);
     let mut attached = Attached(session);
     if attached.0.terms.structured {
         connection.use_structured_replies();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::UnixStream;
 
+use crate::complaints::About;
 use crate::strangers::network;
 
 /// What is shown of a program's name; the kernel keeps 15 bytes of it.
@@ -14,8 +15,6 @@ const PROGRAM_CHARS_MAX: usize = 15;
 pub(super) struct Visitor {
     /// For people: an address, or the socket file with the process that opened it.
     pub who: String,
-    /// The same without what changes from one attempt to the next.
-    pub host: String,
     /// Where it comes from; `None`: the socket file.
     pub address: Option<IpAddr>,
     /// Whose share of the places it has: a host's, or a user's of the socket file.
@@ -27,16 +26,21 @@ pub(super) struct Visitor {
 impl Visitor {
     pub fn by_tcp(from: SocketAddr, listener: usize) -> Visitor {
         let (ip, client) = (from.ip(), network(from.ip()).to_string());
-        Visitor { who: from.to_string(), host: ip.to_string(), address: Some(ip), client, listener }
+        Visitor { who: from.to_string(), address: Some(ip), client, listener }
     }
 
     pub fn by_file(stream: &UnixStream, listener: usize) -> Visitor {
-        let host = "the socket file".to_owned();
+        let host = "the socket file";
         let peer = stream.peer_cred().ok();
         let process = peer.and_then(|peer| peer.pid());
-        let client = peer.map_or_else(|| host.clone(), |peer| format!("user {} at {host}", peer.uid()));
-        let who = process.map_or_else(|| host.clone(), |process| format!("{host} ({})", describe(process)));
-        Visitor { who, host, address: None, client, listener }
+        let client = peer.map_or_else(|| host.to_owned(), |peer| format!("user {} at {host}", peer.uid()));
+        let who = process.map_or_else(|| host.to_owned(), |process| format!("{host} ({})", describe(process)));
+        Visitor { who, address: None, client, listener }
+    }
+
+    /// Whom a complaint is about: without what changes from one attempt to the next.
+    pub fn about(&self) -> About<'_> {
+        About::Stranger(&self.client)
     }
 }
 
@@ -60,6 +64,6 @@ mod tests {
         let ours = format!("process {})", std::process::id());
         assert!(visitor.who.starts_with("the socket file (") && visitor.who.ends_with(&ours), "{}", visitor.who);
         let visitor = Visitor::by_tcp("[::1]:99".parse().expect("an address"), 0);
-        assert_eq!((visitor.who.as_str(), visitor.host.as_str()), ("[::1]:99", "::1"));
+        assert_eq!((visitor.who.as_str(), visitor.about()), ("[::1]:99", About::Stranger("::")));
     }
 }

@@ -224,7 +224,7 @@ impl Cuts {
 mod tests {
     use super::super::Link;
     use super::*;
-    use crate::units::{Rate, Seconds};
+    use units::quantities::{Rate, Seconds};
 
     fn writes(per_s: u64, seconds: u64, pages: u64) -> Vec<Record> {
         let gap_ns = 1_000_000_000 / per_s;

@@ -231,7 +231,7 @@ fn union(writes: &mut [Waiter]) -> (u64, u64, u64) {
 mod tests {
     use super::super::{Link, Mode, stream::Stream};
     use super::*;
-    use crate::units::{Rate, Seconds};
+    use units::quantities::{Rate, Seconds};
 
     /// 1000 writes of 4 KiB a second over `pages` pages in turn, for 10 s.
     fn writes(pages: u64) -> Vec<Record> {

@@ -4,7 +4,7 @@
 use super::line::Line;
 use super::{DiskAtWork, Setup, moment_s};
 use crate::trace::{Kind, Record};
-use crate::units::Rate;
+use units::quantities::Rate;
 
 /// Links tried in one pass.
 pub const TRIES: usize = 64;
@@ -63,7 +63,7 @@ impl Bandwidths {
 mod tests {
     use super::super::{Link, Mode, stream::Stream};
     use super::*;
-    use crate::units::Seconds;
+    use units::quantities::Seconds;
 
     #[test]
     fn two_passes_find_the_bandwidth_for_a_recovery_point() {

@@ -86,7 +86,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Rate, Seconds};
+    use units::quantities::{Rate, Seconds};
 
     fn line(congestion: Congestion, mb_per_s: f64, rtt_ms: f64) -> Line {
         let link = Link { congestion, ..Link::measured(Rate::from_mb(mb_per_s), Seconds::from_ms(rtt_ms)) };

@@ -147,7 +147,7 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::model::{Disk, Link};
-    use crate::units::{Rate, Seconds};
+    use units::quantities::{Rate, Seconds};
 
     /// 50 writes of 8 KB a second for `seconds`.
     fn avs_writes(seconds: u64) -> Vec<Record> {
@@ -223,7 +223,7 @@ mod tests {
         );
         assert!(plain.fill.peak_bytes > 20 * packed.fill.peak_bytes);
         let lossy = Link {
-            loss: crate::units::Share(0.001),
+            loss: units::quantities::Share(0.001),
             congestion: crate::formulas::Congestion::Bbr,
             ..link(12_500.0, 50.0)
         };

@@ -19,13 +19,14 @@ mod throughput;
 
 use super::{build, commit};
 use crate::project::Project;
-use crate::wan::{Options, sys, units};
+use crate::wan::{Options, sys};
 use anyhow::Result;
 use report::{Report, Section};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use units::traffic_control;
 
 /// Of iperf3's goodput.
 const BAR: f64 = 0.95;
@@ -47,10 +48,10 @@ pub struct LinkArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Rates of the lines, of the series throughput, loss and compression
-    #[arg(long, value_delimiter = ',', value_parser = units::rate_bits_per_second, default_value = "10mbit,100mbit,1gbit")]
+    #[arg(long, value_delimiter = ',', value_parser = traffic_control::rate_bits_per_second, default_value = "10mbit,100mbit,1gbit")]
     rates: Vec<u64>,
     /// Round trips of the lines, of the series throughput and loss
-    #[arg(long, value_delimiter = ',', value_parser = units::duration_ns, default_value = "1ms,10ms,50ms,100ms,200ms")]
+    #[arg(long, value_delimiter = ',', value_parser = traffic_control::duration_ns, default_value = "1ms,10ms,50ms,100ms,200ms")]
     rtts: Vec<u64>,
     /// Congestion controls [default: throughput: auto; loss: bbr,cubic]
     #[arg(long, value_delimiter = ',')]

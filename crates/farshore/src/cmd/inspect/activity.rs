@@ -7,7 +7,7 @@ use engine::limits::EXTENT_BYTES;
 use serde_json::json;
 
 use super::{Report, SHOWN, cell, push_some, superblock_beside};
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 pub(super) fn report(image: &[u8], path: &Path) -> Report {
     let mut report = Report::default();

@@ -8,8 +8,8 @@ use engine::limits::REGION_BYTES;
 use serde_json::{Value, json};
 
 use super::{Report, SHOWN, cell, push_some, superblock_beside};
-use crate::config::units::show_size;
 use crate::daemon::seals;
+use units::exact::show_size;
 
 /// One volume's dirty regions, in order.
 #[derive(Default)]

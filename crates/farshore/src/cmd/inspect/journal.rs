@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Report, push_some, superblock_beside};
 use crate::api::time_text;
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 /// One batch as it was found.
 struct Batch {

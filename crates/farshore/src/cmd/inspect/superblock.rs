@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Report, cell};
 use crate::api::time_text;
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 /// The superblock that counts.
 pub(super) fn counting(bytes: &[u8]) -> Option<Superblock> {

@@ -8,7 +8,7 @@ use engine::undo::{INDEX_BYTES, Index, VERSION};
 use serde_json::json;
 
 use super::{Report, push_some, superblock_beside};
-use crate::config::units::show_size;
+use units::exact::show_size;
 
 pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<Report> {
     let mut report = Report::default();

@@ -2,12 +2,12 @@
 
 use engine::limits::HEARTBEAT_EVERY;
 use plan::formulas::{GRANTED_USABLE, bandwidth_delay, rto_min_advice};
-use plan::units::{Rate, Seconds, show_bit_rate};
+use units::quantities::{Rate, Seconds, show_bit_rate};
 
 use super::{Check, size, time};
-use crate::config::units::parse_size;
 use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Way};
+use units::exact::parse_size;
 
 /// The HADR pages' floor for a socket buffer.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
@@ -210,7 +210,7 @@ fn congestion(facts: &Facts, way: &Way) -> Check {
 /// The shortest pause before a retransmission in seconds, and who says so.
 fn rto_min_in_use(facts: &Facts) -> (f64, &'static str) {
     let route = facts.interface.as_ref().and_then(|interface| interface.route_rto_min_ms);
-    let asked = facts.settings.get("min_rto").and_then(|text| crate::config::units::parse_duration(text).ok());
+    let asked = facts.settings.get("min_rto").and_then(|text| units::exact::parse_duration(text).ok());
     let system = facts.sysctl("net.ipv4.tcp_rto_min_us", 0);
     match (route, asked, system) {
         // A route's wins over a socket's, and that over the system's.

@@ -1,6 +1,6 @@
 //! Whether what groups may hold in memory is there, and how near their queues came to their bounds.
 
-use plan::units::show_share;
+use units::quantities::show_share;
 
 use super::{Check, size, time};
 use crate::doctor::Verdict;
@@ -80,7 +80,7 @@ fn fullest(queues: &[Queue]) -> Check {
     let (key, twice) =
         if most.bytes_hwm as f64 * most.limit_items as f64 >= most.items_hwm as f64 * most.limit_bytes as f64 {
             let bytes = roomy(most.limit_bytes, most.bytes_hwm).next_multiple_of(1 << 20);
-            ("queue.memory", crate::config::units::size_text(bytes.min(QUEUE_MEMORY.max)))
+            ("queue.memory", units::exact::size_text(bytes.min(QUEUE_MEMORY.max)))
         } else {
             ("queue.items", roomy(most.limit_items, most.items_hwm).min(QUEUE_ITEMS.max).to_string())
         };

@@ -7,10 +7,10 @@
 use engine::limits::HEARTBEAT_EVERY;
 
 use super::{Check, time};
-use crate::config::units::parse_duration;
 use crate::doctor::Verdict;
 use crate::doctor::facts::Facts;
 use crate::limits::USER_TIMEOUT;
+use units::exact::parse_duration;
 
 /// Data may wait this long after an outage is over.
 const PAUSE_MAX_S: f64 = 5.0;

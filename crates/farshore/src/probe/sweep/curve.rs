@@ -1,8 +1,8 @@
 //! What one congestion control made of each size: the plateau, the knee, and what follows from them.
 
 use plan::answer::table;
-use plan::units::show_share;
 use serde_json::{Value as Json, json};
+use units::quantities::show_share;
 
 use super::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, SWEEP_SCHEMA};
 use crate::probe::client::Outcome;
@@ -58,7 +58,7 @@ impl Setting {
     /// As the configuration and `link set` have it.
     pub fn as_set(self) -> String {
         match self {
-            Setting::Fixed { bytes } => format!("buffers = {}", crate::config::units::size_text(bytes)),
+            Setting::Fixed { bytes } => format!("buffers = {}", units::exact::size_text(bytes)),
             Setting::Auto => "buffers = auto".to_owned(),
             Setting::AutoPaced { bytes_per_s } => format!("buffers = auto, pacing = {}", pace_text(bytes_per_s as f64)),
         }
@@ -66,7 +66,7 @@ impl Setting {
 }
 
 fn pace_text(bytes_per_s: f64) -> String {
-    crate::config::units::rate_text((bytes_per_s * 8.0 / 1000.0) as u64 * 1000)
+    units::exact::rate_text((bytes_per_s * 8.0 / 1000.0) as u64 * 1000)
 }
 
 /// One test of a setting.
@@ -247,7 +247,7 @@ impl Curve {
         };
         let mut advice = vec![format!(
             "buffers = {} on both nodes: twice the knee of {}, at least the largest flush ({}) and 64 KiB, at most 32 MiB",
-            crate::config::units::size_text(bytes),
+            units::exact::size_text(bytes),
             knee.setting.name(),
             size(self.largest_flush),
         )];

@@ -1,6 +1,8 @@
-//! Words people type for a link, as numbers: `50ms`, `100mbit`, `0.1%`, `64KiB`.
+//! A line as `tc` spells it, as numbers: `50ms`, `100mbit`, `0.1%`, `64KiB`. Upper and lower case are the same.
 
-use anyhow::{Result, bail, ensure};
+use crate::split_number;
+
+type Result<T> = std::result::Result<T, String>;
 
 const DELAY_NS_MAX: u64 = 10_000_000_000;
 const RATE_BITS_MIN: u64 = 8_000;
@@ -15,10 +17,12 @@ pub fn duration_ns(text: &str) -> Result<u64> {
         "ms" => 1e6,
         "us" => 1e3,
         "" if number == 0.0 => 0.0,
-        _ => bail!("`{text}` is not a time: write a number and s, ms or us, such as 50ms"),
+        _ => return Err(format!("`{text}` is not a time: write a number and s, ms or us, such as 50ms")),
     };
     let ns = (number * unit_ns).round() as u64;
-    ensure!(ns <= DELAY_NS_MAX, "`{text}` is too long: the most is 10s");
+    if ns > DELAY_NS_MAX {
+        return Err(format!("`{text}` is too long: the most is 10s"));
+    }
     Ok(ns)
 }
 
@@ -29,25 +33,21 @@ pub fn rate_bits_per_second(text: &str) -> Result<u64> {
         "gbit" => 1e9,
         "mbit" => 1e6,
         "kbit" => 1e3,
-        _ => {
-            bail!("`{text}` is not a rate: write a number and kbit, mbit or gbit, such as 100mbit")
-        }
+        _ => return Err(format!("`{text}` is not a rate: write a number and kbit, mbit or gbit, such as 100mbit")),
     };
     let bits = (number * unit_bits).round() as u64;
-    ensure!(
-        (RATE_BITS_MIN..=RATE_BITS_MAX).contains(&bits),
-        "`{text}` is out of range: a rate lies between 8kbit and 100gbit"
-    );
+    if !(RATE_BITS_MIN..=RATE_BITS_MAX).contains(&bits) {
+        return Err(format!("`{text}` is out of range: a rate lies between 8kbit and 100gbit"));
+    }
     Ok(bits)
 }
 
 /// A share from 0 to 1, written in percent: `0.1` or `0.1%`.
 pub fn share(text: &str) -> Result<f64> {
     let (number, unit) = split(text)?;
-    ensure!(
-        matches!(unit.as_str(), "" | "%") && number <= 100.0,
-        "`{text}` is not a percentage: write a number from 0 to 100, such as 0.1%"
-    );
+    if !(matches!(unit.as_str(), "" | "%") && number <= 100.0) {
+        return Err(format!("`{text}` is not a percentage: write a number from 0 to 100, such as 0.1%"));
+    }
     Ok(number / 100.0)
 }
 
@@ -58,21 +58,20 @@ pub fn bytes(text: &str) -> Result<u64> {
         "" | "b" => 1.0,
         "kib" => 1024.0,
         "mib" => 1_048_576.0,
-        _ => {
-            bail!("`{text}` is not a size: write bytes, or a number and KiB or MiB, such as 64KiB")
-        }
+        _ => return Err(format!("`{text}` is not a size: write bytes, or a number and KiB or MiB, such as 64KiB")),
     };
     let bytes = (number * unit_bytes).round() as u64;
-    ensure!((1..=QUEUE_BYTES_MAX).contains(&bytes), "`{text}` is out of range: a size lies between 1 byte and 1024MiB");
+    if !(1..=QUEUE_BYTES_MAX).contains(&bytes) {
+        return Err(format!("`{text}` is out of range: a size lies between 1 byte and 1024MiB"));
+    }
     Ok(bytes)
 }
 
 fn split(text: &str) -> Result<(f64, String)> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
+    let (number, unit) = split_number(text, |c| c.is_ascii_digit() || c == '.');
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok((number, unit.to_ascii_lowercase())),
-        _ => bail!("`{text}` does not start with a number"),
+        _ => Err(format!("`{text}` does not start with a number")),
     }
 }
 

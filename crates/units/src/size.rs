@@ -1,8 +1,6 @@
 //! Sizes as people read them.
 
-use engine::limits::{GIB, KIB, MIB};
-
-pub const TIB: u64 = 1 << 40;
+use crate::{GIB, KIB, MIB, TIB};
 
 /// The units of storage, the largest first.
 pub const UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
@@ -20,9 +18,32 @@ pub fn show_size(bytes: u64) -> String {
     format!("{value:.decimals$} {name}")
 }
 
+/// The same where each byte counts: `12.5 MiB`, or `12.5 MiB (13107201 bytes)` if that is not all.
+pub fn show_exact(bytes: u64) -> String {
+    let shown = show_size(bytes);
+    let is_whole = UNITS.iter().any(|(_, factor)| 10 * bytes % factor == 0 && bytes / factor < 100 && bytes >= *factor);
+    if is_whole || bytes < KIB { shown } else { format!("{shown} ({bytes} bytes)") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_rounded_away_where_it_counts() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1000, "1000 B"),
+            (40 * KIB, "40 KiB"),
+            (KIB + 1, "1.0 KiB (1025 bytes)"),
+            (12 * MIB + MIB / 2, "12.5 MiB"),
+            (12 * MIB + MIB / 2 + 1, "12.5 MiB (13107201 bytes)"),
+            (150 * MIB, "150 MiB"),
+            (TIB + GIB, "1.0 TiB (1100585369600 bytes)"),
+        ] {
+            assert_eq!(show_exact(bytes), text);
+        }
+    }
 
     #[test]
     fn sizes_for_eyes() {

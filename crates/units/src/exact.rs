@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::limits::Bound;
-use host::size::UNITS;
-pub use host::size::show_size;
+use crate::size::UNITS;
+pub use crate::size::show_size;
+use crate::{Bound, split_number};
 
 /// Bytes from `64MiB`, `64 MiB`, `512B` or a plain number of bytes.
 ///
@@ -14,8 +14,7 @@ pub use host::size::show_size;
 /// A sentence: what is wrong with the text and how to write it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = (&text[..digits_end], text[digits_end..].trim_start());
+    let (digits, unit) = split_number(text, |c| c.is_ascii_digit());
     if digits.is_empty() {
         return Err(format!("{text:?} is not a size; write a whole number and a unit, such as \"64MiB\""));
     }
@@ -61,8 +60,7 @@ const RATES: [(&str, u64); 3] = [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000
 /// A sentence: what is wrong with the text and how to write it.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = (&text[..digits_end], text[digits_end..].trim_start());
+    let (digits, unit) = split_number(text, |c| c.is_ascii_digit());
     if unit.is_empty() {
         return Err(format!("{text:?} has no unit; write a rate such as \"93Mbit/s\" (kbit/s, Mbit/s, Gbit/s)"));
     }
@@ -166,7 +164,7 @@ pub fn bounded_duration(text: &str, bound: Bound<Duration>) -> Result<Duration, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{GIB, KIB, MIB, TIB};
+    use crate::{GIB, KIB, MIB, TIB};
 
     #[test]
     fn sizes_read_as_written() {

@@ -5,10 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub const KIB: u64 = 1 << 10;
-pub const MIB: u64 = 1 << 20;
-pub const GIB: u64 = 1 << 30;
-pub const TIB: u64 = 1 << 40;
+use crate::{GIB, KIB, MIB, TIB, split_number};
 
 /// An amount of data, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,14 +145,13 @@ const TIMES: [(&str, f64); 8] =
 /// Number and unit of a text such as `8 MiB`; the number is finite and not negative.
 fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(f64, &'a str), String> {
     let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     if text.starts_with('-') {
         return Err(format!("{text:?} is negative; {what} is zero or more"));
     }
-    let number: f64 = text[..end]
-        .parse()
-        .map_err(|_| format!("{text:?} is not {what}; write a number and a unit, such as {example}"))?;
-    Ok((number, text[end..].trim()))
+    let (number, unit) = split_number(text, |c| c.is_ascii_digit() || c == '.');
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text:?} is not {what}; write a number and a unit, such as {example}"))?;
+    Ok((number, unit))
 }
 
 fn factor_of(table: &[(&str, f64)], unit: &str) -> Option<f64> {
