@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk_common::root::{LoopDevice, Mount, root_or_skip, run};
 use disk_common::{Rig, on_a_store};
 use forgetful::{Fate, Store};
 use host::buffers::Buffer;
 use host::disk::meta::{StateDirectory, create_or_open_meta, create_or_open_sparse, make_directory};
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
-use host::disk::{Answer, DiskError, DiskOp, ErrorKind, File, Inline, Part};
+use host::disk::{Answer, DiskError, DiskOp, EngineKind, ErrorKind, File, Inline, Part};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
@@ -152,31 +153,31 @@ async fn live(rig: &mut Rig, directory: &Path, options: VolumeOptions, ledger: &
         Ok(files) => files.files,
         Err(said) => return vec![said],
     };
-    let mut run = Run { rig, files, ledger, told: Vec::new() };
-    run.change(&[(STATE, 0, 2, true), (UNDO, 3, 2, false)]).await;
-    run.flush(UNDO).await;
-    run.change(&[(VOLUME, 0, 2, false)]).await;
-    run.change(&[(VOLUME, 1, 2, false), (VOLUME, 2, 2, false), (VOLUME, 3, 2, true)]).await;
-    run.flush(VOLUME).await;
-    run.look().await;
-    run.zero(1, false).await;
-    run.zero(2, true).await;
-    run.change(&[(VOLUME, 0, 3, true)]).await;
-    run.flush(VOLUME).await;
-    run.change(&[(VOLUME, 4, 3, false), (VOLUME, 5, 3, true), (STATE, 0, 3, true), (STATE, 1, 3, true)]).await;
-    run.change(&[(VOLUME, 3, 4, false)]).await;
-    run.look().await;
-    run.told
+    let mut requests = Requests { rig, files, ledger, told: Vec::new() };
+    requests.change(&[(STATE, 0, 2, true), (UNDO, 3, 2, false)]).await;
+    requests.flush(UNDO).await;
+    requests.change(&[(VOLUME, 0, 2, false)]).await;
+    requests.change(&[(VOLUME, 1, 2, false), (VOLUME, 2, 2, false), (VOLUME, 3, 2, true)]).await;
+    requests.flush(VOLUME).await;
+    requests.look().await;
+    requests.zero(1, false).await;
+    requests.zero(2, true).await;
+    requests.change(&[(VOLUME, 0, 3, true)]).await;
+    requests.flush(VOLUME).await;
+    requests.change(&[(VOLUME, 4, 3, false), (VOLUME, 5, 3, true), (STATE, 0, 3, true), (STATE, 1, 3, true)]).await;
+    requests.change(&[(VOLUME, 3, 4, false)]).await;
+    requests.look().await;
+    requests.told
 }
 
-struct Run<'a> {
+struct Requests<'a> {
     rig: &'a mut Rig,
     files: BTreeMap<&'static str, Arc<File>>,
     ledger: &'a mut Ledger,
     told: Vec<String>,
 }
 
-impl Run<'_> {
+impl Requests<'_> {
     /// Writes pages, all in flight together.
     async fn change(&mut self, changes: &[(&'static str, u64, u8, bool)]) {
         let changes: Vec<Change> =
@@ -348,5 +349,38 @@ fn power_is_lost_at_a_call() {
         at_each_call(rig, (store, root, options), ("all lost", Before::Directories), lost, struck).await;
         let drawn = |calls| store.die_after_calls(calls, Fate::Drawn(calls));
         at_each_call(rig, (store, root, options), ("part lost", Before::Nothing), drawn, struck).await;
+    });
+}
+
+/// What the page cache could not write of the ends of a hole was told to the durable write that came next, and the flush that speaks
+/// for the hole succeeded.
+#[test]
+fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
+    let test = "a_flush_tells_what_became_of_the_ends_of_a_hole";
+    if !root_or_skip(test) {
+        return;
+    }
+    on_a_store(test, async |rig, store, directory, options| {
+        let image = directory.join("image");
+        disk_common::sparse(&image, 16 << 20);
+        let device = LoopDevice::new(&image, &[]);
+        let device_path = device.path.to_str().unwrap();
+        run("mkfs.ext4", &["-q", "-O", "^has_journal", device_path]).unwrap();
+        let name = format!("mounted-{}-{}", options.buffered, rig.engine.kind() == EngineKind::Pool);
+        let mount = Mount::new(&rig.directory.path().join(name), &[device_path]);
+        let path = mount.point.join("volume");
+        std::fs::write(&path, vec![OLD; SIZE as usize]).unwrap();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        let file = Arc::new(open_volume(&path, options).unwrap());
+        rig.done(&file, DiskOp::Zero { offset: 512, length: 512, no_hole: false }).await;
+        store.fail_call_after(0, libc::EIO);
+        // What the kernel does by itself some seconds later; this one is told on its own.
+        let other = std::fs::File::options().write(true).open(&path).unwrap();
+        assert!(other.sync_data().is_err(), "the end of the hole is written back");
+        assert_eq!(store.fail_no_call(), Some("write"));
+        let durable = Change { name: VOLUME, page: 3, byte: 3, is_durable: true };
+        let told = rig.run(&file, durable.write()).await;
+        let flushed = rig.run(&file, DiskOp::Flush).await;
+        assert!(flushed.is_err(), "the flush succeeds, and the write before was told {told:?}");
     });
 }
