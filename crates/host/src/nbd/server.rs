@@ -26,7 +26,7 @@ use super::visitor::Visitor;
 use crate::complaints::{Complaints, REPEAT_AFTER};
 use crate::frontend::{ClientInfo, Gateway};
 use crate::strangers::{Seat, Strangers};
-use crate::tls::Store;
+use crate::tls::{Facts, Store};
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,8 @@ struct Shared {
     left: Notify,
     /// What was said about clients that were kept out.
     complaints: Complaints,
+    /// And which certificates clients have shown.
+    certificates: Complaints,
 }
 
 struct Client {
@@ -113,6 +115,7 @@ impl Server {
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
+            certificates: Complaints::new(REPEAT_AFTER),
         };
         let shared = Rc::new(shared);
         let watch = spawn_local(watch_clients(shared.clone()));
@@ -331,6 +334,13 @@ impl Shared {
         }
     }
 
+    /// Who comes again and again with the same certificate is told of once in a while.
+    fn tell_certificate(&self, visitor: &Visitor, Facts { subject, fingerprint, .. }: &Facts) {
+        if self.certificates.is_news(&visitor.host, fingerprint) {
+            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", visitor.who);
+        }
+    }
+
     /// Whoever is turned away may come back at once, as often as it likes.
     fn complain(&self, visitor: &Visitor, what: &str, why: &str) {
         if self.complaints.is_news(&visitor.host, &format!("{what} {why}")) {
@@ -371,7 +381,8 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
             let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
             shared.complain(&connection.visitor, "was told that there is no such export", &why);
         };
-        let house = House { guard: &guard, admit: &admit, denied: &denied };
+        let shown = |facts: &Facts| shared.tell_certificate(&connection.visitor, facts);
+        let house = House { guard: &guard, admit: &admit, denied: &denied, shown: &shown };
         let negotiation = handshake::negotiate(&connection, &shared.gateway, house);
         let Some(seat) = seat else { return negotiation.await };
         tokio::select! {
