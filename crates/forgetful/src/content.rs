@@ -184,6 +184,11 @@ impl Content {
         flushed
     }
 
+    /// Nothing of it gets to the medium any more, and it counts as there.
+    pub fn fail_flush(&mut self) {
+        self.unflushed.clear();
+    }
+
     /// Puts a range on the medium, with the size that is needed to find it again.
     pub fn flush_range(&mut self, range: Range<u64>) -> u64 {
         let mut flushed = 0;

@@ -81,6 +81,8 @@ struct Step(Vec<(u64, OsString, Option<Entry>)>);
 
 /// What a cut waits for.
 enum Due {
+    /// So many more calls.
+    Calls(u64),
     /// So many more flushes.
     Flushes(u64),
     /// A flush that finds so many bytes not flushed.
@@ -95,6 +97,10 @@ pub(crate) struct Disk {
     steps: VecDeque<Step>,
     power: Power,
     due: Option<(Due, Fate)>,
+    /// The call after so many more fails.
+    failing: Option<(u64, Errno)>,
+    /// What the last one was that failed so.
+    failed: Option<&'static str>,
     loss: Loss,
     /// Counts power losses; what was opened before the last one is dead.
     boot: u64,
@@ -118,6 +124,8 @@ impl Disk {
             steps: VecDeque::new(),
             power: Power::On,
             due: None,
+            failing: None,
+            failed: None,
             loss: Loss::default(),
             boot: 0,
             open_files: BTreeMap::new(),
@@ -182,6 +190,58 @@ impl Disk {
         self.due = None;
     }
 
+    /// The same with a number of calls of any kind, and from then on all of them fail.
+    pub fn die_after_calls(&mut self, calls: u64, fate: Fate) {
+        self.due = Some((Due::Calls(calls), fate));
+    }
+
+    /// Has the call after so many more fail.
+    pub fn fail_call_after(&mut self, calls: u64, error: Errno) {
+        (self.failing, self.failed) = (Some((calls, error)), None);
+    }
+
+    /// Calls off a failure that has not come; which call it was if it has.
+    pub fn fail_no_call(&mut self) -> Option<&'static str> {
+        self.failing = None;
+        self.failed.take()
+    }
+
+    /// A call begins.
+    ///
+    /// # Errors
+    /// It is the one that was set to fail, or the power is lost in this moment.
+    pub fn begin_call(&mut self, call: &'static str) -> Result<(), Errno> {
+        self.counts.calls += 1;
+        match &mut self.failing {
+            Some((0, error)) => {
+                let error = *error;
+                (self.failing, self.failed) = (None, Some(call));
+                return Err(error);
+            }
+            Some((left, _)) => *left -= 1,
+            None => {}
+        }
+        match &mut self.due {
+            Some((Due::Calls(0), fate)) => {
+                let fate = *fate;
+                self.cut_power(fate);
+                self.power = Power::Off;
+                return Err(Errno::EIO);
+            }
+            Some((Due::Calls(left), _)) => *left -= 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a flush that failed was to bring is never brought, though the next flush succeeds: as kernels do it, which take
+    /// what could not be written for clean.
+    pub fn fail_flush(&mut self, file: u64) {
+        if let Ok((content, _)) = self.content_mut(file) {
+            content.fail_flush();
+        }
+    }
+
     /// A flush or durable write begins, unless the power is lost in this moment.
     pub fn begin_flush(&mut self) -> bool {
         let due = match &mut self.due {
@@ -194,7 +254,7 @@ impl Disk {
                 let (bytes, fate) = (*bytes, *fate);
                 (self.counts().unflushed_bytes >= bytes).then_some(fate)
             }
-            None => None,
+            Some((Due::Calls(_), _)) | None => None,
         };
         if let Some(fate) = due {
             self.cut_power(fate);
@@ -226,7 +286,7 @@ impl Disk {
         }
         self.drop_unreachable();
         self.boot += 1;
-        (self.power, self.due, self.loss) = (Power::Cut, None, loss);
+        (self.power, self.due, self.failing, self.loss) = (Power::Cut, None, None, loss);
     }
 
     pub fn set_power(&mut self, power: Power) {

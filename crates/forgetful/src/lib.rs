@@ -21,6 +21,9 @@
 //! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their
 //! processes could not end. Of a descriptor from before a cut every use fails.
 //!
+//! It also fails one call of those to come ([`Store::fail_call_after`]), hangs ([`Store::hang`]), or has bad sectors
+//! ([`Store::refuse_reads`]).
+//!
 //! Not there, as nothing here needs them: symbolic and hard links, extended attributes, shared mappings, a limit of
 //! space.
 
@@ -37,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disk::{Disk, Power};
+use fuser::Errno;
 use serve::Shared;
 
 pub use mount::{MountError, missing};
@@ -64,6 +68,9 @@ pub struct Loss {
 /// What the store was asked to keep, and what it need not keep yet. Bytes in whole sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Calls that began: opens, reads, writes, flushes, space taken and given back, names and attributes changed. Looks at names and
+    /// attributes do not count.
+    pub calls: u64,
     /// Flushes and durable writes that began.
     pub flushes: u64,
     pub flushed_bytes: u64,
@@ -110,6 +117,24 @@ impl Store {
     /// Has the plug pulled in the moment of the first flush that finds at least so many bytes not flushed.
     pub fn cut_power_when_unflushed(&self, bytes: u64, fate: Fate) {
         self.shared.disk().cut_power_when_unflushed(bytes, fate);
+    }
+
+    /// Has the plug pulled after so many more calls (see [`Counts::calls`]): the next one and all later ones fail with EIO. For tests that
+    /// ask the store themselves, and could not wait for an answer that never comes.
+    pub fn die_after_calls(&self, calls: u64, fate: Fate) {
+        self.shared.disk().die_after_calls(calls, fate);
+    }
+
+    /// After so many more calls (see [`Counts::calls`]) the next one fails with this number of an error, and changes nothing. If that is a
+    /// flush, what it was to bring never gets to the medium, whatever later flushes say.
+    pub fn fail_call_after(&self, calls: u64, errno: i32) {
+        self.shared.disk().fail_call_after(calls, Errno::from_i32(errno));
+    }
+
+    /// Calls off a failure that has not come. Which call it was if it has: "open", "read", "write", "flush", "allocate", "attributes", or
+    /// "names".
+    pub fn fail_no_call(&self) -> Option<&'static str> {
+        self.shared.disk().fail_no_call()
     }
 
     /// Calls off a cut that is due and has not come.

@@ -67,26 +67,36 @@ impl Served {
         if disk.power() == Power::On { Ok(disk) } else { Err(Errno::EIO) }
     }
 
-    /// The disk, if the handle is not from before a power loss.
-    fn disk_of(&self, handle: FileHandle) -> Result<MutexGuard<'_, Disk>, Errno> {
-        let disk = self.disk()?;
-        if handle.0 == disk.boot() { Ok(disk) } else { Err(Errno::EIO) }
+    /// The disk for a call that counts: the moment in which it may be set to fail.
+    fn disk_to_call(&self, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+        let mut disk = self.disk()?;
+        disk.begin_call(call)?;
+        Ok(disk)
+    }
+
+    /// The same, if the handle is not from before a power loss.
+    fn disk_of(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+        of_this_boot(self.disk_to_call(call)?, handle)
     }
 
     /// The disk for something that makes durable: the moment in which the power may be set to be lost.
-    fn disk_to_flush(&self, handle: FileHandle) -> Result<MutexGuard<'_, Disk>, Errno> {
-        let mut disk = self.disk_of(handle)?;
+    fn disk_to_flush(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+        let mut disk = self.disk_of(handle, call)?;
         if disk.begin_flush() {
             return Ok(disk);
         }
         drop(disk);
-        self.disk_of(handle)
+        of_this_boot(self.disk()?, handle)
     }
 
-    fn opened(&self) -> Result<(FileHandle, FopenFlags), Errno> {
+    fn opened(disk: &mut Disk) -> (FileHandle, FopenFlags) {
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH;
-        self.disk().map(|mut disk| (FileHandle(disk.open_file()), flags))
+        (FileHandle(disk.open_file()), flags)
     }
+}
+
+fn of_this_boot(disk: MutexGuard<'_, Disk>, handle: FileHandle) -> Result<MutexGuard<'_, Disk>, Errno> {
+    if handle.0 == disk.boot() { Ok(disk) } else { Err(Errno::EIO) }
 }
 
 fn owner(request: &Request) -> (u32, u32) {
@@ -147,19 +157,25 @@ impl Filesystem for Served {
         });
         let permissions = mode.map(|mode| (mode & 0o7777) as u16);
         let changes = Changes { permissions, owner: uid, group: gid, size, modified };
-        match self.disk().and_then(|mut disk| disk.change(ino.0, changes)) {
+        match self.disk_to_call("attributes").and_then(|mut disk| disk.change(ino.0, changes)) {
             Ok(attributes) => reply.attr(&NO_TIME, &attributes),
             Err(error) => reply.error(error),
         }
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, _: u32, reply: ReplyEntry) {
-        answer_entry!(reply, self.disk().and_then(|mut disk| disk.make(parent.0, name, mode, owner(req))));
+        answer_entry!(
+            reply,
+            self.disk_to_call("names").and_then(|mut disk| disk.make(parent.0, name, mode, owner(req)))
+        );
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let mode = rustix::fs::FileType::Directory.as_raw_mode() | mode;
-        answer_entry!(reply, self.disk().and_then(|mut disk| disk.make(parent.0, name, mode, owner(req))));
+        answer_entry!(
+            reply,
+            self.disk_to_call("names").and_then(|mut disk| disk.make(parent.0, name, mode, owner(req)))
+        );
     }
 
     fn create(
@@ -173,19 +189,22 @@ impl Filesystem for Served {
         reply: ReplyCreate,
     ) {
         let mode = rustix::fs::FileType::RegularFile.as_raw_mode() | mode;
-        let made = self.disk().and_then(|mut disk| disk.make(parent.0, name, mode, owner(req)));
-        match made.and_then(|attributes| Ok((attributes, self.opened()?))) {
+        let made = self.disk_to_call("names").and_then(|mut disk| {
+            let attributes = disk.make(parent.0, name, mode, owner(req))?;
+            Ok((attributes, Served::opened(&mut disk)))
+        });
+        match made {
             Ok((attributes, (handle, flags))) => reply.created(&NO_TIME, &attributes, GENERATION, handle, flags),
             Err(error) => reply.error(error),
         }
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk().and_then(|mut disk| disk.remove(parent.0, name)));
+        answer_empty!(reply, self.disk_to_call("names").and_then(|mut disk| disk.remove(parent.0, name)));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk().and_then(|mut disk| disk.remove(parent.0, name)));
+        answer_empty!(reply, self.disk_to_call("names").and_then(|mut disk| disk.remove(parent.0, name)));
     }
 
     fn rename(
@@ -202,11 +221,11 @@ impl Filesystem for Served {
             return reply.error(Errno::EINVAL);
         }
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        answer_empty!(reply, self.disk().and_then(|mut disk| disk.rename(from, to, flags.is_empty())));
+        answer_empty!(reply, self.disk_to_call("names").and_then(|mut disk| disk.rename(from, to, flags.is_empty())));
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.opened() {
+        match self.disk_to_call("open").map(|mut disk| Served::opened(&mut disk)) {
             Ok((handle, flags)) => reply.opened(handle, flags),
             Err(error) => reply.error(error),
         }
@@ -223,7 +242,7 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.disk_of(fh).and_then(|disk| disk.read(ino.0, offset, u64::from(size))) {
+        match self.disk_of(fh, "read").and_then(|disk| disk.read(ino.0, offset, u64::from(size))) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error),
         }
@@ -243,7 +262,7 @@ impl Filesystem for Served {
     ) {
         // O_SYNC holds the bit of O_DSYNC.
         let is_durable = flags.0 & libc::O_DSYNC != 0;
-        let disk = if is_durable { self.disk_to_flush(fh) } else { self.disk_of(fh) };
+        let disk = if is_durable { self.disk_to_flush(fh, "write") } else { self.disk_of(fh, "write") };
         match disk.and_then(|mut disk| disk.write(ino.0, offset, data, is_durable)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
@@ -271,7 +290,11 @@ impl Filesystem for Served {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk_to_flush(fh).and_then(|mut disk| disk.flush(ino.0, datasync)));
+        let flushed = self.disk_to_flush(fh, "flush").and_then(|mut disk| disk.flush(ino.0, datasync));
+        if flushed.is_err() {
+            self.0.disk().fail_flush(ino.0);
+        }
+        answer_empty!(reply, flushed);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -282,7 +305,7 @@ impl Filesystem for Served {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.disk_of(fh).and_then(|disk| disk.list(ino.0, offset)) {
+        match self.disk().and_then(|disk| of_this_boot(disk, fh)?.list(ino.0, offset)) {
             Ok(entries) => {
                 let mut entries = entries.iter();
                 while entries
@@ -297,7 +320,7 @@ impl Filesystem for Served {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk_to_flush(fh).and_then(|mut disk| disk.flush(ino.0, false)));
+        answer_empty!(reply, self.disk_to_flush(fh, "flush").and_then(|mut disk| disk.flush(ino.0, false)));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -323,13 +346,14 @@ impl Filesystem for Served {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let grows = !mode.contains(FallocateFlags::KEEP_SIZE);
-        answer_empty!(reply, self.disk_of(fh).and_then(|mut disk| disk.allocate(ino.0, offset, length, grows, zeroes)));
+        let allocate = |mut disk: MutexGuard<'_, Disk>| disk.allocate(ino.0, offset, length, grows, zeroes);
+        answer_empty!(reply, self.disk_of(fh, "allocate").and_then(allocate));
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let sought = match (u64::try_from(offset), whence) {
             (Ok(offset), libc::SEEK_DATA | libc::SEEK_HOLE) => {
-                self.disk_of(fh).and_then(|disk| disk.seek(ino.0, offset, whence == libc::SEEK_DATA))
+                self.disk_of(fh, "read").and_then(|disk| disk.seek(ino.0, offset, whence == libc::SEEK_DATA))
             }
             _ => Err(Errno::EINVAL),
         };

@@ -196,6 +196,43 @@ fn a_cut_can_be_set_to_a_flush() {
 }
 
 #[test]
+fn one_call_can_be_set_to_fail_and_what_a_failed_flush_was_to_bring_is_lost() {
+    on_a_store("one_call_can_be_set_to_fail_and_what_a_failed_flush_was_to_bring_is_lost", |rig| {
+        let path = rig.file("a");
+        let calls = rig.store.counts().calls;
+        let file = open(&path, 0);
+        file.write_all_at(&[2; 4096], 0).unwrap();
+        assert_eq!(rig.store.counts().calls, calls + 2);
+        rig.store.fail_call_after(1, libc::ENOSPC);
+        file.write_all_at(&[2; 4096], 4096).unwrap();
+        assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(rig.store.fail_no_call(), Some("flush"));
+        // Now they are taken for clean.
+        file.write_all_at(&[2; 4096], 8192).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!((pages(&path), rig.store.fail_no_call()), (vec![2, 2, 2, 1], None));
+        drop(file);
+        rig.lose_all();
+        assert_eq!(pages(&path), [1, 1, 2, 1]);
+    });
+}
+
+#[test]
+fn power_can_be_set_to_be_lost_at_any_call() {
+    on_a_store("power_can_be_set_to_be_lost_at_any_call", |rig| {
+        let path = rig.file("a");
+        let file = open(&path, 0);
+        rig.store.die_after_calls(1, Fate::AllLost);
+        file.write_all_at(&[2; 4096], 0).unwrap();
+        assert_eq!(file.write_all_at(&[2; 4096], 4096).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert!(!rig.store.has_power() && file.sync_data().is_err());
+        drop(file);
+        rig.store.restore_power();
+        assert_eq!(pages(&path), [1, 1, 1, 1]);
+    });
+}
+
+#[test]
 fn locks_and_sockets_work_as_on_a_disk() {
     on_a_store("locks_and_sockets_work_as_on_a_disk", |rig| {
         let path = rig.file("a");

@@ -6,7 +6,7 @@ mod disk_common;
 use std::path::Path;
 use std::sync::Arc;
 
-use disk_common::{Rig, on_both, skip};
+use disk_common::{Rig, on_a_store};
 use forgetful::{Fate, Store};
 use host::buffers::Buffer;
 use host::disk::meta::{create_or_open_meta, make_directory};
@@ -24,21 +24,6 @@ fn write(page: u64, pages: u64, byte: u8, dsync: bool) -> DiskOp {
 
 fn zero(page: u64, no_hole: bool) -> DiskOp {
     DiskOp::Zero { offset: page * PAGE, length: PAGE, no_hole }
-}
-
-/// The test on a store of its own, for files that the kernel would cache and files that it would not.
-fn on_a_store(test: &str, body: impl AsyncFn(&mut Rig, &Store, &Path, VolumeOptions)) {
-    if let Some(needed) = forgetful::missing() {
-        return skip(test, needed);
-    }
-    on_both(async |rig: &mut Rig| {
-        for buffered in [false, true] {
-            let directory = rig.directory.path().join(format!("buffered-{buffered}"));
-            std::fs::create_dir(&directory).unwrap();
-            let store = Store::mount(&directory).unwrap();
-            body(rig, &store, &directory, VolumeOptions { buffered }).await;
-        }
-    });
 }
 
 /// A durable volume full of ones.

@@ -17,7 +17,7 @@ use host::link::{
     Versions,
 };
 use host::tls::{Clients, Credentials, Identity, Paths, Store};
-use papers::{CLUSTER, Dates, Papers};
+use papers::{CLUSTER, Dates, Papers, stranger};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -270,9 +270,14 @@ async fn exchange(from: &Node, to: &Node, count: u64) {
 
 /// Two nodes whose papers are in order, with a cable between them.
 async fn linked(papers: &Papers) -> (Node, Node, Cable) {
-    let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+    linked_by([papers.node("west", "east", Dates::Now), papers.node("east", "west", Dates::Now)].map(Some)).await
+}
+
+/// The same by these credentials, the acceptor's first, or by none.
+async fn linked_by([accepts, dials]: [Option<Store>; 2]) -> (Node, Node, Cable) {
+    let west = Node::west(accepts);
     let cable = cable(west.address()).await;
-    let east = Node::east(cable.address, Some(papers.node("east", "west", Dates::Now)));
+    let east = Node::east(cable.address, dials);
     west.is_up(1).await;
     east.is_up(1).await;
     (east, west, cable)
@@ -416,7 +421,8 @@ fn plain_and_encrypted_ends_tell_each_other_apart() {
 /// Says these bytes to a listening node, then waits for the end of the conversation; all it answered.
 async fn say(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(bytes).await.unwrap();
+    // It may hang up before it has heard all.
+    let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     // A reset is an end as well.
     let _ = stream.read_to_end(&mut answer).await;
@@ -473,28 +479,6 @@ async fn visit(address: SocketAddr, mut client: rustls::ClientConnection) {
             return;
         }
     }
-}
-
-/// A TLS client that believes the authority, and shows these papers or nothing.
-fn stranger(papers: &Papers, own: Option<&Paths>) -> rustls::ClientConnection {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(papers.path("ca.crt")).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots);
-    let config = match own {
-        None => config.with_no_client_auth(),
-        Some(own) => {
-            let certificate = CertificateDer::from_pem_file(&own.certificate).unwrap();
-            let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
-            config.with_client_auth_cert(vec![certificate], key).unwrap()
-        }
-    };
-    rustls::ClientConnection::new(Arc::new(config), "127.0.0.1".try_into().unwrap()).unwrap()
 }
 
 #[test]
@@ -672,5 +656,81 @@ fn new_credentials_serve_the_next_connection() {
         let shown = |at: usize| east.told.up.borrow()[at].2.certificate.clone().unwrap().fingerprint;
         assert_ne!(shown(0), shown(1));
         assert_eq!(shown(1), store.current().own.fingerprint);
+    });
+}
+
+/// Nothing has happened to the link since it came up.
+fn assert_untouched(nodes: [&Node; 2]) {
+    for node in nodes {
+        assert_eq!(node.told.up.borrow().len(), 1);
+        assert!(node.told.down.borrow().is_empty(), "{:?}", node.told.down);
+    }
+}
+
+/// Somebody on the way has recorded all that a dialer said, and says it to the same node, in whole or in part, while that session
+/// goes on.
+#[test]
+fn a_session_that_is_played_back_opens_nothing_and_disturbs_nobody() {
+    run(async {
+        let papers = Papers::new();
+        let with_tls = [papers.node("west", "east", Dates::Now), papers.node("east", "west", Dates::Now)].map(Some);
+        for (tls, sentence) in [(with_tls, "does not decrypt"), ([None, None], "the secret")] {
+            let (east, west, cable) = linked_by(tls).await;
+            exchange(&east, &west, 6).await;
+            let said = cable.said.borrow().clone();
+            for length in [said.len(), said.len() / 2, 4096] {
+                let before = west.told.refused.borrow().len();
+                tokio::join!(say(west.address(), &said[..length]), exchange(&east, &west, 6));
+                west.told.until("a refusal", |told| told.refused.borrow().len() > before).await;
+                let (who, why) = west.told.refused.borrow()[before].clone();
+                assert!(who.contains("127.0.0.1") && why.contains(sentence), "{who}: {why}");
+            }
+            exchange(&west, &east, 6).await;
+            assert_untouched([&east, &west]);
+        }
+    });
+}
+
+/// Certificates are renewed on both sides, again and again, while frames travel and strangers with every kind of wrong paper knock.
+#[test]
+fn renewals_and_strangers_do_not_touch_a_link_under_load() {
+    const RENEWALS: usize = 12;
+    run(async {
+        let papers = Papers::new();
+        let stores = [("west", "east"), ("east", "west")].map(|(name, peer)| papers.node(name, peer, Dates::Now));
+        let (east, west, _cable) = linked_by(stores.clone().map(Some)).await;
+        let others = Papers::of("another");
+        let wrong: Vec<Paths> = vec![
+            others.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now),
+            papers.issue("late", &Identity::node(CLUSTER, "east"), Dates::Past),
+            papers.issue("north", &Identity::node(CLUSTER, "north"), Dates::Now),
+            papers.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now),
+        ];
+        let knocking = async {
+            for own in wrong.iter().cycle().take(2 * RENEWALS) {
+                visit(west.address(), stranger(&papers, Some(own))).await;
+            }
+        };
+        let renewing = async {
+            for _ in 0..RENEWALS {
+                for (store, (name, peer)) in stores.iter().zip([("west", "east"), ("east", "west")]) {
+                    let us = Identity::node(CLUSTER, name);
+                    let own = papers.issue(name, &us, Dates::Now);
+                    store.replace(Credentials::load(&own, &us, &[peer.into()], &Clients::Certified).unwrap());
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(exchange(&east, &west, 48), knocking, renewing);
+        assert_untouched([&east, &west]);
+        west.told.until("refusals", |told| told.refused.borrow().len() >= 2 * RENEWALS).await;
+        for words in ["authority", "expired", "\"north\"", "the client \"backup\""] {
+            assert!(west.told.refused.borrow().iter().any(|(_, why)| why.contains(words)), "{words}");
+        }
+        // The next connection shows what was issued last.
+        west.told.sender().close("to connect anew");
+        east.is_up(2).await;
+        let shown = east.told.up.borrow()[1].2.certificate.clone().unwrap().fingerprint;
+        assert_eq!(shown, stores[0].current().own.fingerprint);
     });
 }

@@ -48,8 +48,8 @@ pub(super) struct Ways {
 /// The facts of an open file, as `volume` and `meta` find them.
 pub(super) struct Opened {
     pub plain: Ways,
-    /// For durable writes, where the page cache is used. What could not be written back from there the kernel tells once to each
-    /// open file: told to a durable write, it would be missing from the flush that speaks for the writes it is about.
+    /// For durable writes, where the page cache is used, if only for the ends of a hole. What could not be written back from there the
+    /// kernel tells once to each open file: told to a durable write, it would be missing from the flush that speaks for what it is about.
     pub durable: Option<Ways>,
     pub direct: Option<DirectRules>,
     pub path: Arc<Path>,

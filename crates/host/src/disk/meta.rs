@@ -102,9 +102,11 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
         Ok(()) => Ok(flush_names(parent)?),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             // Whoever made it may have been killed before it was durable. Or it was the administrator, in a place that
-            // we may not even list.
-            let _ = flush_names(parent);
-            Ok(())
+            // we may not even list, or that cannot be flushed.
+            match flush_names(parent) {
+                Err(errno @ (Errno::IO | Errno::NOSPC | Errno::DQUOT)) => Err(errno.into()),
+                _ => Ok(()),
+            }
         }
         Err(error) => Err(error),
     }

@@ -295,14 +295,16 @@ pub(super) fn finish(
 ) -> Result<File, OpenError> {
     check_size(path, size_bytes, logical_block)?;
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
-    let is_cached = direct.is_none_or(|rules| rules.offset > SECTOR_BYTES);
+    let takes_small = direct.is_none_or(|rules| rules.offset <= SECTOR_BYTES);
+    // A file system zeroes the ends of a hole in its page cache, however the file was opened.
+    let is_cached = direct.is_none() || !takes_small || matches!(identity, Identity::File { .. });
     let again = |direct: bool| {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() };
         let opened = rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty());
         opened.map_err(|errno| OpenError::at(path, "opening it a second time", errno))
     };
     // All ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
-    let small = || (is_cached && direct.is_some()).then(|| again(false)).transpose();
+    let small = || (!takes_small).then(|| again(false)).transpose();
     let durable = if is_cached { Some(Ways { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
     let buffered = small()?;
     let (plain, path) = (Ways { fd, buffered }, path.into());

@@ -16,7 +16,7 @@ use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, 
 use super::session::Session;
 use super::visible::Visible;
 use crate::frontend::{ExportInfo, Exports, Gateway};
-use crate::tls::{ChannelError, Rights, Store};
+use crate::tls::{ChannelError, Facts, Rights, Store};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
 const OPTIONS_SPARE: u32 = 64;
@@ -374,6 +374,8 @@ pub(super) struct House<'a> {
     pub admit: Admit<'a>,
     /// Told of an export that is there, and that the client may not use.
     pub denied: &'a dyn Fn(&str),
+    /// Told of the certificate that the client has shown.
+    pub shown: &'a dyn Fn(&Facts),
 }
 
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
@@ -438,7 +440,7 @@ async fn converse(
         match step {
             Step::Close(reason) => return Err(reason.into()),
             Step::Encrypt => {
-                let rights = encrypt(connection, &inbox, house.guard).await?;
+                let rights = encrypt(connection, &inbox, &house).await?;
                 visible = Visible::new(&**gateway, rights, house.denied);
                 negotiation.encrypted();
             }
@@ -450,12 +452,12 @@ async fn converse(
 }
 
 /// Begins TLS; what the client may do from here on.
-async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Result<Rights, Outside> {
+async fn encrypt(connection: &Connection, inbox: &Inbox, house: &House<'_>) -> Result<Rights, Outside> {
     // Bytes from before the encryption would be taken for encrypted ones: somebody on the way could put them there.
     if !inbox.unread().is_empty() {
         return Err(Outside::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
     }
-    let store = guard.store.as_ref().expect("TLS is offered with credentials only");
+    let store = house.guard.store.as_ref().expect("TLS is offered with credentials only");
     let refused = |error: &dyn std::fmt::Display| Outside::Refused(error.to_string());
     let credentials = store.current();
     let channel = credentials.accept_nbd().map_err(|error| refused(&error))?;
@@ -464,6 +466,10 @@ async fn encrypt(connection: &Connection, inbox: &Inbox, guard: &Guard) -> Resul
         error => refused(&error),
     })?;
     let facts = connection.socket.certificate();
+    match &facts {
+        Some(facts) => (house.shown)(facts),
+        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
+    }
     let current = store.current();
     let rights = match Arc::ptr_eq(&current, &credentials) {
         true => credentials.rights_of(facts.as_ref()),

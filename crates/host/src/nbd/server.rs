@@ -93,8 +93,8 @@ struct Shared {
     left: Notify,
     /// What was said about clients that were kept out.
     complaints: Complaints,
-    /// Certificates that clients showed lately.
-    shown: Complaints,
+    /// And which certificates clients have shown.
+    certificates: Complaints,
 }
 
 struct Client {
@@ -115,7 +115,7 @@ impl Server {
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
-            shown: Complaints::new(REPEAT_AFTER),
+            certificates: Complaints::new(REPEAT_AFTER),
         };
         let shared = Rc::new(shared);
         let watch = spawn_local(watch_clients(shared.clone()));
@@ -336,11 +336,9 @@ impl Shared {
         }
     }
 
-    /// Says who came in, once in a while: a client that connects in a loop does not fill the log.
-    fn introduce(&self, connection: &Connection) {
-        let (visitor, Some(facts)) = (&connection.visitor, connection.socket.certificate()) else { return };
-        if self.shown.is_news(visitor.about(), &facts.fingerprint) {
-            let Facts { subject, fingerprint, .. } = facts;
+    /// Who comes again and again with the same certificate is told of once in a while.
+    fn tell_certificate(&self, visitor: &Visitor, Facts { subject, fingerprint, .. }: &Facts) {
+        if self.certificates.is_news(visitor.about(), fingerprint) {
             tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", visitor.who);
         }
     }
@@ -385,7 +383,8 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
             let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
             shared.complain(&connection.visitor, "was told that there is no such export", &why);
         };
-        let house = House { guard: &guard, admit: &admit, denied: &denied };
+        let shown = |facts: &Facts| shared.tell_certificate(&connection.visitor, facts);
+        let house = House { guard: &guard, admit: &admit, denied: &denied, shown: &shown };
         let negotiation = handshake::negotiate(&connection, &shared.gateway, house);
         let Some(seat) = seat else { return negotiation.await };
         tokio::select! {
@@ -407,7 +406,6 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
             return;
         }
     };
-    shared.introduce(&connection);
     let mut attached = Attached(session);
     if attached.0.terms.structured {
         connection.use_structured_replies();

@@ -6,6 +6,7 @@ pub mod root;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forgetful::Store;
 use host::buffers::{Buffer, Pool};
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{Answer, Completion, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline};
@@ -84,6 +85,21 @@ pub fn on_both(test: impl AsyncFn(&mut Rig)) {
         }
         other => other.unwrap(),
     }
+}
+
+/// The test on a store of its own, for files that the kernel would cache and files that it would not.
+pub fn on_a_store(test: &str, body: impl AsyncFn(&mut Rig, &Store, &Path, VolumeOptions)) {
+    if let Some(needed) = forgetful::missing() {
+        return skip(test, needed);
+    }
+    on_both(async |rig: &mut Rig| {
+        for buffered in [false, true] {
+            let directory = rig.directory.path().join(format!("buffered-{buffered}"));
+            std::fs::create_dir(&directory).unwrap();
+            let store = Store::mount(&directory).unwrap();
+            body(rig, &store, &directory, VolumeOptions { buffered }).await;
+        }
+    });
 }
 
 /// A directory on a real file system: a memory file system would hide what O_DIRECT asks.

@@ -430,6 +430,11 @@ impl Mock {
         self.clients.borrow().len()
     }
 
+    /// Lets go of the lines of clients that have left.
+    pub fn forget_former(&self) {
+        self.former.borrow_mut().clear();
+    }
+
     /// Answers what is held, last request first.
     pub fn release(&self) {
         let mut held = self.held.take();

@@ -5,12 +5,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use host::tls::{Clients, Credentials, Facts, Identity, Party, Paths, Store};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub const CLUSTER: &str = "harbour";
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -140,4 +143,24 @@ impl Papers {
 fn write_key(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A TLS client that believes the authority, and shows these papers or nothing.
+pub fn stranger(papers: &Papers, own: Option<&Paths>) -> rustls::ClientConnection {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(papers.path("ca.crt")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match own {
+        None => config.with_no_client_auth(),
+        Some(own) => {
+            let certificate = CertificateDer::from_pem_file(&own.certificate).unwrap();
+            let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
+    rustls::ClientConnection::new(Arc::new(config), "127.0.0.1".try_into().unwrap()).unwrap()
 }
