@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn strangers_use_up_no_room_of_a_peer() {
         let complaints = Complaints::new(REPEAT_AFTER);
-        (0..1000).for_each(|number| drop(complaints.is_news(Stranger(&format!("host {number}")), "no")));
+        (0..1000).for_each(|number| _ = complaints.is_news(Stranger(&format!("host {number}")), "no"));
         assert!(complaints.is_news(Peer("beta"), "its certificate expired"));
         assert!(!complaints.is_news(Peer("beta"), "its certificate expired"));
         let of_peer = (0..1000).filter(|number| complaints.is_news(Peer("beta"), &number.to_string())).count();
