@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::wire::{HEADER_BYTES, Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
@@ -41,6 +41,8 @@ struct Told {
     calling: Cell<bool>,
     /// So many frames follow, each when something was sent.
     chatter: Cell<u64>,
+    /// So long each frame keeps the data path busy.
+    labour: Cell<Duration>,
     changed: Notify,
 }
 
@@ -102,6 +104,10 @@ impl LinkEvents for Told {
     fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
         assert_eq!(Some(link), self.up.borrow().last().map(|up| up.0), "a frame of a link that is not up");
         self.frames.borrow_mut().push((header, payload));
+        let began = Instant::now();
+        while began.elapsed() < self.labour.get() {
+            std::hint::spin_loop();
+        }
         self.note();
     }
 
@@ -493,6 +499,26 @@ fn many_frames_pushed_before_one_flush_all_arrive() {
             seqs.extend(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0));
         }
         assert!(seqs.into_iter().eq(0..2000));
+    });
+}
+
+/// All that had come was taken in at once: 2 500 of the smallest frames, which kept clients of other groups waiting for 100 ms.
+#[test]
+fn small_frames_without_end_leave_others_their_turns() {
+    const FRAMES: usize = 2000;
+    run(async {
+        let (west, east) = pair(|_| {}).await;
+        let session = east.told.up.borrow()[0].1;
+        west.told.labour.set(Duration::from_micros(100));
+        let turns = west.told.turns.get();
+        east.told.call(|sender| {
+            (0..FRAMES).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
+            sender.flush();
+        });
+        west.told.until(|told| told.frames.borrow().len() == FRAMES).await;
+        let turns = west.told.turns.get() - turns;
+        // 200 ms of work, of which a turn may take one or a little more.
+        assert!(turns >= 80, "{FRAMES} frames in {turns} turns");
     });
 }
 

@@ -43,6 +43,10 @@ use crate::tls::{ChannelError, Received};
 
 /// Slices of one vectored write: 64 frames; the kernel's own bound is 1 024.
 const SLICES_MAX: usize = 128;
+/// For so long frames of one peer are taken in without a break: it may send the smallest ones as fast as it can, and everybody else
+/// waits meanwhile. So many are taken between two looks at the clock.
+const TURN_MAX: Duration = Duration::from_millis(1);
+const FRAMES_PER_LOOK: u32 = 16;
 /// A closed connection may take this long to hand over what was queued (a goodbye) and to see the peer's end.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -622,13 +626,17 @@ async fn read_all(
     events: &dyn LinkEvents,
 ) -> String {
     loop {
-        let starved = match deliver(sender, frames, pool, events) {
-            Ok(starved) => starved,
+        match deliver(sender, frames, pool, events) {
+            Ok(Delivered::All) => {}
+            Ok(Delivered::Part) => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Ok(Delivered::Starved) => {
+                wait_for_buffer(sender, pool, events).await;
+                continue;
+            }
             Err(reason) => return reason,
-        };
-        if starved {
-            wait_for_buffer(sender, pool, events).await;
-            continue;
         }
         let received = read_some(line, frames).await;
         if let (Ok(Received::Bytes(bytes)), Some(calls)) = (&received, &mut *sender.calls.borrow_mut()) {
@@ -656,15 +664,25 @@ async fn read_all(
     }
 }
 
-/// Hands all whole frames to the data path, then ends the turn. True: a buffer is wanting.
+/// What came of the frames that are here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delivered {
+    All,
+    /// It is the others' turn.
+    Part,
+    /// A buffer is wanting.
+    Starved,
+}
+
+/// Hands whole frames to the data path, as many as one turn takes, then ends the turn.
 fn deliver(
     sender: &LinkSender,
     frames: &mut FrameReader,
     pool: &Pool,
     events: &dyn LinkEvents,
-) -> Result<bool, String> {
-    let (mut delivered, mut starved) = (0, false);
-    loop {
+) -> Result<Delivered, String> {
+    let (began, mut delivered) = (Instant::now(), 0);
+    let outcome = loop {
         if let Some(reason) = sender.end_reason() {
             return Err(reason);
         }
@@ -672,12 +690,12 @@ fn deliver(
             Ok(Next::Frame(header, payload)) => {
                 events.frame(sender.link, header, payload);
                 delivered += 1;
+                if delivered % FRAMES_PER_LOOK == 0 && began.elapsed() >= TURN_MAX {
+                    break Delivered::Part;
+                }
             }
-            Ok(Next::Bytes) => break,
-            Ok(Next::Buffer(_)) => {
-                starved = true;
-                break;
-            }
+            Ok(Next::Bytes) => break Delivered::All,
+            Ok(Next::Buffer(_)) => break Delivered::Starved,
             Err(violation) => {
                 if delivered > 0 {
                     events.turn_done();
@@ -685,16 +703,16 @@ fn deliver(
                 return Err(violation.to_string());
             }
         }
-    }
+    };
     sender.received.set(frames.received());
-    if delivered == 0 && frames.is_inside_frame() && !starved {
+    if delivered == 0 && frames.is_inside_frame() && outcome == Delivered::All {
         events.heard(sender.link);
         delivered = 1;
     }
     if delivered > 0 {
         events.turn_done();
     }
-    Ok(starved)
+    Ok(outcome)
 }
 
 /// The pool is empty, so nothing is read and the peer cannot be heard. That is no sign against it: the kernel's own
