@@ -96,6 +96,8 @@ pub struct Tally {
     pub prefix_checks: u64,
     pub coverage_checks: u64,
     pub virtual_ns: u64,
+    /// Worlds that ended before they were healed: a full sync of their wide volumes would take hours.
+    pub unjudged: u64,
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
