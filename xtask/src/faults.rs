@@ -1,9 +1,9 @@
 //! `cargo xtask faults`: plants one fault after the other in the engine, whose own invariants are off, and counts the
-//! seeds until a judge outside of it objects. The same seeds pass without a fault.
+//! seeds until a judge outside of it objects. The same worlds pass without a fault.
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 
@@ -41,6 +41,9 @@ struct Outcome {
     worlds: Option<&'static str>,
 }
 
+/// How many worlds of each kind it took to catch all that they caught.
+type Farthest = BTreeMap<Option<&'static str>, u64>;
+
 impl Outcome {
     fn is_caught(&self, tried: u64) -> bool {
         self.worlds.is_some() || self.seeds <= tried
@@ -59,13 +62,13 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     let faults = chosen(list(&sim)?, &arguments.names)?;
     let outcomes = run_all(&sim, &faults, arguments)?;
     println!("{:<28} {:<22} {:>6}  {:<14} by", "fault", "breaks", "median", "seeds");
-    let mut missed = 0;
-    let mut farthest = 1;
+    let (mut missed, mut farthest) = (0, Farthest::new());
     for (fault, mut of_fault) in faults.iter().zip(outcomes) {
         let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome, arguments.seeds)).collect();
-        let by_seeds = of_fault.iter().filter(|outcome| outcome.worlds.is_none());
-        let caught = by_seeds.map(|outcome| outcome.seeds).filter(|seeds| *seeds <= arguments.seeds);
-        farthest = farthest.max(caught.max().unwrap_or(1));
+        for outcome in of_fault.iter().filter(|outcome| outcome.is_caught(arguments.seeds)) {
+            let most = farthest.entry(outcome.worlds).or_default();
+            *most = outcome.seeds.max(*most);
+        }
         of_fault.sort_by_key(|outcome| (!outcome.is_caught(arguments.seeds), outcome.worlds, outcome.seeds));
         let median = &of_fault[of_fault.len() / 2];
         missed += usize::from(!median.is_caught(arguments.seeds));
@@ -73,7 +76,7 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
         let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
         println!("{name:<28} {breaks:<22} {median_told:>6}  {:<14} {oracle}", seeds.join(" "));
     }
-    let clean = passes_without(&sim, farthest, arguments.ranges)?;
+    let clean = passes_without(&sim, &farthest, arguments.ranges)?;
     println!("{} faults, {} caught, {missed} missed", faults.len(), faults.len() - missed);
     Ok(if missed == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -161,13 +164,15 @@ fn run_one(sim: &str, name: &str, worlds: Option<&'static str>, from: u64, count
     }
 }
 
-/// The seeds that caught the faults, without a fault.
-fn passes_without(sim: &str, count: u64, ranges: u64) -> Result<bool> {
+/// The worlds that caught the faults, of each kind, without a fault. Two at least: of one alone each step would be told.
+fn passes_without(sim: &str, farthest: &Farthest, ranges: u64) -> Result<bool> {
     let mut clean = true;
-    for range in 0..ranges {
-        let seeds = format!("{}..{}", range * RANGE_STEP, range * RANGE_STEP + count);
-        println!("without a fault, seeds {seeds}:");
-        clean &= Command::new(sim).arg(seeds).status()?.success();
+    for (worlds, count) in farthest {
+        for from in (0..ranges).map(|range| range * RANGE_STEP) {
+            let numbers = format!("{from}..{}", from + count.max(&2));
+            println!("without a fault, {} {numbers}:", worlds.unwrap_or("seeds"));
+            clean &= Command::new(sim).args(*worlds).arg(numbers).status()?.success();
+        }
     }
     Ok(clean)
 }

@@ -14,6 +14,7 @@ use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::identity::Role;
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
+use crate::planted::{Fault, planted};
 use crate::slots::Op;
 use crate::state::{Broken, State};
 use crate::time::Mono;
@@ -157,6 +158,7 @@ impl Group {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let offset = (chunk * BITS_WORDS * 64) as u64;
             bits.region = offset + (BITS_WORDS * 64) as u64;
+            let offset = if planted(Fault::BitsDisplaced) { 0 } else { offset };
             let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
             return Some((header, SendPayload::Control(bytes)));
         }

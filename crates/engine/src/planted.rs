@@ -180,6 +180,16 @@ faults! {
         "An export that waits for its operator opens after a restart.";
     RunsOfPeer, "runs-of-peer", "P1",
         "A peer that went back to a run of its own passes for one that knows a later run of the primary in doubt.";
+    KeptLostAtStart, "kept-lost-at-start", "P1",
+        "A secondary that starts forgets what its journal held of writes that its primary has not flushed.";
+    ServedAloneForgotten, "served-alone-forgotten", "P1, P4",
+        "A primary that served before it had fetched what its peer confirmed does not know it after a restart.";
+    BitsDisplaced, "bits-displaced", "rule 6, P3",
+        "Dirty regions behind the first 8 GiB of a volume are told to the peer as those of the first.";
+    ChangedPulledOver, "changed-pulled-over", "P1, P7",
+        "A primary in doubt fetches from its peer over what was written from outside.";
+    ChangedSentUnasked, "changed-sent-unasked", "P7",
+        "What was written to a primary's volume from outside is sent to its peer without an order.";
 }
 
 #[cfg(feature = "planted")]

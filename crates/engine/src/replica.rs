@@ -240,6 +240,9 @@ impl Replica {
     /// A start has read back all that the journal holds.
     pub fn kept_from_journal(&mut self, given_up: Seq) {
         self.kept.read_back(self.applied, given_up);
+        if planted(Fault::KeptLostAtStart) {
+            _ = self.kept.give_up(self.applied);
+        }
         self.noted = self.kept.floor();
     }
 

@@ -284,7 +284,7 @@ impl Group {
             Some("mode is logging")
         } else if self.sb.current.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
-        } else if self.sb.current.changed_outside {
+        } else if self.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
         } else if !(self.settings.autosync || self.wanted_update || self.full_is_wanted()) {
             Some("waiting for 'sync': autosync is off")
@@ -437,7 +437,8 @@ impl Group {
         }
         let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
         let sb = &self.sb.current;
-        let held = sb.held_in_logging || sb.changed_outside || self.settings.mode == Mode::Logging;
+        let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
+        let held = sb.held_in_logging || changed || self.settings.mode == Mode::Logging;
         if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
             return;
         }

@@ -392,7 +392,8 @@ impl Group {
     fn is_written_since(&self) -> bool {
         let sb = &self.sb.current;
         // That it serves without the peer may be on its way to the record: then it opens in this very moment.
-        sb.served_in_doubt || sb.changed_outside || !self.withheld
+        let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
+        sb.served_in_doubt || changed || !self.withheld
     }
 
     fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {

@@ -284,6 +284,7 @@ impl Group {
         }
         self.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         self.sb.durable = found.identity;
+        self.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
         self.take_up_sizes(&found.sizes);
         self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);

@@ -103,14 +103,15 @@ impl Node {
         if !core::mem::take(&mut self.memory_freed) {
             return;
         }
-        for _ in 0..self.short_of_memory.len().min(ASKED_MAX) {
+        let short = self.short_of_memory.len();
+        for _ in 0..short.min(ASKED_MAX) {
             let Some(id) = self.short_of_memory.pop_front() else { return };
             if let Some(group) = self.groups.get_mut(&id) {
                 group.waits_for_memory = false;
             }
             self.in_group(id, |g, cx| g.memory_freed(cx));
         }
-        self.memory_freed |= self.short_of_memory.len() > ASKED_MAX;
+        self.memory_freed |= short > ASKED_MAX;
     }
 }
 
@@ -201,5 +202,57 @@ impl Group {
         } else if self.state == State::Logging {
             self.try_autosync(cx);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::{ActivityConfig, GroupConfig, NodeConfig, NodeId, Settings, VolumeConfig, limits};
+
+    fn node_of(groups: u32) -> Node {
+        let volume = VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false };
+        let group = |number| GroupConfig {
+            id: GroupId(number),
+            tag: u64::from(number),
+            peer: NodeId(1),
+            starts_as: Role::Primary,
+            meets_peer_first: false,
+            volumes: vec![volume],
+            settings: Settings::default(),
+            journal_bytes: limits::JOURNAL_BYTES_DEFAULT,
+            window_bytes: limits::WINDOW_BYTES_DEFAULT,
+            activity: ActivityConfig::default(),
+            history_bytes: limits::HISTORY_BYTES_DEFAULT,
+        };
+        Node::new(NodeConfig {
+            node: NodeId(0),
+            groups: (0..groups).map(group).collect(),
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        })
+    }
+
+    /// A hundred groups ran short of memory, and some came free once. Those whom the first turn did not ask were not asked in the
+    /// next one either: they waited until somebody else gave something back.
+    #[test]
+    fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
+        let mut node = node_of(100);
+        for id in (0..100).map(GroupId) {
+            node.groups.get_mut(&id).expect("of this node").wants_memory = true;
+            node.settle(id);
+        }
+        assert_eq!(node.short_of_memory.len(), 100);
+        node.memory_freed = true;
+        let waiting = |node: &Node| node.groups.values().filter(|group| group.waits_for_memory).count();
+        node.lend_memory();
+        assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
+        node.lend_memory();
+        assert_eq!(waiting(&node), 0);
+        node.lend_memory();
+        assert!(!node.memory_freed, "nobody is left to ask");
     }
 }

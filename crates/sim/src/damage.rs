@@ -281,6 +281,7 @@ impl World {
     fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.watch.forget(group, node);
         self.watch.told_is_void(group, node);
+        self.watch.may_flow(group, node);
         self.watch.hit.remove(&(group, node));
         self.judge.promises_void(group);
         self.operator.gives_up(group, node);

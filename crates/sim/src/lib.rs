@@ -173,6 +173,7 @@ impl World {
         tally.prefix_checks = self.judge.prefix_checks;
         tally.coverage_checks = self.watch.coverage_checks;
         tally.virtual_ns = self.now;
+        tally.unjudged = u64::from(self.over);
         (self.verdict, tally)
     }
 }

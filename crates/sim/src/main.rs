@@ -1,7 +1,7 @@
 //! `sim SEED` runs one seed and prints a line per transition; the other forms run many (`sim --help`).
 //!
 //! Exit code: 0 all well, 1 a judge objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch or an
-//! edge was never taken, 6 a planted fault was not caught.
+//! edge was never taken, or too many wide worlds were not judged at rest, 6 a planted fault was not caught.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use sim::world::Tally;
 const SEEDS_FOR_BRANCHES: u64 = 1000;
 /// From this many on it is told which ones they did not reach.
 const SEEDS_WORTH_A_LOOK: u64 = 200;
+
+/// So many of a thousand seeds may end before they are judged at rest, because a wide volume would need a full sync.
+const UNJUDGED_PER_MILLE_MAX: u64 = 30;
 
 const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
@@ -216,7 +219,11 @@ fn many(from: u64, to: u64) -> ExitCode {
     let mut code = conclude(&sum, &SEEDS);
     let missing = if to - from >= SEEDS_WORTH_A_LOOK { sum.tally.missing() } else { Vec::new() };
     missing.iter().for_each(|what| eprintln!("never taken: {what}"));
-    if code == 0 && !missing.is_empty() && to - from >= SEEDS_FOR_BRANCHES {
+    let unjudged = sum.tally.unjudged * 1000 > sum.seeds * UNJUDGED_PER_MILLE_MAX;
+    if unjudged {
+        eprintln!("too many seeds were not judged at rest: {} of {}", sum.tally.unjudged, sum.seeds);
+    }
+    if code == 0 && (!missing.is_empty() || unjudged) && to - from >= SEEDS_FOR_BRANCHES {
         code = 5;
     }
     ExitCode::from(code)

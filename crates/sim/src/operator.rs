@@ -191,6 +191,7 @@ impl World {
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
         if let Command::Sync { full } = command {
             *self.operator.typed_sync.entry((group, node)).or_default() |= full;
+            self.watch.may_flow(group, node);
         }
         match &command {
             Command::Promote { force: true, .. } => {

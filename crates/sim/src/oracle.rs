@@ -19,6 +19,8 @@ pub enum Oracle {
     Equality,
     /// Two writable copies, or an overwritten tail, only after a forced promotion and an operator's word (P6).
     OneWriter,
+    /// What somebody wrote to a primary's volume from outside flows only by an operator's order (P7).
+    Outside,
     /// Numbers, stamps and incarnations only grow (rules 4, 5, 19).
     Order,
     /// Queue, window and waiting writers stay within their limits (P8).
@@ -43,6 +45,7 @@ impl fmt::Display for Oracle {
             Oracle::Coverage => "coverage",
             Oracle::Equality => "equality",
             Oracle::OneWriter => "one-writer",
+            Oracle::Outside => "outside",
             Oracle::Order => "order",
             Oracle::Memory => "memory",
             Oracle::Damage => "damage",

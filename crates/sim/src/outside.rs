@@ -2,6 +2,7 @@
 //! something over it. The host finds that at the next start, and until a start is on record at each one after it.
 
 use engine::identity::Role;
+use engine::superblock::Superblock;
 use engine::{GroupId, Store, VolumeId, superblock};
 
 use crate::disk::SECTOR;
@@ -50,6 +51,9 @@ impl World {
             self.nodes[node].lost_images.insert(group);
             // Whatever it was, its copy is not that any more.
             self.watch.forget(group, node);
+            if self.record_of(node, group).is_some_and(|found| found.identity.role == Role::Primary) {
+                self.watch.changed_outside(group, node);
+            }
             if self.operator.authority(group) == node {
                 self.judge.changed_outside(group, volume, first, &bytes);
             } else {
@@ -60,9 +64,13 @@ impl World {
 
     /// It is on record that nothing was under way.
     fn stopped_cleanly(&self, node: usize, group: GroupId) -> bool {
+        self.record_of(node, group).is_some_and(|found| found.clean)
+    }
+
+    fn record_of(&self, node: usize, group: GroupId) -> Option<Superblock> {
         let file = self.nodes[node].disks[&Store::Superblock(group)].durable();
         let read = superblock::read(file, self.group_config(node, group).tag);
-        read.ok().and_then(|read| read.found).is_some_and(|found| found.clean)
+        read.ok().and_then(|read| read.found)
     }
 
     /// A start is on record: what it found changed is no news any more.

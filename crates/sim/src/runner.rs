@@ -186,6 +186,7 @@ impl Tally {
         self.prefix_checks += other.prefix_checks;
         self.coverage_checks += other.coverage_checks;
         self.virtual_ns += other.virtual_ns;
+        self.unjudged += other.unjudged;
         self.crashes.resize(self.crashes.len().max(other.crashes.len()), 0);
         self.crashes.iter_mut().zip(&other.crashes).for_each(|(mine, theirs)| *mine += theirs);
         self.marks.add(&other.marks);
@@ -197,9 +198,13 @@ impl Tally {
     pub fn describe(&self, seeds: (u64, &str)) -> String {
         let (seeds, what) = seeds;
         let crashes: u64 = self.crashes.iter().sum();
+        let unjudged = match self.unjudged {
+            0 => String::new(),
+            count => format!(", {count} not judged at rest: a full sync would have taken hours"),
+        };
         format!(
             "{seeds} {what}: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
-             checked, {:.1} virtual hours",
+             checked, {:.1} virtual hours{unjudged}",
             self.writes,
             self.overlaps * 100 / self.writes.max(1),
             self.faults,

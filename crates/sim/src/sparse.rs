@@ -24,8 +24,9 @@ use crate::world::{Tally, World};
 
 /// What makes a scenario's draws others than those of the seed of its number.
 const SPARSE: u64 = 0x5fa7_5e00_0000_0000;
-/// Reads that fail are drawn beside everything else.
+/// Reads that fail, and odd sizes, are drawn beside everything else.
 const READS: u64 = 0x4ead_0000_0000_0000;
+const SIZES: u64 = 0x512e_0000_0000_0000;
 
 /// The unit of every write.
 const BLOCK: u64 = 4 * KIB;
@@ -35,6 +36,9 @@ const DEPTH: usize = 48;
 
 /// One in so many scenarios has a volume of more than 8 GiB. Each full sync of one costs as much as a hundred other scenarios.
 const WIDE_EVERY: u64 = 512;
+
+/// On such a link a sync of a few blocks takes a while.
+const SLOW_LINK_BYTES_PER_S: u64 = 400_000;
 
 /// How long the first sync may take.
 const PEACE_NS: u64 = 20 * SECOND;
@@ -148,13 +152,25 @@ pub struct Scenario {
 impl Scenario {
     pub fn draw(number: u64) -> Scenario {
         let mut rng = Rng::new(number ^ SPARSE);
-        let options = draw_options(number, &mut rng);
-        let flush_ns = [0; 2].map(|_: u64| *rng.pick(&[0, 30 * MILLISECOND, 500 * MILLISECOND]));
+        let mut options = draw_options(number, &mut rng);
+        let mut flush_ns = [0; 2].map(|_: u64| *rng.pick(&[0, 30 * MILLISECOND, 500 * MILLISECOND]));
         let mut draw = Draw::new(&options, &mut rng);
         let count = draw.rng.between(6, 26);
         let mut steps = Vec::new();
-        if draw.is_wide || draw.rng.percent(4) {
-            draw.loses_its_primary_in_a_sync(&mut steps);
+        if draw.is_wide {
+            draw.goes_back_far_out(&mut steps);
+        } else {
+            match draw.rng.below(100) {
+                0..2 => draw.loses_its_link_in_a_sync(&mut steps),
+                2..4 => {
+                    draw.loses_its_primary_in_a_sync(&mut steps);
+                    // The sync goes in the stream, takes a while, and its end is not on record at once; the primary waits for its peer.
+                    (options.queue_bytes, options.bytes_per_s) = (MIB, SLOW_LINK_BYTES_PER_S);
+                    options.start_alone_ms = 300_000;
+                    flush_ns[1 - options.first_primary(GROUP.0)] = 500 * MILLISECOND;
+                }
+                _ => {}
+            }
         }
         while (steps.len() as u64) < count {
             let kind = draw.kind();
@@ -248,10 +264,20 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         start_alone_ms: *rng.pick(&[1000, 20_000, 300_000, 300_000]),
         ..base
     };
-    if number % WIDE_EVERY == WIDE_EVERY - 1 { drawn.far_apart(rng) } else { drawn }
+    if number % WIDE_EVERY == WIDE_EVERY - 1 { drawn.far_apart(rng) } else { drawn.with_an_odd_end(number) }
 }
 
 impl Options {
+    /// For some the volumes' last block is cut short by an odd number of sectors, on media of either kind.
+    fn with_an_odd_end(mut self, number: u64) -> Options {
+        let mut rng = Rng::new(number ^ SIZES);
+        if rng.percent(30) {
+            self.block_bytes = *rng.pick(&[512, 4096]);
+            self.volume_bytes -= SECTOR as u64 * (2 * rng.below(4) + 1);
+        }
+        self
+    }
+
     /// One volume of more regions than a frame of dirty bits tells of, of which few blocks are written, most of them behind those.
     fn far_apart(self, rng: &mut Rng) -> Options {
         let blocks = |from: u64, count: u64| from..from + count * BLOCK;
@@ -265,7 +291,7 @@ impl Options {
             window_bytes: 4 * MIB,
             queue_bytes: 4 * MIB,
             journal_bytes: 8 * MIB,
-            bytes_per_s: *rng.pick(&[400_000, 4_000_000]),
+            bytes_per_s: SLOW_LINK_BYTES_PER_S,
             disk_ns: (20_000, 200_000),
             delay_ns: MILLISECOND,
             jitter_ns: 0,
@@ -386,7 +412,7 @@ impl Draw<'_> {
             has.into_iter().map(|(kind, weight, _)| (*kind, weight * *rng.pick(&[1, 1, 2, 4]))).collect();
         let among = |kind: Kind| kinds.iter().any(|(has, _)| *has == kind);
         let (has_power, has_force) = (among(Kind::Power), among(Kind::Force));
-        let (volumes, blocks) = (options.volumes, options.image_bytes() / BLOCK);
+        let (volumes, blocks) = (options.volumes, options.image_bytes().div_ceil(BLOCK));
         let hot = Blocks { volume: rng.below(u64::from(volumes)) as u16, first: rng.below(blocks), count: 1 };
         let hot_percent = *rng.pick(&[20, 50, 80, 100]);
         // A log written in sequence and flushed at each commit, one hot block overwritten for ever.
@@ -529,19 +555,83 @@ impl Draw<'_> {
     }
 
     /// What was written alone is synced, which is cut short; the copy is promoted and has to go back to where it was.
-    fn loses_its_primary_in_a_sync(&mut self, steps: &mut Vec<(u64, Step)>) {
+    fn loses_its_link_in_a_sync(&mut self, steps: &mut Vec<(u64, Step)>) {
         let (pause, burst) = (self.moment(), self.step(Kind::Burst));
         steps.push((pause, burst));
-        steps.push((SECOND, Step::Order { whom: Whom::Primary, command: Command::Logging }));
-        let (pause, burst) = (self.moment(), self.step(Kind::Burst));
-        steps.push((pause, burst));
-        steps.push((SECOND, Step::Order { whom: Whom::Primary, command: Command::Sync { full: false } }));
+        self.is_written_alone_and_synced(steps);
         let longest = *self.rng.pick(&[20 * MS, 300 * MS, SECOND]);
         steps.push((self.rng.below(longest), Step::Cable([false; 2])));
         let force = self.order(Whom::Secondary, true);
         steps.push((self.moment(), force));
         self.amiss(steps);
         steps.push((self.moment(), Step::Cable([true; 2])));
+    }
+
+    /// The same, and the primary loses with its power what only the copy has, which dies on its way back.
+    fn loses_its_primary_in_a_sync(&mut self, steps: &mut Vec<(u64, Step)>) {
+        // So the link is measured, and a little goes in the stream.
+        steps.push((SECOND, self.long_burst(48)));
+        if self.rng.percent(40) {
+            self.is_handed_over_and_back(steps);
+        } else {
+            self.is_written_alone_and_synced(steps);
+        }
+        // Nobody flushes it: the copy keeps it, in its journal.
+        let (pause, burst) = (self.rng.below(100 * MS), self.step(Kind::Burst));
+        steps.push((pause, burst));
+        let (pause, down_ns) = (self.rng.between(50 * MS, 600 * MS), self.rng.between(2 * SECOND, 8 * SECOND));
+        steps.push((pause, Step::Crash { whom: Whom::Primary, power: true, down_ns }));
+        self.dies_on_its_way_back(steps);
+    }
+
+    fn dies_on_its_way_back(&mut self, steps: &mut Vec<(u64, Step)>) {
+        let (at, after, down_ns) = (self.rng.between(1, 8), self.rng.percent(50), self.down());
+        let whom = Whom::Secondary;
+        steps.push((self.moment(), Step::Trip { whom, kind: Instant::Sync, at, after, power: true, down_ns }));
+        steps.push((0, self.order(whom, true)));
+    }
+
+    /// The secondary, which has been started often, is the primary for a while; then the first one is again, writes alone and syncs.
+    fn is_handed_over_and_back(&mut self, steps: &mut Vec<(u64, Step)>) {
+        for _ in 0..self.rng.between(2, 6) {
+            steps.push((3 * SECOND, Step::Crash { whom: Whom::Secondary, power: false, down_ns: SECOND }));
+        }
+        for mode in [None, Some(Mode::Logging)] {
+            steps.push((3 * SECOND, Step::Order { whom: Whom::Primary, command: Command::Demote }));
+            mode.into_iter().for_each(|mode| steps.push((SECOND, Step::Mode(mode))));
+            steps.push((SECOND, self.order(Whom::Secondary, false)));
+        }
+        let burst = self.step(Kind::Burst);
+        steps.push((SECOND, burst));
+        steps.push((SECOND, Step::Mode(Mode::Async)));
+    }
+
+    /// The same on a wide volume. Nothing was streamed before, so the sync is in the stream, and what both sides flush meanwhile
+    /// clears the primary's bits. What the copy undoes on its way back then only its own bits tell, most of them behind the first
+    /// frame.
+    fn goes_back_far_out(&mut self, steps: &mut Vec<(u64, Step)>) {
+        self.is_written_alone_and_synced(steps);
+        steps.push((self.rng.between(100 * MS, 250 * MS), Step::Flush { volume: 0 }));
+        steps.push((self.rng.between(250 * MS, 450 * MS), Step::Cable([false; 2])));
+        self.dies_on_its_way_back(steps);
+        steps.push((self.moment(), Step::Cable([true; 2])));
+    }
+
+    fn long_burst(&mut self, count: u64) -> Step {
+        Step::Burst((0..count).map(|_| self.wide_blocks()).collect())
+    }
+
+    fn is_written_alone_and_synced(&mut self, steps: &mut Vec<(u64, Step)>) {
+        steps.push((2 * SECOND, Step::Order { whom: Whom::Primary, command: Command::Logging }));
+        let pause = self.moment();
+        let burst = if self.is_wide {
+            let count = self.rng.between(24, 48);
+            self.long_burst(count)
+        } else {
+            self.step(Kind::Burst)
+        };
+        steps.push((pause, burst));
+        steps.push((SECOND, Step::Order { whom: Whom::Primary, command: Command::Sync { full: false } }));
     }
 
     fn step(&mut self, kind: Kind) -> Step {
@@ -726,7 +816,9 @@ impl World {
             return;
         }
         let node = self.operator.authority(GROUP);
-        let (volume, image, mut length) = (VolumeId(at.volume), at.first * BLOCK, at.count * BLOCK);
+        let (volume, image) = (VolumeId(at.volume), at.first * BLOCK);
+        // The last block may be cut short.
+        let mut length = (at.count * BLOCK).min(self.options.image_bytes() - image);
         if let Some(spread) = &self.options.spread {
             length = spread.fit(image, length);
         }
@@ -750,12 +842,11 @@ impl World {
         if !self.nodes[node].up() {
             return;
         }
-        let per_block = BLOCK / SECTOR as u64;
-        let range = |at: &Blocks| Outside {
-            group: GroupId(0),
-            volume: VolumeId(at.volume),
-            first: at.first * per_block,
-            sectors: at.count * per_block,
+        let (per_block, all) = (BLOCK / SECTOR as u64, self.options.image_bytes() / SECTOR as u64);
+        let range = |at: &Blocks| {
+            let first = at.first * per_block;
+            let sectors = (at.count * per_block).min(all - first);
+            Outside { group: GroupId(0), volume: VolumeId(at.volume), first, sectors }
         };
         self.nodes[node].stop = Some(Stop { down_ns, outside: outside.iter().map(range).collect() });
         self.input(node, Input::Stop);

@@ -66,6 +66,8 @@ pub struct Watch {
     pub waited_alone: BTreeSet<(GroupId, usize)>,
     /// Primaries in doubt whose operator was asked, and told that the export stays closed until he chooses.
     pub asked: BTreeSet<(GroupId, usize)>,
+    /// Primaries with a volume that somebody else wrote to: nothing of that flows before an operator's word.
+    unasked: BTreeSet<(GroupId, usize)>,
     /// Groups whose operator chose the primary's content over what only its peer has.
     pub chosen: BTreeSet<GroupId>,
     /// Primaries that send, by the state they told last.
@@ -99,6 +101,16 @@ impl Watch {
         let told = self.told.get(&(group, node)).filter(|_| !self.rotten.contains(&(node, Store::Journal(group))))?;
         let generation = Generation { number: told.generation, tag: told.tag };
         Some(Position { generation, incarnation: told.incarnation, seq: told.durable })
+    }
+
+    /// Somebody else wrote to a volume of a primary.
+    pub fn changed_outside(&mut self, group: GroupId, node: usize) {
+        self.unasked.insert((group, node));
+    }
+
+    /// The operator typed `sync` there, the other node's content took its place, or nobody knows any more: its records were damaged.
+    pub fn may_flow(&mut self, group: GroupId, node: usize) {
+        self.unasked.remove(&(group, node));
     }
 
     /// A node tells the state of a group.
@@ -236,6 +248,20 @@ impl World {
         }
         let what = format!("node {node} group {}: a write goes alone in a generation that the peer knows", group.0);
         self.fail(Failure::new(Oracle::Order, what));
+    }
+
+    /// What somebody wrote to a primary's volume from outside never flows to its peer without an order (P7).
+    pub fn check_asked_for(&mut self, node: usize, group: GroupId) {
+        let other = self.other(group, node);
+        // That one's own content is overwritten.
+        self.watch.may_flow(group, other);
+        if self.watch.unasked.contains(&(group, node)) {
+            let what = format!(
+                "node {node} group {}: a sync sends what somebody wrote to a volume from outside, and nobody typed `sync`",
+                group.0
+            );
+            self.fail(Failure::new(Oracle::Outside, what));
+        }
     }
 
     /// A secondary came back whose journal was hit: it says that it is no image (P9).

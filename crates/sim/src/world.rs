@@ -96,6 +96,8 @@ pub struct Tally {
     pub prefix_checks: u64,
     pub coverage_checks: u64,
     pub virtual_ns: u64,
+    /// Worlds that ended before they were healed: a full sync of their wide volumes would take hours.
+    pub unjudged: u64,
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
@@ -492,6 +494,9 @@ impl World {
         if let Err(failure) = self.judge.event(node, group, &event) {
             return self.fail(failure);
         }
+        if matches!(event, engine::Event::SyncBegan { .. }) {
+            self.check_asked_for(node, group);
+        }
         if matches!(event, engine::Event::Ready { .. }) {
             self.nodes[node].ready.insert(group);
             self.change_is_recorded(node, group);
@@ -520,6 +525,7 @@ impl World {
             // What was confirmed of the sync is undone, and that is what was asked for.
             engine::Event::RolledBack { .. } => self.watch.forget(group, node),
             engine::Event::Promoted { .. } => {
+                self.watch.may_flow(group, self.other(group, node));
                 self.watch.forget(group, node);
                 self.watch.told_is_void(group, node);
                 // Old records or not: from here on they are what counts.
