@@ -21,8 +21,10 @@ pub fn show_size(bytes: u64) -> String {
 /// The same where each byte counts: `12.5 MiB`, or `12.5 MiB (13107201 bytes)` if that is not all.
 pub fn show_exact(bytes: u64) -> String {
     let shown = show_size(bytes);
-    let is_whole = UNITS.iter().any(|(_, factor)| 10 * bytes % factor == 0 && bytes / factor < 100 && bytes >= *factor);
-    if is_whole || bytes < KIB { shown } else { format!("{shown} ({bytes} bytes)") }
+    let unit = UNITS.iter().find(|(_, factor)| bytes >= *factor).map_or(1, |(_, factor)| *factor);
+    // A digit behind the point is shown below a hundred.
+    let is_all = bytes.is_multiple_of(unit) || (bytes / unit < 100 && (bytes % unit * 10).is_multiple_of(unit));
+    if is_all { shown } else { format!("{shown} ({bytes} bytes)") }
 }
 
 #[cfg(test)]

@@ -421,7 +421,7 @@ mod tests {
         same(disk, disk);
         let moved = "size 512\nkind device\nplugged pci0000:00/0000:00:05.0";
         other(disk, moved, "its place was pci0000:00/0000:00:04.0 and is pci0000:00/0000:00:05.0");
-        let told = "it has neither WWN nor serial number, and had 512 bytes where it has 1024";
+        let told = "it has neither WWN nor serial number, and had 512 B where it has 1 KiB";
         other(disk, "size 1024\nkind device\nplugged pci0000:00/0000:00:04.0", told);
     }
 
@@ -435,7 +435,7 @@ mod tests {
         other(device, "size 512\nkind loop\noffset 0\non.kind device\non.serial A", told);
         other(device, "size 512\nkind file\ninode 7", "it was a loop device and is a file");
         let words = id(device).words(|seconds| format!("<{seconds}>"));
-        assert_eq!(words, "a loop device upon a file (inode 7, made <1>), 512 bytes");
+        assert_eq!(words, "a loop device upon a file (inode 7, made <1>), 512 B");
     }
 
     #[test]
