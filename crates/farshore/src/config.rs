@@ -8,8 +8,8 @@ mod check;
 mod clients;
 pub mod definition;
 pub mod example;
-pub mod link;
 pub mod keys;
+pub mod link;
 mod local;
 mod names;
 mod parse;
@@ -27,13 +27,13 @@ use std::time::Duration;
 
 pub use definition::diff_definitions;
 use host::tls::{Clients, Credentials, Identity, Paths};
+pub use keys::Keyed;
 pub use link::{LinkKey, LinkSettings};
 pub use local::Proof;
 pub use local::host_name;
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use problem::{Position, Problem, Problems};
 pub use secret::{Secret, create_secret};
-pub use keys::Keyed;
 pub use settings::{Key, Layout, Mode, Policy, Settings};
 pub use silent::Silent;
 

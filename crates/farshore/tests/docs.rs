@@ -46,8 +46,10 @@ fn every_key_of_the_configuration_is_described() {
 #[test]
 fn the_manuals_tables_of_keys_are_the_programs() {
     let text = manual("config.md");
-    let groups = Key::all().map(|key| key.manual_row(true)).chain(keys::Key::<Layout>::all().map(|key| key.manual_row(true)));
-    let wrong: Vec<String> = groups.chain(LinkKey::all().map(|key| key.manual_row(false))).filter(|row| !text.contains(row)).collect();
+    let groups =
+        Key::all().map(|key| key.manual_row(true)).chain(keys::Key::<Layout>::all().map(|key| key.manual_row(true)));
+    let wrong: Vec<String> =
+        groups.chain(LinkKey::all().map(|key| key.manual_row(false))).filter(|row| !text.contains(row)).collect();
     assert!(wrong.is_empty(), "docs/config.md should have these rows:\n{}", wrong.join("\n"));
 }
 

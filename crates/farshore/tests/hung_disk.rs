@@ -202,7 +202,9 @@ fn a_start_beside_a_disk_that_hangs_serves_the_other_groups() {
     assert!(pair.stop(Node::Near).success());
     store.hang();
     pair.serve(Node::Near);
-    run(async { _ = others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs") });
+    run(async {
+        _ = others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs")
+    });
     let status = status_of(&pair, Node::Near);
     let stuck = status.iter().find(|group| group["name"] == HANGS).expect("it is told");
     let reason = stuck["reason"].to_string();

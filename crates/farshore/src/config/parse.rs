@@ -210,7 +210,8 @@ fn read_group<'t>(
     nodes: &BTreeSet<&str>,
 ) -> Group {
     let mut known: Vec<&str> = GROUP_KEYS.to_vec();
-    known.extend(Key::all().map(Key::as_str).chain(keys::Key::<Layout>::all().map(keys::Key::as_str)).map(table_or_key));
+    known
+        .extend(Key::all().map(Key::as_str).chain(keys::Key::<Layout>::all().map(keys::Key::as_str)).map(table_or_key));
     known.dedup();
     sheet.only(section, &known);
     let mut member = |key: &str, advice: &str| {
@@ -222,14 +223,7 @@ fn read_group<'t>(
     read_keys(sheet, section, &mut settings);
     read_keys(sheet, section, &mut layout);
     let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
-    Group {
-        name,
-        primary,
-        secondary,
-        settings,
-        layout,
-        volumes,
-    }
+    Group { name, primary, secondary, settings, layout, volumes }
 }
 
 /// The settings of a table of keys, by the readers that `set` uses. Those of a table of their own are the only ones in it.

@@ -236,8 +236,7 @@ impl Default for Layout {
     }
 }
 
-const JOURNAL_STAYS: &str =
-    "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
+const JOURNAL_STAYS: &str = "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
 
 impl Keyed for Layout {
     const KEYS: &'static [Entry<Self>] = &[
@@ -336,7 +335,11 @@ impl Settings {
     }
 }
 
-fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(text: &str, bound: Bound<T>, what: &str) -> Result<T, String> {
+fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(
+    text: &str,
+    bound: Bound<T>,
+    what: &str,
+) -> Result<T, String> {
     let Ok(count) = text.parse::<u64>() else {
         return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
     };

@@ -17,7 +17,11 @@ impl Watch {
         let looked = tokio::task::spawn_blocking(move || config.check_believed(&node)).await;
         let found: Vec<String> = looked.unwrap_or_default().into_iter().map(|problem| problem.message).collect();
         let before = self.0.replace(found);
-        self.0.borrow().iter().filter(|problem| !before.contains(problem)).for_each(|problem| tracing::error!("{problem}"));
+        self.0
+            .borrow()
+            .iter()
+            .filter(|problem| !before.contains(problem))
+            .for_each(|problem| tracing::error!("{problem}"));
     }
 
     pub fn warnings(&self) -> Vec<String> {
