@@ -6,6 +6,7 @@
 pub mod crowd;
 pub mod damage;
 pub mod disk;
+mod drawn;
 pub mod enumerate;
 pub mod faults;
 pub mod gates;
