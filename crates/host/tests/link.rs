@@ -663,6 +663,24 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
     });
 }
 
+/// Whoever went on after the end was read for a second as fast as it could send, by the thread that serves everybody.
+#[test]
+fn a_peer_that_goes_on_after_the_end_has_little_of_the_threads_time() {
+    const MOST: usize = 64 << 20;
+    run(async {
+        let west = Node::west(|_| {});
+        let (mut stream, _) = shake_by_hand(west.address(), Attempt { run: 1, number: 1 }).await.unwrap();
+        west.is_up(1).await;
+        west.told.call(|sender| sender.close("the test ends it"));
+        let (more, mut taken) = (vec![0; 256 << 10], 0);
+        while let Ok(count @ 1..) = stream.write(&more).await {
+            taken += count;
+            assert!(taken < MOST, "{taken} bytes were taken after the end");
+        }
+        println!("{taken} bytes were taken after the end");
+    });
+}
+
 /// These bytes packed, and said to be so many.
 fn packed(plain: &[u8], plain_bytes: u32) -> Vec<u8> {
     let packed = lz4_flex::block::compress(plain);

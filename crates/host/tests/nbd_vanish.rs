@@ -260,3 +260,31 @@ fn clients_vanish_over_tls() {
     });
     server.stop();
 }
+
+/// Its requests are with the disk when it goes: their answers go nowhere, and nothing waits for them.
+#[test]
+fn clients_vanish_with_requests_in_flight() {
+    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let before = holdings(&server);
+    let speech = speech();
+    // Without the goodbye, after which it would be waited for the answers.
+    let requests = &speech[..speech.len() - proto::REQUEST_BYTES];
+    let clients: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut mortal = Mortal::connect(server.tcp, Life { say: ENDLESS, hear: ENDLESS });
+            mortal.write_all(requests).expect("it reads");
+            mortal.stream
+        })
+        .collect();
+    // The last one is a write that is refused.
+    server.until("all has come", |world| world.server.counters().command(Command::Write).received == 2 * 64);
+    let held = holdings(&server);
+    println!("with all in flight: {held:?}");
+    assert!(held.in_flight >= 5 * 64 && held.pool_bytes > 0);
+    drop(clients);
+    server.until_quiet();
+    assert_eq!(holdings(&server), before);
+    server.ask(|world| world.gateway.release());
+    assert_eq!(server.counters().sessions_started, 64);
+    server.stop();
+}

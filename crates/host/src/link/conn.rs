@@ -50,6 +50,10 @@ const FRAMES_PER_LOOK: u32 = 16;
 /// A closed connection may take this long to hand over what was queued (a goodbye) and to see the peer's end.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// What a connection that has ended brings is thrown away by so much at a time, and no faster than after such pauses.
+const DRAINED_BYTES: usize = 64 << 10;
+const DRAIN_PAUSE: Duration = Duration::from_millis(2);
+
 enum Payload {
     None,
     Control(Vec<u8>),
@@ -564,15 +568,15 @@ async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
     sender.outbox.borrow_mut().clear();
 }
 
-/// Ends our direction and reads the other to its end.
+/// Ends our direction and reads the other to its end, at leisure: who goes on at full speed would have all of the thread's time.
 pub(super) async fn drain(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).shutdown(Shutdown::Write)?;
-    let mut waste = [0; 4096];
+    let mut waste = vec![0; DRAINED_BYTES];
     loop {
         stream.readable().await?;
         match stream.try_read(&mut waste) {
             Ok(0) => return Ok(()),
-            Ok(_) => {}
+            Ok(_) => tokio::time::sleep(DRAIN_PAUSE).await,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
