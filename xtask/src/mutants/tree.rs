@@ -25,6 +25,8 @@ const SECONDS: &str = "1800";
 pub struct Tree {
     root: PathBuf,
     build: PathBuf,
+    /// A line for each mutant that did not compile behind a switch.
+    refused: PathBuf,
     /// What the project has, by its path there.
     files: BTreeMap<String, Vec<u8>>,
 }
@@ -90,7 +92,8 @@ impl Tree {
         for folder in TEST_FOLDERS {
             files.insert(format!("{folder}/{EVERY_TEST}.rs"), every_test(&names, folder).into_bytes());
         }
-        Ok(Tree { root: folder.join("tree"), build: folder.join("build"), files })
+        let [root, build, refused] = ["tree", "build", "refused"].map(|name| folder.join(name));
+        Ok(Tree { root, build, refused, files })
     }
 
     /// Makes the copy what the project is, with a switch for each mutant that can have one.
@@ -98,7 +101,10 @@ impl Tree {
     /// # Errors
     /// When a file cannot be written, or the engine does not compile and no mutant is the reason.
     pub fn plant(&self, mutants: &[Mutant]) -> Result<Planted> {
-        let mut mutants: Vec<&Mutant> = mutants.iter().collect();
+        let line = |mutant: &Mutant| format!("{} {}\n", mutant.fingerprint(), mutant.name);
+        // Were these tried again, every program would be built again.
+        let mut refused = fs::read_to_string(&self.refused).unwrap_or_default();
+        let mut mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| !refused.contains(&line(mutant))).collect();
         loop {
             let with_switches = self.with_switches(&mutants)?;
             let mut copy = self.files.clone();
@@ -120,9 +126,11 @@ impl Tree {
                 }
             };
             let guilty = guilty(&complaints, &with_switches);
-            let before = mutants.len();
-            mutants.retain(|mutant| !guilty.contains(&mutant.id));
-            ensure!(mutants.len() < before, "the engine does not compile: {complaints:?}");
+            let (out, rest): (Vec<_>, _) = mutants.into_iter().partition(|mutant| guilty.contains(&mutant.id));
+            ensure!(!out.is_empty(), "the engine does not compile: {complaints:?}");
+            refused.extend(out.into_iter().map(line));
+            fs::write(&self.refused, &refused)?;
+            mutants = rest;
         }
     }
 
