@@ -343,4 +343,16 @@ mod tests {
         assert_eq!((back.incarnation, back.confirmed), (Incarnation(3), confirmed));
         assert_eq!(back.extents, slots.into_iter().flatten().collect::<Vec<_>>());
     }
+
+    /// A start went on after the first write of an empty log: a device that confirmed and never wrote it was believed (P9).
+    #[test]
+    fn a_log_is_young_until_each_cell_was_written_as_often_as_is_relied_on() {
+        let mut log = Activity::new(CONFIG);
+        for update in 0..cell::RELIED_ON_FROM {
+            (0..log.cells()).for_each(|index| log.found(index, update));
+            assert!(log.is_young(), "{update}");
+        }
+        (0..log.cells()).for_each(|index| log.found(index, cell::RELIED_ON_FROM));
+        assert!(!log.is_young());
+    }
 }

@@ -144,4 +144,14 @@ mod tests {
         }
         assert_eq!(clock.shows, Duration::from_millis(92 * 50 + 250), "all of it but what the first found bearable");
     }
+
+    /// Writers who are promised nothing were held up for ever under a policy that counts for promises only.
+    #[test]
+    fn only_strict_writers_with_a_promise_bear_any_wait() {
+        let bears = |mode, policy| bears_it(&Settings { mode, policy, ..settings() });
+        let hold = Policy::Hold(Duration::from_secs(1));
+        assert!(bears(Mode::Sync, Policy::Strict) && bears(Mode::Nearsync, Policy::Strict));
+        assert!(!bears(Mode::Async, Policy::Strict), "nothing is promised");
+        assert!(!bears(Mode::Sync, hold) && !bears(Mode::Sync, Policy::Degrade), "they are answered alone in the end");
+    }
 }

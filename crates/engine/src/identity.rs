@@ -650,4 +650,16 @@ mod tests {
         w.0[1] = 8;
         assert_eq!(Identity::decode(&mut Reader(&w.0)), None);
     }
+
+    /// A peer named a place that nobody counts up to, and every later number of ours was to be higher.
+    #[test]
+    fn an_identity_beyond_all_counting_is_out_of_reach() {
+        let most = crate::limits::NUMBER_MAX;
+        let sound = primary(3, 7, 50);
+        assert!(sound.is_in_reach());
+        assert!(!Identity { position: at(3, 7, most + 1), ..sound }.is_in_reach());
+        assert!(!Identity { parent: at(2, most + 1, 0), ..sound }.is_in_reach());
+        assert!(!Identity { incarnation: Incarnation(most + 1), ..sound }.is_in_reach());
+        assert!(!Identity { generation: Generation { number: most + 1, tag: 1 }, ..sound }.is_in_reach());
+    }
 }

@@ -330,6 +330,7 @@ mod tests {
             link.sent(Mono(second * 1_000_000_000), 125_000_000 / 10);
         }
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MAX, "100 Mbit/s");
+        assert!(link.rate().is_some_and(|rate| (12_000_000..=12_500_000).contains(&rate)), "{:?}", link.rate());
         assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_MAX);
     }
 
@@ -394,5 +395,18 @@ mod tests {
         assert_eq!(credit(Some(1_000_000)), 250_000);
         assert_eq!(credit(Some(1 << 40)), 8 << 20);
         assert_eq!(link.view().resync_backlog_bytes(), 2 << 20, "keeps the fastest link busy");
+    }
+
+    /// A link on which nobody has anything to say was shown as congested, and so was one that had just been given something.
+    #[test]
+    fn a_socket_that_is_idle_or_was_just_asked_is_not_congested() {
+        let mut link = Link::new(NodeId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.look_for_congestion(Mono(100_000_000_000));
+        assert_eq!(link.status, LinkStatus::Connected, "idle");
+        link.sent(Mono(100_000_000_000), 0);
+        link.handed(Mono(100_000_000_000), 100);
+        link.look_for_congestion(Mono(100_100_000_000));
+        assert_eq!(link.status, LinkStatus::Connected, "asked 100 ms ago");
     }
 }

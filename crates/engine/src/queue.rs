@@ -233,4 +233,25 @@ mod tests {
         q.get_mut(Seq(1)).expect("queued").body = Body::Void;
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(1)));
     }
+
+    /// A sync read ahead of the link without end: nothing of it counted as standing unsent.
+    #[test]
+    fn what_a_sync_has_standing_unsent_is_known() {
+        let mut q = Queue::default();
+        let of_a_sync = |seq| Item { flags: flags::RESYNC, ..item(seq) };
+        q.push(of_a_sync(1));
+        q.push(item(2));
+        q.push(of_a_sync(3));
+        q.push(of_a_sync(4));
+        assert_eq!((q.unsent_bytes(), q.unsent_sync_bytes()), (40, 30));
+        q.advance(Mono(1));
+        q.advance(Mono(2));
+        assert_eq!(q.unsent_sync_bytes(), 20);
+        q.lighten(Seq(3), 4);
+        assert_eq!(q.unsent_sync_bytes(), 14, "a region of zeroes");
+        q.rewind(Seq::NONE);
+        assert_eq!(q.unsent_sync_bytes(), 24, "all of it is to be sent again");
+        q.clear();
+        assert_eq!(q.unsent_sync_bytes(), 0);
+    }
 }

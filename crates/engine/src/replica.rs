@@ -778,3 +778,34 @@ fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two records that have nothing in common were applied one after the other, or two of one block side by side (rule 3).
+    #[test]
+    fn records_touch_where_both_reach_into_one_block() {
+        let record = |volume, offset, length| Record {
+            seq: Seq(1),
+            volume: VolumeId(volume),
+            offset,
+            length,
+            wall: Wall(0),
+            crc: 0,
+            content: Content::Void,
+            cost: 0,
+            resync: false,
+        };
+        let touches = |a: &Record, b: &Record| {
+            assert_eq!(a.touches(b, 4096), b.touches(a, 4096));
+            a.touches(b, 4096)
+        };
+        let one = record(0, 4096, 512);
+        assert!(touches(&one, &record(0, 7680, 512)), "one block, other bytes");
+        assert!(touches(&one, &record(0, 0, 4097)));
+        assert!(!touches(&one, &record(0, 8192, 512)) && !touches(&one, &record(0, 0, 4096)), "the blocks beside it");
+        assert!(!touches(&one, &record(1, 4096, 512)), "another volume");
+        assert!(!touches(&one, &record(0, 4096, 0)), "nothing of it");
+    }
+}

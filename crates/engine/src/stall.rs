@@ -267,4 +267,16 @@ mod tests {
         stall.ordered(Mono(9));
         assert_eq!((stall.left_alone_until, stall.times), (Mono(9), 2));
     }
+
+    /// A group whose sync does not begin yet showed no reason.
+    #[test]
+    fn every_pause_says_what_it_is_for_and_how_to_end_it() {
+        let words = |pause_cause| Stall { pause_cause, ..Stall::default() }.pause_words();
+        assert!(words(PauseCause::PeerStoodStill).contains("the peer stood still"));
+        assert!(words(PauseCause::LinkWasFull).contains("more was written than the link has room for"));
+        assert!(words(PauseCause::OwnStoreFailed).contains("on this node"));
+        for cause in [PauseCause::PeerStoodStill, PauseCause::LinkWasFull, PauseCause::OwnStoreFailed] {
+            assert!(words(cause).contains("'sync' begins at once"));
+        }
+    }
 }

@@ -30,14 +30,12 @@ fn header(kind: Kind) -> Header {
 
 /// A node with all the memory it may have, and a primary that greets it.
 fn greeted(volume_bytes: u64, was: Role) -> Machine {
-    let shape = Shape {
-        volumes: 1,
-        volume_bytes,
-        mode: Mode::Async,
-        policy: Policy::Degrade,
-        memory_bytes: limits::MEMORY_BYTES_DEFAULT,
-        link_timeout_s: 5,
-    };
+    greeted_with(volume_bytes, was, limits::MEMORY_BYTES_DEFAULT)
+}
+
+fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
+    let shape =
+        Shape { volumes: 1, volume_bytes, mode: Mode::Async, policy: Policy::Degrade, memory_bytes, link_timeout_s: 5 };
     let mut machine = Machine::new(0, was, shape);
     machine.start(at());
     io(&mut machine, at());
@@ -52,10 +50,9 @@ fn greeted(volume_bytes: u64, was: Role) -> Machine {
     machine
 }
 
-/// It read one range after the other: a slow disk kept the link idle, and the export closed for longer.
-#[test]
-fn several_ranges_are_read_at_once_where_there_is_memory() {
-    let mut machine = greeted(64 << 20, Role::Secondary);
+/// The primary asks for eight ranges of the largest size.
+fn asked_for_eight(memory_bytes: u64) -> Machine {
+    let mut machine = greeted_with(64 << 20, Role::Secondary, memory_bytes);
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
     let begin =
@@ -66,7 +63,34 @@ fn several_ranges_are_read_at_once_where_there_is_memory() {
         let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };
         assert!(machine.receive(at(), pull, Vec::new()));
     }
+    machine
+}
+
+/// It read one range after the other: a slow disk kept the link idle, and the export closed for longer.
+#[test]
+fn several_ranges_are_read_at_once_where_there_is_memory() {
+    let machine = asked_for_eight(limits::MEMORY_BYTES_DEFAULT);
     assert_eq!(machine.volume_reads(), (4, 4 * PART));
+}
+
+/// Where the group has memory for one range, it read on regardless; or it read the first one and no other, and the primary's export
+/// stayed closed.
+#[test]
+fn where_memory_is_short_one_range_is_read_after_the_other() {
+    let mut machine = asked_for_eight(limits::MEMORY_GROUP_BYTES);
+    machine.sent.clear();
+    for n in 0..8 {
+        assert_eq!(machine.volume_reads(), (1, PART), "range {n}");
+        machine.complete(at(), 0);
+        machine.takes(at(), u64::MAX);
+    }
+    let pulled: Vec<u64> = machine
+        .sent
+        .iter()
+        .filter(|(header, _)| header.kind == Kind::Pulled)
+        .map(|(header, _)| header.offset)
+        .collect();
+    assert_eq!(pulled, (0..8).map(|n| n * PART).collect::<Vec<u64>>());
 }
 
 /// All frames of dirty regions said that they were of the first 8 GiB: what differs behind them was never sent.

@@ -6,8 +6,10 @@ use std::time::Duration;
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
-use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use engine::{Command, CommandResult, Settings};
+use sim::storage::ALWAYS;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 fn state(world: &World) -> Option<State> {
@@ -89,4 +91,172 @@ fn what_waits_in_the_queue_is_told_as_queued() {
     assert_eq!(world.figures(0).protection, Protection::Queued);
     world.restore_path();
     world.settle();
+}
+
+/// A sync of a little, beside the writes that go on: it is read into the stream and is no cut. The link carries 400 kB/s.
+fn syncs_in_stream(mode: Mode) -> World {
+    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(mode, Policy::Degrade) });
+    // So the link is measured.
+    for n in 0..16 {
+        world.write(0, n * 32 * KIB, 32 * KIB);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..6 {
+        let id = world.write(0, n * 64 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    assert!(!world.figures(0).sync_ordered, "nobody did");
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.until("it syncs", |world| state(world) == Some(State::Syncing));
+    assert!(world.watch.syncs_in_stream(GROUP, 1));
+    world
+}
+
+/// Status said of a sync that it had sent nothing, however long it went on; and that one was ordered, which nobody had.
+#[test]
+fn status_tells_what_a_sync_has_sent() {
+    let mut world = syncs_in_stream(Mode::Async);
+    let done = |world: &World| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0);
+    world.until("some of it is done", done);
+    let sync = world.figures(0).sync.expect("under way");
+    assert!(sync.sent_bytes >= sync.done_bytes, "{sync:?}");
+}
+
+/// An operator who is to order a full sync read that autosync is off, ordered an update, and was refused.
+#[test]
+fn a_group_that_needs_a_full_sync_says_so_and_not_what_it_waits_for() {
+    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    world.pass(2 * SECOND);
+    let settings = world.operator.settings(GROUP);
+    for settings in [Settings { mode: Mode::Logging, ..settings }, Settings { autosync: false, ..settings }] {
+        assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+        world.pass(SECOND);
+    }
+    let reason = world.figures(0).reason;
+    assert!(reason.contains("full") && !reason.contains("autosync"), "{reason}");
+}
+
+/// A peer that is connected and confirms nothing kept writers waiting for ever, under the policy that holds them for a while.
+#[test]
+fn a_peer_that_confirms_nothing_holds_writers_no_longer_than_the_window() {
+    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3))));
+    world.nodes[1].trouble.stalled_until = FOR_EVER;
+    let id = world.write(0, 0, 4 * KIB);
+    world.pass(3 * SECOND);
+    assert_eq!(world.reply(id), None, "the window still runs");
+    world.pass(3 * SECOND);
+    assert_eq!(world.reply(id), Some(true));
+}
+
+/// The operator was told that the queue was full, and made it larger, which helped nobody: it was the memory.
+#[test]
+fn a_queue_that_ended_for_want_of_memory_says_so() {
+    let tight = Options { memory_bytes: 512 * KIB, queue_bytes: 8 << 20, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = World::in_peace(tight);
+    world.cut([false; 2]);
+    let id = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.until("the link is down", |world| state(world) == Some(State::Queuing));
+    for n in 0..64 {
+        world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+    }
+    world.until("it gave up the queue", |world| state(world) == Some(State::Logging));
+    let reason = world.figures(0).reason;
+    assert!(reason.contains("memory is used up"), "{reason}");
+}
+
+/// A sync stood still for want of space at the peer when the link went: its primary went on as if the peer had all that was written
+/// before the queue.
+#[test]
+fn a_sync_that_stands_still_does_not_become_a_queue() {
+    let mut world = syncs_in_stream(Mode::Async);
+    world.nodes[1].trouble.full_until = ALWAYS;
+    world.until("it stands still", |world| matches!(state(world), Some(State::Paused(_))));
+    world.cut([false; 2]);
+    world.until("the link is down", |world| !matches!(state(world), Some(State::Paused(_))));
+    assert_eq!(state(&world), Some(State::Logging), "{}", world.figures(0).reason);
+}
+
+/// The room that a write takes in the queue did not count before it stood there: the queue grew past what the operator allows.
+#[test]
+fn a_queue_holds_no_more_than_it_may() {
+    for (queue_bytes, queue_items) in [(300 * KIB, 1000), (8 << 20, 10)] {
+        let slow = Options { bytes_per_s: 20_000, wait_limit_ms: 60_000, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = World::in_peace(Options { queue_bytes, queue_items, ..slow });
+        world.settle();
+        for n in 0..32 {
+            world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+            world.pass(20 * MILLISECOND);
+        }
+        let queue = world.figures(0).queue;
+        let almost = queue.bytes_hwm + 40 * KIB > queue_bytes || queue.items_hwm + 4 > queue_items;
+        assert!(almost && queue.bytes_hwm <= queue_bytes && queue.items_hwm <= queue_items, "{queue:?}");
+    }
+}
+
+/// A demotion right after a sync did not wait for the flush after which bits are cleared: what the peer has was sent once more.
+#[test]
+fn a_demotion_after_a_sync_leaves_no_bit() {
+    let mut world = syncs_in_stream(Mode::Async);
+    world.until("in step", |world| state(world) == Some(State::Replicating));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    assert_eq!(world.figures(0).peer.dirty_bytes, 0);
+}
+
+/// Two changes of the record overlapped, and from then on a failed flush counted as one that is on record already: the next start did
+/// not ask the peer for what was lost.
+#[test]
+fn a_failed_flush_is_on_record_whatever_was_recorded_before() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for _ in 0..3 {
+        world.command(0, GROUP, Command::Logging);
+        world.command(0, GROUP, Command::Sync { full: false });
+    }
+    world.settle();
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.pass(200 * MILLISECOND);
+    world.nodes[0].trouble.fail_next_flush = true;
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0, "it is no flush");
+    world.pass(SECOND);
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    world.settle();
+}
+
+/// This node's disk stood still in the middle of a sync, and the peer was given up for showing no progress.
+#[test]
+fn a_peer_that_waits_for_this_nodes_disk_is_not_given_up() {
+    let mut world = syncs_in_stream(Mode::Async);
+    world.nodes[0].trouble.stalled_until = world.now + 150 * SECOND;
+    world.pass(140 * SECOND);
+    assert_eq!((state(&world), world.mark(0, Mark::SyncStalled)), (Some(State::Syncing), 0));
+    world.settle();
+}
+
+/// A secondary whose primary went on alone held all the memory of the window that had grown, for as long as that lasted.
+#[test]
+fn a_window_is_small_again_when_the_stream_has_ended() {
+    let large = Options {
+        window_bytes: 4 << 20,
+        queue_bytes: 8 << 20,
+        journal_bytes: 16 << 20,
+        ..options(Mode::Async, Policy::Degrade)
+    };
+    let mut world = World::in_peace(large);
+    world.pass(5 * SECOND);
+    let lease = |world: &World| world.nodes[1].engine.as_ref().expect("up").status()[0].memory_bytes;
+    let least = lease(&world);
+    world.nodes[1].trouble.slow_until = world.now + 3 * SECOND;
+    for n in 0..60u64 {
+        world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+    }
+    world.until("it grew", |world| lease(world) > least);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    world.until("all of it is applied", |world| world.now > 0 && lease(world) <= least);
 }

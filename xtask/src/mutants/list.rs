@@ -1,5 +1,6 @@
 //! Which mutants there are, and which of them are drawn.
 
+use super::switches::Change;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -12,6 +13,9 @@ const VERSION: &str = "27.1.0";
 /// A change of one place of the engine.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Mutant {
+    /// Its place in the draw.
+    #[serde(skip)]
+    pub id: usize,
     /// `FILE:LINE:COLUMN: replace ...`
     pub name: String,
     /// From the project's root.
@@ -40,10 +44,19 @@ impl Mutant {
     /// # Errors
     /// When the file is not the one that the mutant was made of.
     pub fn applied(&self, text: &str) -> Result<String> {
+        let Change { range, replacement, .. } = self.change(text)?;
+        Ok(format!("{}{replacement}{}", &text[..range.start], &text[range.end..]))
+    }
+
+    /// What the mutant does to the file, in bytes.
+    ///
+    /// # Errors
+    /// When the file is not the one that the mutant was made of.
+    pub fn change(&self, text: &str) -> Result<Change> {
         let (start, end) = (self.span.start.offset(text), self.span.end.offset(text));
-        let parts = start.zip(end).and_then(|(start, end)| Some((text.get(..start)?, text.get(end..)?)));
-        let (before, after) = parts.with_context(|| format!("{} has no such place: {}", self.file, self.name))?;
-        Ok(format!("{before}{}{after}", self.replacement))
+        let range = start.zip(end).map(|(start, end)| start..end).filter(|range| text.get(range.clone()).is_some());
+        let range = range.with_context(|| format!("{} has no such place: {}", self.file, self.name))?;
+        Ok(Change { id: self.id, range, replacement: self.replacement.clone() })
     }
 
     /// What tells this mutant from one of the same name in another state of the code.
@@ -104,7 +117,9 @@ pub fn all(project: &Project) -> Result<Vec<Mutant>> {
 /// alone.
 pub fn draw(mut mutants: Vec<Mutant>, seed: u64, shard: Shard) -> Vec<Mutant> {
     mutants.sort_by_cached_key(|mutant| mix(fnv1a(mutant.name.as_bytes()) ^ mix(seed)));
-    mutants.into_iter().skip(shard.index).step_by(shard.count).collect()
+    let mut drawn: Vec<Mutant> = mutants.into_iter().skip(shard.index).step_by(shard.count).collect();
+    drawn.iter_mut().enumerate().for_each(|(index, mutant)| mutant.id = index);
+    drawn
 }
 
 /// Built from source, once per target folder: some minutes.
@@ -144,7 +159,7 @@ mod tests {
     fn mutant(name: &str) -> Mutant {
         let (start, end) = (Place { line: 2, column: 3 }, Place { line: 2, column: 4 });
         let (name, file, replacement) = (name.to_owned(), "a.rs".to_owned(), "-".to_owned());
-        Mutant { name, file, replacement, span: Span { start, end }, diff: String::new() }
+        Mutant { id: 0, name, file, replacement, span: Span { start, end }, diff: String::new() }
     }
 
     #[test]

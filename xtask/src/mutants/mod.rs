@@ -1,20 +1,26 @@
 //! `cargo xtask soak --mutants K/N`: small changes of the engine, one at a time, drawn at random from all that cargo-mutants knows
 //! of, and what objects to each: unit tests, scenarios, seeds, stories.
 //!
-//! The tool lists the mutants; how they are judged is here. Its own driver builds all tests of all crates for each mutant, where
-//! most are caught by the first test that is built. What came of each is written down at once, so a run that is stopped goes on
-//! where it was.
+//! The tool lists the mutants; how they are judged is here. Its own driver builds all tests of all crates for each mutant. Here the
+//! whole sample is built at once, each mutant behind a switch that is read at run time, and as many are judged at a time as there
+//! are cores. What came of each is written down at once, so a run that is stopped goes on where it was.
 
 mod judges;
 mod list;
 mod records;
+mod switches;
+mod tree;
 
 use crate::project::Project;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use judges::Workshop;
 use list::{Mutant, Shard};
 use records::{Outcome, Record, Records};
+use std::collections::HashSet;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
@@ -49,35 +55,64 @@ pub fn main(arguments: &MutantsArgs, shard: Shard, from: u64, minutes: Option<u6
     let folder = project.target.join("mutants");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {} failed", folder.display()))?;
     let mut records = Records::load(&folder.join("outcomes.jsonl"))?;
-    let workshop = Workshop::set_up(&project, &folder, arguments.quick)?;
-    let mut viable = Vec::new();
-    for mutant in &drawn {
-        if viable.len() == wanted || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            break;
+    // Of these nothing more is to be learned in this run.
+    let mut done: HashSet<usize> = HashSet::new();
+    loop {
+        let is_viable = |mutant: &&Mutant| records.of(mutant).is_none_or(|known| known.outcome != Outcome::Unviable);
+        let sample: Vec<Mutant> = drawn.iter().filter(is_viable).take(wanted).cloned().collect();
+        let is_due = |mutant: &&Mutant| !done.contains(&mutant.id) && arguments.asks(records.of(mutant));
+        let due: Vec<&Mutant> = sample.iter().filter(is_due).collect();
+        // Each one that does not compile has another one in its place by now.
+        if due.is_empty() || is_over(deadline) {
+            let judged: Vec<&Record> = sample.iter().filter_map(|mutant| records.of(mutant)).collect();
+            return Ok(conclude(&judged, wanted, from));
         }
-        let known = records.of(mutant).filter(|record| match record.outcome {
-            Outcome::Missed => !arguments.again,
-            Outcome::Open => arguments.quick && !arguments.again,
-            _ => true,
-        });
-        let record = match known {
-            Some(record) => record.clone(),
-            None => {
-                let record = workshop.judge(mutant, arguments.quick)?;
-                println!("{}: {}", record.name, record.told());
-                records.add(record.clone())?;
-                record
-            }
-        };
-        if record.outcome != Outcome::Unviable {
-            viable.push(record);
-        }
+        done.extend(due.iter().map(|mutant| mutant.id));
+        let workshop = Workshop::set_up(&project, &folder, &sample, arguments.quick)?;
+        judge_all(&workshop, &due, &mut records, deadline)?;
     }
-    Ok(conclude(&viable, wanted, from))
+}
+
+impl MutantsArgs {
+    /// Whether there is something to ask about a mutant of which this is known.
+    fn asks(&self, known: Option<&Record>) -> bool {
+        known.is_none_or(|record| match record.outcome {
+            Outcome::Missed => self.again,
+            Outcome::Open => self.again || !self.quick,
+            _ => false,
+        })
+    }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Those that have a switch on all cores, the others after them.
+fn judge_all(workshop: &Workshop, due: &[&Mutant], records: &mut Records, deadline: Option<Instant>) -> Result<()> {
+    let (switched, others): (Vec<_>, Vec<_>) = due.iter().copied().partition(|mutant| workshop.has_switch(mutant));
+    let cores = thread::available_parallelism().map_or(1, |count| count.get());
+    let records = Mutex::new(records);
+    for (mutants, judges) in [(switched, cores), (others, 1)] {
+        let next = AtomicUsize::new(0);
+        let judge_some = || -> Result<()> {
+            while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !is_over(deadline)) {
+                let record = workshop.judge(mutant)?;
+                println!("{}: {}", record.name, record.told());
+                records.lock().map_err(|_| anyhow!("a judge failed"))?.add(record)?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let judges: Vec<_> = (0..judges).map(|_| scope.spawn(judge_some)).collect();
+            judges.into_iter().try_for_each(|judge| judge.join().map_err(|_| anyhow!("a judge failed"))?)
+        })?;
+    }
+    Ok(())
 }
 
 /// Prints the sum, and what nobody objected to.
-fn conclude(viable: &[Record], wanted: usize, from: u64) -> ExitCode {
+fn conclude(viable: &[&Record], wanted: usize, from: u64) -> ExitCode {
     let count = |outcome: Outcome| viable.iter().filter(|record| record.outcome == outcome).count();
     let (caught, ended) = (count(Outcome::Caught), count(Outcome::Ended));
     for judge in judges::names() {
