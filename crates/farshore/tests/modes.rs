@@ -143,3 +143,31 @@ fn the_time_since_the_primary_was_heard_goes_on_while_nothing_happens() {
     // How old the copy is, nobody here knows.
     assert!(pair.status(Node::Far)["peers"][0]["lag_seconds"].is_null());
 }
+
+/// Writers were slowed down to the line's pace for minutes: exit code 0, and no line in the log.
+#[test]
+fn writers_that_a_full_queue_holds_up_are_told_and_let_go() {
+    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 4 << 20, ..Plan::default() });
+    pair.done(Node::Near, &["set", GROUP, "queue.memory=1MiB"]);
+    pair.done(Node::Near, &["link", "set", "rate=64kbit/s"]);
+    pair.until("the link is back", |pair| pair.status(Node::Near)["peers"][0]["link"] == "connected");
+    let run = Run::on_zeroes(3, VOLUMES);
+    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+    let words = "more is written than the link carries: writers were held up for";
+    pair.until("status tells", |pair| {
+        let (code, said) = pair.told(Node::Near, &["status", GROUP]);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        said.contains(words) && code == 1
+    });
+    pair.until("they are let go", |pair| pair.status(Node::Near)["state"] != "replicating");
+    load.wait_for_more(&mut pair, 100);
+    let log = pair.log(Node::Near);
+    for words in ["writers are held up, the queue is full", "the group goes to logging"] {
+        assert!(log.contains(words), "{words:?} is missing:\n{log}");
+    }
+    load.stop();
+    pair.done(Node::Near, &["link", "set", "rate=default"]);
+    pair.wait_for_rest(Node::Near);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+}
