@@ -1,16 +1,21 @@
-//! The primary's wall clock is set back by two hours: both nodes say so, in log and status, and the copy's time goes on.
+//! Wall clocks are set while a pair runs. The primary's goes back by two hours: both nodes say so, in log and status, and the copy's time
+//! goes on. Either clock goes back and forth, as far as before 1970: writers, link and copy notice nothing.
 
 mod common;
 
 use std::fs;
 use std::process::Command;
 
+use std::path::Path;
+
+use common::load::{Load, LoadPlan, Run};
 use common::{GROUP, Node, Pair, Plan, is_installed, must_skip};
 
-/// Put before the C library: while the file is there, the wall clock is two hours back.
+/// Put before the C library: while the file is there, it says by how many seconds the wall clock is wrong.
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,8 +24,13 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int result = real(id, now);
-    const char *file = getenv("CLOCK_SET_BACK");
-    if (id == CLOCK_REALTIME && file && access(file, F_OK) == 0) now->tv_sec -= 7200;
+    const char *file = id == CLOCK_REALTIME ? getenv("CLOCK_SET_BACK") : NULL;
+    int wrong_by = file ? open(file, O_RDONLY) : -1;
+    if (wrong_by >= 0) {
+        char text[32] = "";
+        if (read(wrong_by, text, sizeof text - 1) > 0) now->tv_sec += atoll(text);
+        close(wrong_by);
+    }
     return result;
 }
 "#;
@@ -35,6 +45,14 @@ fn clock(pair: &Pair) -> std::path::PathBuf {
     library
 }
 
+/// Serves a node by a clock that can be set.
+fn serve_by_clock(pair: &mut Pair, node: Node, library: &Path, wrong_by: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
+    command.env("LD_PRELOAD", library).env("CLOCK_SET_BACK", wrong_by);
+    pair.serve_by(node, command);
+}
+
 /// What the secondary showed stood still two hours ahead, without a line in either log.
 #[test]
 fn a_wall_clock_that_is_set_back_is_said_on_both_nodes() {
@@ -43,14 +61,11 @@ fn a_wall_clock_that_is_set_back_is_said_on_both_nodes() {
     }
     let mut pair = Pair::new(&Plan::default());
     let (library, set_back) = (clock(&pair), pair.path("set-back"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
-    command.args(["serve", "--node", "near", "--config"]).arg(pair.config());
-    command.env("LD_PRELOAD", library).env("CLOCK_SET_BACK", &set_back);
-    pair.serve_by(Node::Near, command);
+    serve_by_clock(&mut pair, Node::Near, &library, &set_back);
     pair.serve(Node::Far);
     pair.sync_fully(Node::Near);
     pair.wait_for(Node::Near, "replicating");
-    fs::write(&set_back, "").expect("set back");
+    fs::write(&set_back, "-7200").expect("set back");
     pair.qemu_io(Node::Near, "data", &["write -P 1 0 64k", "flush"]);
     pair.until("both say it", |pair| {
         Node::BOTH.iter().all(|node| {
@@ -72,4 +87,54 @@ fn a_wall_clock_that_is_set_back_is_said_on_both_nodes() {
     pair.until("neither says it any more", |pair| {
         Node::BOTH.iter().all(|node| !pair.status(*node)["warnings"].to_string().contains("wall clock"))
     });
+}
+
+#[test]
+fn clocks_that_go_back_and_forth_disturb_nobody() {
+    const VOLUMES: &[&str] = &["data", "log"];
+    const DAY: i64 = 86_400;
+    let test = "clocks_that_go_back_and_forth_disturb_nobody";
+    if must_skip(test, &[("cc (apt: gcc)", is_installed("cc"))]) {
+        return;
+    }
+    let mut pair = Pair::new(&Plan { volumes: VOLUMES, volume_bytes: 2 << 20, mode: "sync", ..Plan::default() });
+    let library = clock(&pair);
+    let files = Node::BOTH.map(|node| pair.path(&format!("{}-clock", node.name())));
+    // Whole at any moment: an empty file is a clock that is right.
+    let set = |node: Node, seconds: i64| fs::write(&files[node as usize], seconds.to_string()).expect("set");
+    Node::BOTH.into_iter().for_each(|node| serve_by_clock(&mut pair, node, &library, &files[node as usize]));
+    pair.sync_fully(Node::Near);
+    pair.wait_for(Node::Near, "replicating");
+    let connections = |pair: &Pair| pair.log(Node::Near).matches("a connection ended").count();
+    let before = connections(&pair);
+    let run = Run::on_zeroes(1, VOLUMES);
+    let load = Load::start(&pair, Node::Near, &run, LoadPlan { flush_one_in: 20, ..LoadPlan::crowded(VOLUMES) });
+    for (near, far) in
+        [(-7200, 0), (7200, 0), (0, -7200), (-DAY, DAY), (500 * DAY, 0), (0, -40_000 * DAY), (-40_000 * DAY, 0), (0, 0)]
+    {
+        set(Node::Near, near);
+        set(Node::Far, far);
+        load.wait_for_more(&mut pair, 200);
+        for node in Node::BOTH {
+            let status = pair.status(node);
+            assert_eq!(status["state"], "replicating", "{near} {far}: {status}\n{}", pair.log(node));
+        }
+    }
+    load.stop();
+    assert_eq!(connections(&pair), before, "{}", pair.log(Node::Near));
+    // A start by a wrong clock, with what a right one wrote.
+    pair.wait_for_rest(Node::Near);
+    pair.stop_both();
+    for (node, wrong_by) in [(Node::Near, -DAY), (Node::Far, 500 * DAY)] {
+        set(node, wrong_by);
+        serve_by_clock(&mut pair, node, &library, &files[node as usize]);
+    }
+    pair.wait_for(Node::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    assert_eq!(run.judge(&pair, Node::Far).lost_writes, 0);
+    for node in Node::BOTH {
+        let log = pair.log(node);
+        assert!(!log.contains("panicked") && log.lines().count() < 200, "{log}");
+    }
 }

@@ -6,6 +6,7 @@
 //!
 //! Reading order: `workload` (what is asked), `server` (who is asked), `fio` (who asks), `rows` (what it comes to).
 
+mod beside;
 mod control;
 mod fio;
 mod link;
@@ -64,6 +65,8 @@ enum Other {
     Recovery(recovery::RecoveryArgs),
     /// What replication makes of a line, beside iperf3 on the same emulated one (see docs/link.md)
     Link(link::LinkArgs),
+    /// What others' clients feel beside a hanging device, stalled clients, many connects and a lying peer (see docs/bench.md)
+    Beside(beside::BesideArgs),
 }
 
 /// Past the page cache or through it, and who is the peer.
@@ -97,6 +100,7 @@ pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
     match &arguments.other {
         Some(Other::Recovery(recovery)) => return recovery::main(recovery),
         Some(Other::Link(link)) => return link::main(link),
+        Some(Other::Beside(beside)) => return beside::main(beside),
         None => {}
     }
     let project = Project::find()?;

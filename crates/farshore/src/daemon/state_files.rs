@@ -47,7 +47,8 @@ pub(super) fn open(
     let files = Files { directory, patience };
     files.nothing_without_superblock()?;
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
-    let recorded = read_blocks(&files.path("superblock")).context("the superblock cannot be read")?;
+    let path = files.path("superblock");
+    let recorded = read_blocks(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let recorded = superblock::read(&recorded, tag).map(|read| read.found);
     names::keep(directory, group, matches!(recorded, Ok(None)))?;
     let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;

@@ -143,7 +143,8 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
         State::Logging => now.mode == Some(Mode::Logging),
         _ => false,
     };
-    if now.starting && !matches!(now.state, State::Paused(_)) {
+    // One that failed in the midst of its start does not go on with it.
+    if now.starting && !matches!(now.state, State::Paused(_) | State::Failed(_)) {
         return Some("it is starting".to_owned());
     }
     match now.state {

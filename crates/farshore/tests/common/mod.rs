@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub mod damage;
+pub mod eight;
 pub mod line;
 pub mod load;
 pub mod wan;
@@ -108,6 +109,14 @@ pub struct Pair {
 }
 
 struct Daemon(Child);
+
+/// What became of a start.
+#[derive(Debug)]
+pub enum Start {
+    Up,
+    WithoutPower,
+    Ended(ExitStatus),
+}
 
 impl Drop for Pair {
     fn drop(&mut self) {
@@ -336,20 +345,34 @@ impl Pair {
         self.start_logging(node, command, log.into())
     }
 
-    fn start_logging(&mut self, node: Node, mut command: Command, log: Stdio) -> bool {
+    fn start_logging(&mut self, node: Node, command: Command, log: Stdio) -> bool {
+        match self.start_or_end(node, command, log) {
+            Start::Up => true,
+            Start::WithoutPower => false,
+            Start::Ended(status) => panic!("the daemon of {} ended with {status}:\n{}", node.name(), self.log(node)),
+        }
+    }
+
+    /// Starts the node's daemon, which may refuse to.
+    pub fn serve_or_end(&mut self, node: Node) -> Start {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
+        self.start_or_end(node, command, log.into())
+    }
+
+    fn start_or_end(&mut self, node: Node, mut command: Command, log: Stdio) -> Start {
         if !self.stores.is_empty() {
             // The machine goes on when a store loses its power; the node is to see another boot of it.
             command.env("FARSHORE_BOOT_ID", self.boots[node as usize].to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
         self.daemons[node as usize] = Some(Daemon(child));
-        let mut question = None;
+        let (mut question, mut ended) = (None, None);
         self.until(&format!("{} has started", node.name()), |pair| {
             let daemon = pair.daemons[node as usize].as_mut().expect("started above");
-            if let Some(status) = daemon.0.try_wait().expect("a child can be asked") {
-                panic!("the daemon of {} ended with {status}:\n{}", node.name(), pair.log(node));
-            }
-            if !pair.has_power(node) {
+            ended = daemon.0.try_wait().expect("a child can be asked");
+            if ended.is_some() || !pair.has_power(node) {
                 return true;
             }
             // Asked beside, because without power there is no answer.
@@ -363,7 +386,14 @@ impl Pair {
                 && serde_json::from_slice::<Value>(&output.stdout)
                     .is_ok_and(|status| status["groups"][0]["reason"] != "it is starting")
         });
-        self.has_power(node)
+        match ended {
+            Some(status) => {
+                self.daemons[node as usize] = None;
+                Start::Ended(status)
+            }
+            None if self.has_power(node) => Start::Up,
+            None => Start::WithoutPower,
+        }
     }
 
     /// Ends the node's daemon at once, as a crash would.
@@ -400,6 +430,25 @@ impl Pair {
     /// [`Pair::has_power`] says no: nobody would answer. [`Pair::lose_power`] ends that.
     pub fn lose_power_after(&self, node: Node, flushes: u64, seed: u64) {
         self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
+    }
+
+    /// Has a call of the node's store fail, after so many more; see [`Store::fail_call_after`].
+    pub fn fail_call_after(&self, node: Node, calls: u64, errno: i32) {
+        self.stores[node as usize].fail_call_after(calls, errno);
+    }
+
+    /// The node's store answers nothing any more, or again.
+    pub fn hang(&self, node: Node) {
+        self.stores[node as usize].hang();
+    }
+
+    pub fn answer_again(&self, node: Node) {
+        self.stores[node as usize].answer_again();
+    }
+
+    /// Calls off a failure that has not come. Which call it was if it has.
+    pub fn fail_no_call(&self, node: Node) -> Option<&'static str> {
+        self.stores[node as usize].fail_no_call()
     }
 
     /// The same at the first flush that finds at least so many bytes not flushed: so many may be forgotten.
