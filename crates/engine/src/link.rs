@@ -409,4 +409,15 @@ mod tests {
         link.look_for_congestion(Mono(100_100_000_000));
         assert_eq!(link.status, LinkStatus::Connected, "asked 100 ms ago");
     }
+
+    /// The round trip was not known, and windows stayed as small as they begin.
+    #[test]
+    fn a_round_trip_is_an_eighth_of_what_comes_and_the_rest_of_what_was() {
+        let mut link = Link::new(NodeId(1));
+        link.up(Mono(1_000), LinkId(1), SessionId(1));
+        link.echo(Mono(9_000), Mono(500));
+        assert_eq!(link.round_trip(), Duration::from_nanos(8_000), "no longer than the session lasts");
+        link.echo(Mono(32_000), Mono(16_000));
+        assert_eq!(link.round_trip(), Duration::from_nanos(9_000));
+    }
 }

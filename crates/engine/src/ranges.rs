@@ -391,4 +391,18 @@ mod tests {
             }
         }
     }
+
+    /// A new run began with the line of the last one: its writers were let in once more.
+    #[test]
+    fn who_waited_is_forgotten_and_who_holds_a_range_is_not() {
+        let mut ranges = Ranges::default();
+        hold(&mut ranges, 1, (0, 10));
+        ranges.wait(2, (5, 25), true);
+        ranges.wait(3, (8, 9), true);
+        ranges.forget_line();
+        assert_eq!(ranges.writes(), 1);
+        ranges.wait(4, (0, 5), true);
+        ranges.release(1);
+        assert_eq!(free(&mut ranges), [4]);
+    }
 }

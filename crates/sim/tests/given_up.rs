@@ -14,7 +14,8 @@ fn serves(world: &World) -> bool {
 }
 
 fn asks_its_operator(world: &World) -> bool {
-    world.figures(0).reason.contains("cannot be known")
+    let reason = world.figures(0).reason;
+    reason.contains("cannot be known") && reason.contains("'farshore sync GROUP")
 }
 
 /// Whose image a sync overwrites.

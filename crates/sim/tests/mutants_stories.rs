@@ -128,13 +128,17 @@ fn status_tells_what_a_sync_has_sent() {
 fn a_group_that_needs_a_full_sync_says_so_and_not_what_it_waits_for() {
     let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
     world.pass(2 * SECOND);
-    let settings = world.operator.settings(GROUP);
+    let settings = Settings { autosync: true, ..world.operator.settings(GROUP) };
     for settings in [Settings { mode: Mode::Logging, ..settings }, Settings { autosync: false, ..settings }] {
         assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
         world.pass(SECOND);
     }
     let reason = world.figures(0).reason;
     assert!(reason.contains("full") && !reason.contains("autosync"), "{reason}");
+    // Nor does it begin by itself what would not do.
+    assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+    world.pass(SECOND);
+    assert_eq!(state(&world), Some(State::Logging));
 }
 
 /// A peer that is connected and confirms nothing kept writers waiting for ever, under the policy that holds them for a while.
@@ -209,6 +213,7 @@ fn a_demotion_after_a_sync_leaves_no_bit() {
 #[test]
 fn a_failed_flush_is_on_record_whatever_was_recorded_before() {
     let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.nodes[0].trouble.stalled_until = world.now + SECOND;
     for _ in 0..3 {
         world.command(0, GROUP, Command::Logging);
         world.command(0, GROUP, Command::Sync { full: false });
@@ -259,4 +264,36 @@ fn a_window_is_small_again_when_the_stream_has_ended() {
     world.until("it grew", |world| lease(world) > least);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.until("all of it is applied", |world| world.now > 0 && lease(world) <= least);
+}
+
+/// A sync began to a peer whose half has failed, when autosync was set again.
+#[test]
+fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let settings = Settings { autosync: true, ..world.operator.settings(GROUP) };
+    assert!(matches!(world.order(0, Command::Set(Settings { autosync: false, ..settings })), CommandResult::Done(_)));
+    world.nodes[1].trouble.apply_errors_until = ALWAYS;
+    let id = world.write(0, 0, 8 * KIB);
+    assert!(world.answer(id).0);
+    let failed = |world: &World| world.glance(1, GROUP).map(|glance| matches!(glance.state, State::Failed(_)));
+    world.until("it has failed", |world| failed(world) == Some(true));
+    world.pass(SECOND);
+    assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+    world.pass(SECOND);
+    assert_eq!(state(&world), Some(State::Logging), "{}", world.figures(0).reason);
+    assert_eq!(world.mark(0, Mark::UpdateSyncBegan) + world.mark(0, Mark::SyncNothingDirty), 0);
+}
+
+/// The secondary showed no recovery point, or that of an empty volume.
+#[test]
+fn both_nodes_show_the_same_recovery_point() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..8 {
+        let id = world.write(0, n * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    world.pass(10 * SECOND);
+    let [near, far] = [0, 1].map(|node| world.figures(node).peer.recovery_point.map(|(seq, _)| seq));
+    assert!(near.is_some() && near == far, "{near:?} and {far:?}");
 }
