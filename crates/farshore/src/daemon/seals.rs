@@ -134,7 +134,8 @@ impl GroupSeals {
             bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
             bytes.extend_from_slice(&seal);
         }
-        Ok(durable::replace(&path(&self.directory), &bytes)?)
+        let path = path(&self.directory);
+        durable::replace(&path, &bytes).with_context(|| format!("{} cannot be written", path.display()))
     }
 }
 
@@ -144,7 +145,8 @@ fn path(directory: &Path) -> PathBuf {
 
 /// The run that the superblock calls the last one, if it calls its end clean.
 fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnation>> {
-    let bytes = read_blocks(&directory.join("superblock")).context("the superblock cannot be read")?;
+    let path = directory.join("superblock");
+    let bytes = read_blocks(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
 }
