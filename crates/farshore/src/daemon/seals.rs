@@ -81,8 +81,24 @@ impl Seals {
 impl GroupSeals {
     /// Reads the seals in the group's directory that the last run has left; of a damaged file all are broken.
     pub fn load(group: &str, directory: &Path, tag: u64, volumes: Vec<(String, Arc<File>)>) -> GroupSeals {
-        // A superblock that cannot be used is for the engine to tell.
-        let ended = ended_cleanly(directory, tag).unwrap_or_default();
+        let ended = match ended_cleanly(directory, tag) {
+            Ok(ended) => ended,
+            // The engine may be able to read it, and would take the volumes for unchanged.
+            Err(error) if is_unread(&error) => {
+                tracing::warn!("group {group}: whether its volumes were changed is not known: {error:#}");
+                let left = Some(BTreeMap::new());
+                return GroupSeals {
+                    group: group.to_owned(),
+                    directory: directory.to_owned(),
+                    tag,
+                    volumes,
+                    ended: None,
+                    left,
+                };
+            }
+            // One that cannot be used is for the engine to tell.
+            Err(_) => None,
+        };
         let left = ended.and_then(|run| {
             let path = path(directory);
             read(&path).map(|sealed| sealed.filter(|sealed| sealed.run == run)).unwrap_or_else(|error| {
@@ -135,7 +151,8 @@ impl GroupSeals {
             bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
             bytes.extend_from_slice(&seal);
         }
-        Ok(durable::replace(&path(&self.directory), &bytes)?)
+        let path = path(&self.directory);
+        durable::replace(&path, &bytes).with_context(|| format!("{} cannot be written", path.display()))
     }
 }
 
@@ -143,9 +160,15 @@ fn path(directory: &Path) -> PathBuf {
     directory.join("fingerprints")
 }
 
+/// It is there, and could not be read.
+fn is_unread(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() != std::io::ErrorKind::NotFound)
+}
+
 /// The run that the superblock calls the last one, if it calls its end clean.
 fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnation>> {
-    let bytes = read_blocks(&directory.join("superblock")).context("the superblock cannot be read")?;
+    let path = directory.join("superblock");
+    let bytes = read_blocks(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
 }
@@ -284,6 +307,20 @@ mod tests {
         drop(started);
         assert_eq!(group(place).compare(), [false]);
         change(place, 9);
+        assert_eq!(group(place).compare(), [true]);
+    }
+
+    /// For want of a descriptor, say: a moment later the engine reads it, and would take the volumes for unchanged.
+    #[test]
+    fn volumes_count_as_changed_when_the_last_run_cannot_be_asked() {
+        let directory = tempfile::tempdir().expect("directory");
+        let place = directory.path();
+        at_rest(place);
+        change(place, 9);
+        let superblock = place.join("superblock");
+        fs::rename(&superblock, place.join("aside")).expect("away");
+        assert_eq!(group(place).compare(), [false], "there was no last run");
+        fs::create_dir(&superblock).expect("in its place");
         assert_eq!(group(place).compare(), [true]);
     }
 
