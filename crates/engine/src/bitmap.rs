@@ -349,4 +349,20 @@ mod tests {
             b
         });
     }
+
+    /// A cell of which one field is of another program was taken for ours when the other fields were right.
+    #[test]
+    fn a_cell_with_one_wrong_field_is_damaged() {
+        let body = |first_region| {
+            let words = [0; WORDS_PER_CELL];
+            BitmapCell::encode(VolumeId(3), 1 << 30, first_region, Confirmed::default(), &words)
+        };
+        assert!(BitmapCell::decode(&body(REGIONS_PER_CELL)).is_ok());
+        assert!(BitmapCell::decode(&body(1)).is_err(), "it begins in the middle of a cell");
+        for at in [2, 4] {
+            let mut wrong = body(0);
+            wrong[at] ^= 1;
+            assert!(BitmapCell::decode(&wrong).is_err(), "byte {at}");
+        }
+    }
 }

@@ -404,7 +404,6 @@ mod tests {
         link.up(Mono(0), LinkId(1), SessionId(1));
         link.look_for_congestion(Mono(100_000_000_000));
         assert_eq!(link.status, LinkStatus::Connected, "idle");
-        link.sent(Mono(100_000_000_000), 0);
         link.handed(Mono(100_000_000_000), 100);
         link.look_for_congestion(Mono(100_100_000_000));
         assert_eq!(link.status, LinkStatus::Connected, "asked 100 ms ago");

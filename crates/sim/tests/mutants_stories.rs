@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
-use engine::{Command, CommandResult, Settings};
+use engine::{Command, CommandResult, Settings, Store, journal};
 use sim::storage::ALWAYS;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -208,17 +208,10 @@ fn a_demotion_after_a_sync_leaves_no_bit() {
     assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }
 
-/// Two changes of the record overlapped, and from then on a failed flush counted as one that is on record already: the next start did
-/// not ask the peer for what was lost.
+/// What a failed flush lost was on record, and a stop waited for that until its time was over.
 #[test]
-fn a_failed_flush_is_on_record_whatever_was_recorded_before() {
+fn a_node_whose_flush_failed_stops_as_soon_as_that_is_on_record() {
     let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.nodes[0].trouble.stalled_until = world.now + SECOND;
-    for _ in 0..3 {
-        world.command(0, GROUP, Command::Logging);
-        world.command(0, GROUP, Command::Sync { full: false });
-    }
-    world.settle();
     for n in 0..24 {
         let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
@@ -228,10 +221,25 @@ fn a_failed_flush_is_on_record_whatever_was_recorded_before() {
     let flush = world.flush(0);
     assert!(!world.answer(flush).0, "it is no flush");
     world.pass(SECOND);
-    world.crash(0, false, SECOND);
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    let before = world.now;
+    world.stop(0);
+    assert!(world.now - before < SECOND, "{} ns", world.now - before);
+}
+
+/// A record without payload names no place of one in its batch (docs/format.md).
+#[test]
+fn zeroes_have_no_place_in_a_batch() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..4 {
+        let (write, zeroes) = (world.write(0, n * 64 * KIB, 4 * KIB), world.zero(1, n * 64 * KIB, 64 * KIB, false));
+        assert!(world.answer(write).0 && world.answer(zeroes).0);
+    }
     world.settle();
+    let ring = world.nodes[1].disks[&Store::Journal(GROUP)].view();
+    let batches = ring.chunks_exact(journal::INDEX_BYTES).filter_map(journal::Index::decode);
+    let zeroes = batches.flat_map(|batch| batch.entries).filter(|entry| entry.kind == journal::RecordKind::Zero);
+    let places: Vec<u32> = zeroes.map(|entry| entry.payload_at).collect();
+    assert!(places.len() >= 4 && places.iter().all(|place| *place == 0), "{places:?}");
 }
 
 /// This node's disk stood still in the middle of a sync, and the peer was given up for showing no progress.
