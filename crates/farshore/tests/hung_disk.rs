@@ -72,13 +72,11 @@ fn a_start_beside_a_disk_that_hangs_serves_the_other_groups() {
     if must_skip_stores(test) {
         return;
     }
-    let (store, mut pair) = eight_groups(Node::Near);
+    let (store, mut pair) = eight_groups(Node::Near, |_| String::new());
     assert!(pair.stop(Node::Near).success());
     store.hang();
     pair.serve(Node::Near);
-    run(async {
-        _ = others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs")
-    });
+    run(async { others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs") });
     let status = status_of(&pair, Node::Near);
     let stuck = status.iter().find(|group| group["name"] == HANGS).expect("it is told");
     let reason = stuck["reason"].to_string();
