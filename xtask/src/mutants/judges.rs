@@ -2,7 +2,7 @@
 
 use super::list::Mutant;
 use super::records::{Outcome, Record};
-use super::tree::{Build, CPU_SECONDS, EVERY_TEST, Executable, Tree};
+use super::tree::{Build, CPU_SECONDS, Complaint, EVERY_TEST, Executable, Tree};
 use crate::project::Project;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, HashMap};
@@ -119,6 +119,11 @@ impl Verdict {
     const fn nobody(outcome: Outcome) -> Verdict {
         Verdict { outcome, by: None, said: None }
     }
+
+    fn unviable(complaints: Vec<Complaint>) -> Verdict {
+        let said = complaints.into_iter().next().map(|complaint| complaint.message);
+        Verdict { outcome: Outcome::Unviable, by: None, said }
+    }
 }
 
 /// A copy of the project in which mutants have switches, and the programs that judge them.
@@ -178,7 +183,11 @@ impl Workshop {
             self.verdict(Some(mutant.id), self.is_quick, &|program| self.built(program))?
         } else {
             let build = |program: Program| self.tree.cargo(program.build());
-            self.tree.with_mutant(mutant, || self.verdict(None, self.is_quick, &build))?
+            // Not as its own tests have it, where what is in `std` is at hand.
+            self.tree.with_mutant(mutant, || match self.tree.cargo(&["check", "--package", "engine"])? {
+                Build::Refused(complaints) => Ok(Verdict::unviable(complaints)),
+                Build::Made(_) => self.verdict(None, self.is_quick, &build),
+            })?
         };
         let Verdict { outcome, by, said } = verdict;
         let (name, fingerprint) = (mutant.name.clone(), mutant.fingerprint());
@@ -200,10 +209,7 @@ impl Workshop {
         for (index, judge) in asked(is_quick).iter().enumerate() {
             let executables = match build(judge.program)? {
                 Build::Made(executables) => executables,
-                Build::Refused(complaints) => {
-                    let said = complaints.into_iter().next().map(|complaint| complaint.message);
-                    return Ok(Verdict { outcome: Outcome::Unviable, by: None, said });
-                }
+                Build::Refused(complaints) => return Ok(Verdict::unviable(complaints)),
             };
             let is_of_judge = |executable: &&Executable| executable.is_of_tests() == judge.is_of_tests();
             for executable in executables.iter().filter(is_of_judge) {
