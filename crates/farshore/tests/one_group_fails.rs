@@ -129,7 +129,7 @@ fn a_state_file_that_cannot_be_opened_keeps_one_group_down() {
     for node in Node::BOTH {
         for (name, part) in [
             ("journal", "journal is no regular file; only a file that farshore made"),
-            ("bitmap", "where 16384 are expected; a volume was given another size"),
+            ("bitmap", "has 4 KiB where 16 KiB is expected; a volume was given another size"),
             ("superblock", "superblock is missing, though its journal is there"),
         ] {
             pair.kill(node);

@@ -112,7 +112,7 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
                 Ok(solo) => {
                     tokio::task::spawn_local(server.clone().greet(from, solo));
                 }
-                Err(refusal) => server.refused(from, "unproven", &refusal.to_string()),
+                Err(refusal) => server.refused(from, &refusal.to_string()),
             },
             () = stop.notified() => {
                 // The second time nobody waits.
@@ -152,9 +152,9 @@ impl Server {
         }
     }
 
-    /// Whoever tries again and again comes from another port each time: the machine and the kind are what makes it news.
-    fn refused(&self, from: SocketAddr, kind: &str, why: &str) {
-        if self.complaints.is_news(About::Stranger(&from.ip().to_string()), kind) {
+    /// Whoever tries again and again comes from another port each time: the machine is what makes it news.
+    fn refused(&self, from: SocketAddr, why: &str) {
+        if self.complaints.is_news(About::Stranger(&from.ip().to_string()), why) {
             self.events.refused(from, why);
         }
     }
@@ -167,7 +167,7 @@ impl Server {
         wire.expect_life(self.serving.timeout);
         let no = |why: &str| {
             wire.end(why);
-            self.refused(from, why, why);
+            self.refused(from, why);
         };
         if Rc::strong_count(&greeting) > 1 + GREETINGS_MAX {
             return no(&format!("{GREETINGS_MAX} connections have asked for nothing yet"));
