@@ -64,8 +64,9 @@ fn fails_at(calls: u64, errno: Errno) -> bool {
         assert!(status.code().is_some(), "{case}: {status}\n{log}");
     }
     assert!(failed.is_some() || !is_told, "{case}: nothing failed: {life:?}\n{log}");
-    // A read or an open may only look whether something is possible.
-    assert!(is_named || matches!(failed, None | Some("read" | "open")), "{case}: no file is named: {life:?}\n{log}");
+    // A read or an open may only look whether something is possible, and a socket's file may stay behind at the end.
+    let is_harmless = matches!(failed, None | Some("read" | "open")) || (failed == Some("names") && life.is_demoted);
+    assert!(is_named || is_harmless, "{case}: no file is named: {life:?}\n{log}");
     assert!(is_named || !is_told, "{case}: no file is named: {life:?}\n{log}");
     pair.lose_power(&[Node::Near], calls);
     let role = |pair: &Pair| pair.status(Node::Near)["role"].as_str().map(str::to_owned);
