@@ -18,8 +18,11 @@ use crate::{Command, CommandResult, Output, Settings};
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
         if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
-            // Nothing is admitted now: they count from the next write on.
+            let changes_mode = self.role() == Role::Primary && self.settings.mode != settings.mode;
             self.settings = *settings;
+            if changes_mode {
+                self.mode_changed_at_close(cx);
+            }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
         let starts = matches!(self.phase, Phase::Starting(_));
@@ -94,13 +97,7 @@ impl Group {
             (self.wanted_full, self.wanted_update) = (None, false);
             return self.fall_to_logging(cx, "mode is logging");
         }
-        if let Some(stream) = &mut self.stream {
-            stream.promise_from = None;
-            stream.catching_up_since = cx.now.mono;
-        }
-        if self.state == State::Replicating {
-            self.transition(cx, State::CatchingUp, "the mode changed");
-        }
+        self.promise_anew(cx);
         if self.state == State::Holding && self.settings.mode == Mode::Async {
             return self.stop_holding(cx);
         }
@@ -110,6 +107,25 @@ impl Group {
         }
         self.take_up_promise(cx);
         self.try_autosync(cx);
+    }
+
+    /// What was given so far was not given under the promise of this mode.
+    fn promise_anew(&mut self, cx: &mut Cx) {
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from = None;
+            stream.catching_up_since = cx.now.mono;
+        }
+        if self.state == State::Replicating {
+            self.transition(cx, State::CatchingUp, "the mode changed");
+        }
+    }
+
+    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
+    fn mode_changed_at_close(&mut self, cx: &mut Cx) {
+        self.promise_anew(cx);
+        if self.state == State::Holding {
+            self.promise_from_here();
+        }
     }
 
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {

@@ -38,11 +38,18 @@ impl Group {
     /// A start has read what the group used; the devices may hold more.
     pub fn take_up_sizes(&mut self, recorded: &[u64]) {
         for (volume, size) in self.volumes.iter_mut().zip(recorded) {
-            // One that shrank is told by its bitmap.
+            // One that shrank is refused when its bitmap is read.
             if (1..volume.config.size_bytes).contains(size) {
                 volume.resize(*size);
             }
         }
+    }
+
+    /// A volume that has more in this group than its device holds, and how much.
+    pub fn recorded_beyond_device(&self) -> Option<(VolumeId, u64)> {
+        let beyond = |(recorded, device): (&u64, u64)| (*recorded > device).then_some(*recorded);
+        let found = self.sb.current.sizes.iter().zip(self.device_sizes()).map(beyond);
+        (0..).map(VolumeId).zip(found).find_map(|(id, size)| Some((id, size?)))
     }
 
     /// A device was enlarged since the last run. On a primary the group grows with it, and what is new was never compared; a

@@ -350,6 +350,10 @@ impl Group {
                 if next < self.bitmap.count() {
                     return self.read_bitmap(cx, next);
                 }
+                // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
+                if let Some((id, before_bytes)) = self.recorded_beyond_device() {
+                    return self.volume_shrank(cx, id, before_bytes);
+                }
                 self.phase = Phase::Starting(StartStage::Activity);
                 let length = activity::file_bytes(self.config.activity) as u32;
                 self.read_meta(cx, Store::Activity(self.id()), 0, length);
@@ -372,7 +376,7 @@ impl Group {
             Ok((_, found))
                 if fits(&found) && found.volume_bytes > self.config.volumes[usize::from(id.0)].size_bytes =>
             {
-                self.volume_shrank(cx, &found);
+                self.volume_shrank(cx, id, found.volume_bytes);
                 return false;
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
@@ -409,13 +413,13 @@ impl Group {
     }
 
     /// Rule 21: nothing is taken up over a volume that lost its end.
-    fn volume_shrank(&mut self, cx: &mut Cx, was: &BitmapCell) {
+    fn volume_shrank(&mut self, cx: &mut Cx, id: VolumeId, before_bytes: u64) {
         let why = format!(
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
-            was.volume.0 + 1,
-            Exactly(self.config.volumes[usize::from(was.volume.0)].size_bytes),
-            Exactly(was.volume_bytes)
+            id.0 + 1,
+            Exactly(self.config.volumes[usize::from(id.0)].size_bytes),
+            Exactly(before_bytes)
         );
         self.start_failed(cx, Broken::VolumeShrank, &why);
     }

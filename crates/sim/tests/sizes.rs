@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use engine::limits::{KIB, MIB};
-use engine::state::{Mode, Pause, Policy, State};
+use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -245,4 +245,24 @@ fn a_sync_to_a_copy_that_grows_begins_with_room_for_all_of_it() {
     assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
     world.until("it waits for room", |world| world.figures(FAR).state == State::Paused(Pause::HistoryFull));
     assert!(world.images_of(FAR) == before, "nothing was overwritten");
+}
+
+/// Space was moved from one device to another: a volume that needs more cells of the bitmap has those of the others looked for elsewhere,
+/// and what they say of the sizes is not found.
+#[test]
+fn a_volume_that_shrank_is_refused_also_if_its_bits_are_not_found() {
+    for node in [NEAR, FAR] {
+        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(10 * SECOND);
+        world.crash(node, false, FOR_EVER);
+        let bitmap = world.nodes[node].disks.get_mut(&Store::Bitmap(GROUP)).expect("there");
+        *bitmap = Disk::new(vec![0; bitmap.view().len()]);
+        put_devices(&mut world, node, SMALL / 2);
+        let before = world.recorded(node);
+        boot(&mut world, node, SMALL / 2);
+        let figures = world.figures(node);
+        assert_eq!(figures.state, State::Failed(Broken::VolumeShrank), "{}", figures.reason);
+        assert!(figures.reason.contains("524288") && figures.reason.contains("1048576"), "{}", figures.reason);
+        assert_eq!(world.recorded(node), before, "nothing is recorded");
+    }
 }

@@ -1,0 +1,50 @@
+//! The story: a mode was set while an export was being closed. The group was said to be in step in it at once, though writes that
+//! were still under way had been given under another promise.
+
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, Input, Settings};
+use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::world::World;
+
+/// In `async` the peer keeps a write that is not flushed here, and what comes after it waits in the queue.
+fn behind() -> World {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(10 * SECOND);
+    let kept = world.write(1, 0, 8 * KIB);
+    assert!(world.answer(kept).0);
+    world.pass(200 * MILLISECOND);
+    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    let many: Vec<_> = (0..16).map(|n| world.write(0, n * 32 * KIB, 32 * KIB)).collect();
+    for id in many {
+        assert!(world.answer(id).0);
+    }
+    world
+}
+
+/// A write with FUA is under way; its flush goes on record, or the older write is fetched over it after a power loss.
+fn outlives_the_power(close: fn(&mut World)) {
+    let mut world = behind();
+    world.nodes[0].trouble.stalled_until = world.now + 20 * MILLISECOND;
+    let id = world.write_fua(1, 0, 8 * KIB);
+    close(&mut world);
+    let settings = Settings { mode: Mode::Sync, ..world.operator.settings(GROUP) };
+    assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+    assert!(world.answer(id).0);
+    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::CatchingUp));
+    let written = world.images_of(0)[1][..8 << 10].to_vec();
+    world.crash(0, true, SECOND);
+    world.pass(10 * SECOND);
+    assert!(world.images_of(0)[1][..8 << 10] == written[..], "lost though acknowledged: {}", world.figures(0).reason);
+    world.settle();
+}
+
+#[test]
+fn a_write_that_is_answered_while_its_export_closes_for_a_demotion_outlives_the_power() {
+    outlives_the_power(|world| _ = world.command(0, GROUP, Command::Demote));
+}
+
+#[test]
+fn a_write_that_is_answered_while_its_export_closes_for_a_stop_outlives_the_power() {
+    outlives_the_power(|world| world.input(0, Input::Stop));
+}
