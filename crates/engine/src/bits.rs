@@ -60,6 +60,8 @@ impl AfterBits {
 struct CellState {
     update: u64,
     writing: bool,
+    /// Where it was found, before the devices in front of its own were enlarged.
+    found_at: Option<usize>,
 }
 
 /// A wait for the writes of some cells.
@@ -80,6 +82,8 @@ pub(crate) struct BitmapWriter {
     /// First cell of each volume.
     first: Vec<usize>,
     cells: Vec<CellState>,
+    /// Here stand cells that belong further back and are not durable there yet: nothing is written over them.
+    moving: BTreeSet<usize>,
     wanted: BTreeSet<usize>,
     in_flight: usize,
     waiting: Vec<Waiting>,
@@ -124,6 +128,40 @@ impl BitmapWriter {
             self.device_bytes = device_bytes;
             self.wanted.extend(0..self.cells.len());
         }
+    }
+
+    /// Where a cell belongs that was found in the place of another one, which is before its own: devices grew since it was written.
+    pub fn belongs_behind(&self, index: usize, found: &BitmapCell) -> Option<usize> {
+        let first = *self.first.get(usize::from(found.volume.0))?;
+        let place = first.checked_add((found.first_region / REGIONS_PER_CELL) as usize)?;
+        let is_its_volumes = place < self.cells.len() && self.place(place).0 == found.volume;
+        (is_its_volumes && place > index).then_some(place)
+    }
+
+    /// The cell of this place was found at that one. Of two such places, as a start that was killed leaves them, the later is kept.
+    pub fn found_elsewhere(&mut self, place: usize, at: usize) {
+        if let Some(earlier) = self.cells[place].found_at.replace(at) {
+            self.moving.remove(&earlier);
+        }
+        self.moving.insert(at);
+    }
+
+    pub fn was_found_elsewhere(&self, place: usize) -> bool {
+        self.cells[place].found_at.is_some()
+    }
+
+    pub fn has_moved(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// The next cell to write. What moves on goes from the last to the first, each over one that is durable further back.
+    fn next_wanted(&mut self) -> Option<usize> {
+        let writable = |index: &&usize| !self.cells[**index].writing && !self.moving.contains(*index);
+        let next =
+            if self.has_moved() { self.wanted.iter().rev().find(writable) } else { self.wanted.iter().find(writable) };
+        let next = next.copied()?;
+        self.wanted.remove(&next);
+        Some(next)
     }
 
     pub fn found(&mut self, index: usize, update: u64) {
@@ -194,9 +232,7 @@ impl Group {
 
     fn pump_cells(&mut self, cx: &mut Cx) {
         while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
-            let writable = |index: &&usize| !self.bitmap.cells[**index].writing;
-            let Some(&index) = self.bitmap.wanted.iter().find(writable) else { return };
-            self.bitmap.wanted.remove(&index);
+            let Some(index) = self.bitmap.next_wanted() else { return };
             self.write_cell(cx, index);
         }
     }
@@ -239,6 +275,9 @@ impl Group {
         if update < cell::RELIED_ON_FROM {
             self.bitmap.wanted.insert(index);
             return self.pump_cells(cx);
+        }
+        if let Some(at) = self.bitmap.cells[index].found_at.take() {
+            self.bitmap.moving.remove(&at);
         }
         let (id, cell) = self.bitmap.place(index);
         self.volume(id).stored.set_cell(cell, words);

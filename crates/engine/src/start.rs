@@ -373,10 +373,8 @@ impl Group {
                 self.start_failed(cx, Broken::Bits, &other_version("bitmap", version, bitmap::VERSION));
                 return false;
             }
-            Ok((_, found))
-                if fits(&found) && found.volume_bytes > self.config.volumes[usize::from(id.0)].size_bytes =>
-            {
-                self.volume_shrank(cx, id, found.volume_bytes);
+            Ok((_, found)) if self.is_of_a_larger_volume(&found) => {
+                self.volume_shrank(cx, found.volume, found.volume_bytes);
                 return false;
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
@@ -384,23 +382,58 @@ impl Group {
                 if choice.damaged > 0 {
                     self.copy_lost(cx, index, id);
                 }
-                self.take_up_confirmed(found.confirmed);
-                self.volume_grew(&found);
-                let volume = self.volume(id);
+                self.take_up_cell(&found);
                 if choice.damaged == 0 {
-                    volume.stored.set_cell(cell, &found.words);
-                }
-                for (at, word) in found.words.iter().enumerate() {
-                    volume.dirty.join_word(cell * REGIONS_PER_CELL / 64 + at as u64, *word);
+                    self.volume(id).stored.set_cell(cell, &found.words);
                 }
             }
-            _ => {
+            read => {
                 // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost.
                 self.bitmap.found(index, if choice.highest > 0 { choice.highest + 1 } else { 0 });
-                self.cell_lost(cx, id, cell);
+                if let Ok((_, found)) = &read
+                    && !choice.in_doubt
+                {
+                    self.take_up_moved_cell(index, found);
+                }
+                if !self.nothing_stood_there(index) {
+                    self.cell_lost(cx, id, cell);
+                }
             }
         }
         true
+    }
+
+    fn is_of_a_larger_volume(&self, found: &BitmapCell) -> bool {
+        self.config
+            .volumes
+            .get(usize::from(found.volume.0))
+            .is_some_and(|device| device.size_bytes < found.volume_bytes)
+    }
+
+    fn take_up_cell(&mut self, found: &BitmapCell) {
+        self.take_up_confirmed(found.confirmed);
+        self.volume_grew(found);
+        let volume = self.volume(found.volume);
+        for (at, word) in found.words.iter().enumerate() {
+            volume.dirty.join_word(found.first_region / 64 + at as u64, *word);
+        }
+    }
+
+    /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.
+    fn take_up_moved_cell(&mut self, at: usize, found: &BitmapCell) {
+        if let Some(place) = self.bitmap.belongs_behind(at, found) {
+            self.bitmap.found_elsewhere(place, at);
+            self.take_up_cell(found);
+        }
+    }
+
+    /// Whatever this place holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
+    /// this; or the group did not reach so far.
+    fn nothing_stood_there(&self, index: usize) -> bool {
+        let (id, cell) = self.bitmap.place(index);
+        let begins_at = cell * REGIONS_PER_CELL * REGION_BYTES;
+        let recorded = self.sb.current.sizes.get(usize::from(id.0));
+        self.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
@@ -506,6 +539,9 @@ impl Group {
         if self.bitmap.outgrown && self.role() == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
             self.store_device_sizes(cx);
+        }
+        if self.bitmap.has_moved() {
+            return self.save_all_bits(cx, AfterBits::Started);
         }
         self.save_bits(cx, AfterBits::Started);
     }

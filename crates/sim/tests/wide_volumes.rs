@@ -1,13 +1,15 @@
 //! Volumes of more regions than one word, one cell of the bitmap and one frame of dirty bits hold.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::ActivityConfig;
-use engine::limits::{GIB, KIB, MIB};
+use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use engine::{Command, CommandResult, Store, VolumeId};
+use sim::disk::Disk;
+use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::wide::Spread;
 use sim::world::World;
@@ -81,4 +83,77 @@ fn of_16_tib_hot_extents_alone_are_compared() {
     world.settle();
     let compared = world.figures(NEAR).compared_bytes;
     assert!((8 * MIB..=12 * MIB).contains(&compared), "{compared} bytes were compared");
+}
+
+/// The operator enlarges both devices of each node of a pair that was stopped. The bits of the first volume take more room in their file
+/// then, and those of the second stand elsewhere.
+fn enlarged(before: u64, after: u64) -> World {
+    let mut world = in_step(before, &[0, before - 512 * KIB], 12_500_000);
+    world.cut([false; 2]);
+    let id = world.write(1, 512 * KIB, 4 * KIB);
+    assert!(world.answer(id).0);
+    world.stop(NEAR);
+    world.stop(FAR);
+    world.restore_path();
+    enlarge(&mut world, after);
+    world
+}
+
+fn enlarge(world: &mut World, after: u64) {
+    world.options = Rc::new(Options { volume_bytes: after, ..(*world.options).clone() });
+    for node in [NEAR, FAR] {
+        let bits = world.nodes[node].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+        let mut file = bits.view().to_vec();
+        file.resize(engine::bitmap_file_bytes([after; 2].into_iter()) as usize, 0);
+        *bits = Disk::new(file);
+    }
+}
+
+fn both_grew(world: &World, after: u64, nodes: &[usize]) {
+    for node in nodes {
+        let engine = world.nodes[*node].engine.as_ref().expect("up");
+        let sizes = [0, 1].map(|volume| engine.volume_bytes(GROUP, VolumeId(volume)));
+        assert_eq!(sizes, [Some(after); 2], "node {node}");
+        assert_eq!(world.mark(*node, Mark::BitmapCellLost), 0, "node {node}: no cell is damaged");
+    }
+}
+
+/// What is new, and what was written.
+fn knows_what_differs(world: &World, before: u64, after: u64) {
+    let [one, other] = [0, 1].map(|at| world.figures(NEAR).volumes[at].dirty_bytes);
+    let new = (after - before).next_multiple_of(REGION_BYTES);
+    assert!(one <= new && (new + 1..=new + REGION_BYTES).contains(&other), "{one} {other}");
+}
+
+#[test]
+fn every_volume_of_a_group_grows_also_when_the_bits_of_one_move_those_of_the_next() {
+    for (before, after) in [(900 * MIB, 3 * GIB), (3 * GIB, 5 * GIB)] {
+        let mut world = enlarged(before, after);
+        world.boot(NEAR);
+        world.until("it runs", |world| world.glance(NEAR, GROUP).is_some_and(|glance| glance.running));
+        both_grew(&world, after, &[NEAR]);
+        knows_what_differs(&world, before, after);
+        world.boot(FAR);
+        world.until("the secondary follows", |world| world.in_step(GROUP));
+        both_grew(&world, after, &[NEAR, FAR]);
+        world.settle();
+    }
+}
+
+/// A start that is killed in its midst, whenever that is: the next one finds all of it all the same, also when its devices are larger still.
+#[test]
+fn bits_that_move_are_found_by_the_start_after_one_that_was_killed() {
+    let (before, after) = (3 * GIB, 5 * GIB);
+    for killed_after in 4..32 {
+        let mut world = enlarged(before, after);
+        world.boot(NEAR);
+        world.pass(killed_after * 100_000);
+        world.crash(NEAR, false, FOR_EVER);
+        let after = after + killed_after % 3 * GIB;
+        enlarge(&mut world, after);
+        world.boot(NEAR);
+        world.until("it runs", |world| world.glance(NEAR, GROUP).is_some_and(|glance| glance.running));
+        both_grew(&world, after, &[NEAR]);
+        knows_what_differs(&world, before, after);
+    }
 }
