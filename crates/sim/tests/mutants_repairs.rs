@@ -87,3 +87,31 @@ fn a_sync_ends_with_the_last_region_of_a_volume() {
     assert!(world.watch.syncs_in_stream(GROUP, 1));
     world.settle();
 }
+
+/// The peer's disk stood still for a while in the midst of a cut: the link was taken for as slow as that, and the sync went on by cuts
+/// beside writers for whom the stream has room.
+#[test]
+fn a_peer_that_stood_still_in_a_cut_is_no_slow_link() {
+    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    // So the link is measured.
+    for n in 0..16 {
+        world.write(0, n * 32 * KIB, 32 * KIB);
+    }
+    world.settle();
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..24 {
+        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
+        assert!(world.answer(id).0);
+    }
+    let before = world.mark(0, Mark::CutBegan);
+    world.command(0, GROUP, Command::Sync { full: false });
+    world.until("some of the cut is done", |world| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0));
+    world.nodes[1].trouble.stalled_until = world.now + 15 * SECOND;
+    for n in 0..200 {
+        let id = world.write(1, n % 8 * 8 * KIB, 8 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(100 * MILLISECOND);
+    }
+    world.settle();
+    assert_eq!(world.mark(0, Mark::CutBegan) - before, 1, "the next step was the stream");
+}
