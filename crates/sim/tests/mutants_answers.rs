@@ -3,7 +3,7 @@
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
-use engine::wire::{GroupHello, Header, Kind, SyncBegin};
+use engine::wire::{FlushPoints, GroupHello, Header, Kind, SyncBegin, flags};
 use engine::*;
 use sim::liar::machine::{GROUP, Machine, Shape};
 
@@ -50,8 +50,8 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
     machine
 }
 
-/// The primary asks for eight ranges of the largest size.
-fn asked_for_eight(memory_bytes: u64) -> Machine {
+/// A primary that has numbered nothing yet begins a sync.
+fn begun(memory_bytes: u64) -> Machine {
     let mut machine = greeted_with(64 << 20, Role::Secondary, memory_bytes);
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
@@ -59,6 +59,12 @@ fn asked_for_eight(memory_bytes: u64) -> Machine {
         SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 };
     assert!(machine.receive(at(), header(Kind::SyncBegin), begin.encode()));
     io(&mut machine, at());
+    machine
+}
+
+/// The primary asks for eight ranges of the largest size.
+fn asked_for_eight(memory_bytes: u64) -> Machine {
+    let mut machine = begun(memory_bytes);
     for n in 0..8 {
         let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };
         assert!(machine.receive(at(), pull, Vec::new()));
@@ -103,4 +109,16 @@ fn dirty_regions_are_told_with_their_place() {
     let bits = machine.sent.iter().filter(|(header, _)| header.kind == Kind::Bits);
     let places: Vec<u64> = bits.map(|(header, _)| header.offset).take(8).collect();
     assert_eq!(places, (0..8).map(|n| n * (8 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
+}
+
+/// A primary lost its power before it had flushed anything. It was told that nobody knows what it lost, and stayed closed for its operator.
+#[test]
+fn who_has_given_up_nothing_knows_what_a_primary_lost_that_had_flushed_nothing() {
+    let mut machine = begun(limits::MEMORY_BYTES_DEFAULT);
+    machine.sent.clear();
+    let points = FlushPoints { incarnation: RUN, volumes: vec![Seq::NONE] };
+    assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::TailAsk) }, points.encode()));
+    io(&mut machine, at());
+    let tail = machine.sent.iter().find(|(header, _)| header.kind == Kind::Tail).expect("it answers");
+    assert_eq!((tail.0.flags, tail.1.len()), (flags::LAST, 0));
 }
