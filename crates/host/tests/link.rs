@@ -389,6 +389,24 @@ fn a_dialer_finds_an_acceptor_that_starts_later() {
     });
 }
 
+/// Status forgets the reason when a link comes up: if it falls within a minute, the same reason was held back from it as well.
+#[test]
+fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
+    run(async {
+        let address = {
+            let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            held.local_addr().unwrap()
+        };
+        let east = Node::east(address, |config| config.bounds.repeat_after = DEADLINE);
+        east.told.until(|told| told.not_reached.borrow().len() == 3).await;
+        assert_eq!(east.told.refused.borrow().len(), 1);
+        for (peer, why) in &*east.told.not_reached.borrow() {
+            let named = why.starts_with("node west at ") && why.contains("cannot connect");
+            assert!(*peer == NodeId(1) && named, "{peer:?}: {why}");
+        }
+    });
+}
+
 #[test]
 fn another_secret_is_refused_on_both_sides() {
     run(async {

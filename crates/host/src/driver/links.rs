@@ -137,12 +137,11 @@ impl Meeting {
         self.peers.iter_mut().for_each(|peer| peer.meter.retuned(now));
     }
 
-    /// A connection came to nothing; `who` begins with the node's name when we dialed.
-    fn refused(&mut self, who: &str, why: &str) {
-        let named =
-            |peer: &&mut PeerHere| who.strip_prefix("node ").and_then(|who| who.split(' ').next()) == Some(&peer.name);
-        if let Some(peer) = self.peers.iter_mut().find(named) {
-            peer.problem = Some(format!("{who}: {why}"));
+    /// A connection came to nothing. Beside one that is up that says nothing of the link.
+    fn not_reached(&mut self, id: NodeId, why: String) {
+        let peer = self.peer(id);
+        if peer.connection.is_none() {
+            peer.problem = Some(why);
         }
     }
 
@@ -216,7 +215,10 @@ impl LinkEvents for Plane {
 
     fn refused(&self, who: String, why: String) {
         tracing::warn!("no link with {who}: {why}");
-        self.core.borrow_mut().meeting.refused(&who, &why);
+    }
+
+    fn not_reached(&self, peer: NodeId, why: String) {
+        self.core.borrow_mut().meeting.not_reached(peer, why);
     }
 
     fn definitions_differ(&self, peer: NodeId, theirs: String) {

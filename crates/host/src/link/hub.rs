@@ -499,6 +499,9 @@ impl Hub {
             }
             return;
         }
+        if let About::Peer(name) = about {
+            self.is_not_reached(name, &who, &failure);
+        }
         if self.complaints.is_news(about, &failure.kind(about)) {
             self.events.refused(who, failure.to_string());
         }
@@ -506,8 +509,16 @@ impl Hub {
 
     /// Of a peer that has proven who it is.
     fn refuse(&self, peer: &str, address: SocketAddr, why: String) {
+        let who = format!("node {peer} at {address}");
+        self.is_not_reached(peer, &who, &why);
         if self.complaints.is_news(About::Peer(peer), &why) {
-            self.events.refused(format!("node {peer} at {address}"), why);
+            self.events.refused(who, why);
+        }
+    }
+
+    fn is_not_reached(&self, name: &str, who: &str, why: &dyn fmt::Display) {
+        if let Some(known) = self.config.peers.iter().find(|known| known.name == name) {
+            self.events.not_reached(known.id, format!("{who}: {why}"));
         }
     }
 }
