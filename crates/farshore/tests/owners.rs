@@ -159,7 +159,11 @@ fn what_belongs_to_another_user_is_not_believed() {
 fn directories_of_others_within_the_state_directory_keep_their_group_closed() {
     let place = Place::new(false);
     for (name, words) in [
-        ("state/groups", "the directory DIR/state/groups has mode 0777, so others can put their own files there"),
+        (
+            "state/groups",
+            "it cannot be opened: the directory DIR/state/groups has mode 0777, so others can put their own files there; run: chmod go-w \
+             DIR/state/groups. Nothing of the group",
+        ),
         ("state/groups/db", "the directory DIR/state/groups/db has mode 0777"),
     ] {
         fs::create_dir_all(place.path("state/groups/db")).expect("made");
