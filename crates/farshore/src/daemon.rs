@@ -53,6 +53,13 @@ const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
 
+/// How the daemon comes to its end.
+enum Stop {
+    Ended(End),
+    /// The data thread was waited for long enough.
+    GivenUp,
+}
+
 /// Takes the state directory for this process, as long as it lives.
 ///
 /// # Errors
@@ -110,7 +117,10 @@ pub fn run(
         answering.abort();
         renewing.abort();
         end
-    })?;
+    });
+    // Of a disk that hangs, whoever asked it for a file of ours would be waited for.
+    runtime.shutdown_background();
+    let Stop::Ended(end) = end? else { give_up() };
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
     match end {
@@ -121,6 +131,16 @@ pub fn run(
         }
         End::Hurried => Ok(Exit::Warning.into()),
     }
+}
+
+/// Ends the process beside a disk that owes answers. Files that lie on it are not closed first: that would be waited for as well.
+fn give_up() -> ! {
+    tracing::error!(
+        "the stop gives up waiting for disks that answer nothing: this process ends now, and the next start treats this as a crash; \
+         nothing acknowledged is lost by that"
+    );
+    log::finish();
+    std::process::exit(i32::from(Exit::Warning as u8))
 }
 
 /// As many open files as this process may have at all: what is usual at first, 1 024, is for programs that cannot count further, and
@@ -168,7 +188,11 @@ fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::Proof, Opti
 }
 
 /// Waits for a signal, then for the data thread's end.
-async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recorder: &Recorder) -> anyhow::Result<End> {
+async fn supervise(
+    control: Control,
+    thread: std::thread::JoinHandle<End>,
+    recorder: &Recorder,
+) -> anyhow::Result<Stop> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
     let (ended, mut wait) = tokio::sync::oneshot::channel();
@@ -193,13 +217,19 @@ async fn supervise(control: Control, thread: std::thread::JoinHandle<End>, recor
                 tracing::warn!("{whom}");
             }
             let _ = tokio::time::timeout(LAST_RECORD, recorder.write()).await;
-            // If it has ended by itself, its end is told below.
-            let _ = control.stop().await;
-            wait.await
+            let stop = async {
+                // If it has ended by itself, its end is told below.
+                let _ = control.stop().await;
+                wait.await
+            };
+            match tokio::time::timeout(driver::STOP_PATIENCE, stop).await {
+                Ok(result) => result,
+                Err(_) => return Ok(Stop::GivenUp),
+            }
         }
     };
     match result {
-        Ok(Ok(end)) => Ok(end),
+        Ok(Ok(end)) => Ok(Stop::Ended(end)),
         _ => anyhow::bail!(BROKE_DOWN),
     }
 }

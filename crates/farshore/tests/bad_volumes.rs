@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::damage::{at_rest, edit, edit_newer, not_taken_up, reseal, state};
-use common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
+use common::{GROUP, Node, Pair, Plan, SERVES_ALONE, must_skip_stores};
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..Plan::DEFAULT };
 
@@ -217,4 +217,23 @@ fn a_change_is_found_again_until_a_start_is_on_record() {
         pair.assert_equal(&["data"]);
         assert_eq!(pair.content(Node::Near, "data")[300_000], if node == Node::Near { 99 } else { 7 });
     }
+}
+
+/// The primary compares by hashes. One that cannot be taken counts as another, and the secondary says what is wrong with its disk.
+#[test]
+fn a_secondary_that_cannot_read_what_is_compared_says_so() {
+    if must_skip_stores("a_secondary_that_cannot_read_what_is_compared_says_so") {
+        return;
+    }
+    let mut pair = Pair::replicating(&Plan { forgets: true, ..SMALL });
+    pair.qemu_io(Node::Near, "data", &["write -P 5 0 256k", "flush"]);
+    pair.wait_for_rest(Node::Near);
+    pair.refuse_reads(Node::Far, &pair.device(Node::Far, "data"), 65536..69632);
+    pair.done(Node::Near, &["sync", GROUP, "--full"]);
+    let told = format!("read failed on {}", pair.device(Node::Far, "data").display());
+    pair.until("the secondary says so", |pair| {
+        let status = pair.status(Node::Far).to_string();
+        pair.log(Node::Far).contains(&told) && status.contains(&told)
+    });
+    assert!(!pair.log(Node::Near).contains(&told), "it is not the primary's disk");
 }

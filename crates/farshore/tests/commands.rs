@@ -330,6 +330,33 @@ fn sync_wait_follows_the_sync_to_its_end() {
     assert_eq!(refused.asked().len(), 1);
 }
 
+/// A sync that waits behind those of other groups, at each of these places in turn, then goes and ends.
+fn waits_in_line(places: &[u64]) -> Puppet {
+    let place = |sync_place| status(GroupStatus { sync_place, ..group(GroupState::Logging) });
+    let waits = places.iter().map(|number| place(Some(*number)));
+    let ends = [GroupState::Syncing, GroupState::Replicating].map(|state| status(group(state)));
+    Puppet::start([Reply::ok("db: waiting for its turn")].into_iter().chain(waits).chain(ends).collect())
+}
+
+#[test]
+fn sync_wait_says_where_it_stands_in_line() {
+    let output = waits_in_line(&[3, 3, 1]).run(&["sync", "db", "--wait"]);
+    expect(&output, 0, "db: the copy is up to date");
+    let line =
+        |place| format!("db waits for its turn: other groups of this node are syncing; it is number {place} in line\n");
+    assert_eq!(told(&output), line(3) + &line(1), "whenever that changes");
+}
+
+/// It broke down at the first word that nobody took, with an exit code that no page names.
+#[test]
+fn sync_wait_goes_on_when_nobody_reads_what_it_says() {
+    let puppet = waits_in_line(&[2]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    let output = command.args(["sync", "db", "--wait", "--socket"]).arg(puppet.socket()).stderr(full).output();
+    expect(&output.expect("the command runs"), 0, "db: the copy is up to date");
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_mistake() {
     let mut writing = Command::new(env!("CARGO_BIN_EXE_farshore"))

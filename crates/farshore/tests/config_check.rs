@@ -114,3 +114,28 @@ fn a_state_directory_that_cannot_be_written_is_told() {
     assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains("state: /proc/self cannot be written"), "{told}");
 }
+
+/// The table of clients says nothing of who comes in the clear, and over loopback that is anybody on the machine.
+#[test]
+fn plain_nbd_on_loopback_beside_certified_clients_is_noted() {
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/valid_configs/tls-clients.toml");
+    let text = std::fs::read_to_string(case).expect("case");
+    let dir = tempfile::tempdir().expect("dir");
+    let (head, rest) = text.split_once("[tls.clients]\n").expect("the table");
+    let (_, nodes) = rest.split_once("[nodes.alpha]").expect("the nodes");
+    let certified = format!("{head}clients = \"certified\"\n[nodes.alpha]{nodes}");
+    for (number, text) in [&text, &certified].into_iter().enumerate() {
+        for (listen, is_noted) in
+            [("tcp:10.0.0.1:10809", false), ("tcp:127.0.0.1:10809", true), ("tcp:[::1]:10809", true)]
+        {
+            let file = dir.path().join(format!("{number}.toml"));
+            std::fs::write(&file, text.replace("tcp:10.0.0.1:10809", listen)).expect("write");
+            let (output, told) = check(&file);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{listen}: {said}{told}");
+            let place = format!("NBD on {} (alpha)", listen.strip_prefix("tcp:").expect("an address"));
+            let note = "  note: 'clients' does not bind who comes in the clear";
+            assert_eq!(said.contains(note) && said.contains(&place), is_noted, "{listen}: {said}");
+        }
+    }
+}

@@ -90,6 +90,37 @@ fn a_start_beside_a_disk_that_hangs_serves_the_other_groups() {
     ends_equal(pair, Node::Near);
 }
 
+/// What the kernel has of a process's memory cannot be taken back, so a stop waited for the disk, for ever and without a word.
+#[test]
+fn a_stop_beside_a_disk_that_hangs_gives_up_and_says_for_whom_it_waited() {
+    let test = "a_stop_beside_a_disk_that_hangs_gives_up_and_says_for_whom_it_waited";
+    if must_skip_stores(test) {
+        return;
+    }
+    let (store, mut pair) = eight_groups(Node::Near, |_| String::new());
+    run(async {
+        let mut stuck = client(&pair, HANGS).await;
+        store.hang();
+        ask_what_hangs(&mut stuck, true).await;
+        let process = rustix::process::Pid::from_raw(pair.pid(Node::Near).cast_signed()).expect("a process");
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("our own child takes a signal");
+        pair.until("the stop gives up", |pair| pair.log(Node::Near).contains("the stop gives up"));
+    });
+    let log = pair.log(Node::Near);
+    for part in ["did not come to rest within 15s; the disk under ", "near-hangs owes ", "nothing acknowledged is lost"]
+    {
+        assert!(log.contains(part), "no {part:?} in: {log}");
+    }
+    // Until here the kernel may keep what is left of the process.
+    store.answer_again();
+    assert_eq!(pair.stop(Node::Near).code(), Some(1), "{log}");
+    pair.serve(Node::Near);
+    for (group, _) in MODES {
+        pair.done(Node::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+    }
+    ends_equal(pair, Node::Near);
+}
+
 #[test]
 fn a_disk_of_the_secondary_that_hangs_stands_still_alone() {
     let test = "a_disk_of_the_secondary_that_hangs_stands_still_alone";

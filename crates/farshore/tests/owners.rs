@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -159,7 +159,11 @@ fn what_belongs_to_another_user_is_not_believed() {
 fn directories_of_others_within_the_state_directory_keep_their_group_closed() {
     let place = Place::new(false);
     for (name, words) in [
-        ("state/groups", "the directory DIR/state/groups has mode 0777, so others can put their own files there"),
+        (
+            "state/groups",
+            "it cannot be opened: the directory DIR/state/groups has mode 0777, so others can put their own files there; run: chmod go-w \
+             DIR/state/groups. Nothing of the group",
+        ),
         ("state/groups/db", "the directory DIR/state/groups/db has mode 0777"),
     ] {
         fs::create_dir_all(place.path("state/groups/db")).expect("made");
@@ -231,6 +235,33 @@ fn what_others_can_use_by_now_is_told_while_the_node_runs() {
         fs::set_permissions(pair.path(name), fs::Permissions::from_mode(good)).expect("chmod");
         pair.until("it is well again", |pair| warnings(pair) == before);
         assert_eq!(pair.log(Node::Near).matches(words).count(), 1, "{}", pair.log(Node::Near));
+    }
+    assert!(pair.stop(Node::Near).success());
+}
+
+/// A lazy unmount, say: what the daemon recorded from then on nobody would have found, and nothing told of it.
+#[test]
+fn a_state_directory_that_is_gone_is_told_while_the_node_runs() {
+    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
+    pair.serve(Node::Near);
+    let (state, aside) = (pair.path("near/state"), pair.path("near/aside"));
+    let words = "is not the directory any more in which this daemon keeps its state";
+    let told = |pair: &Pair| pair.log(Node::Near).matches(words).count();
+    let socket = aside.join("control.sock").display().to_string();
+    for (count, is_mounted_over) in [(1, false), (2, true)] {
+        fs::rename(&state, &aside).expect("moved");
+        if is_mounted_over {
+            fs::DirBuilder::new().mode(0o700).create(&state).expect("made");
+        }
+        pair.until("the log tells", |pair| told(pair) == count);
+        let output = Command::new(env!("CARGO_BIN_EXE_farshore")).args(["status", "--socket", &socket]).output();
+        let shown = String::from_utf8_lossy(&output.expect("the binary runs").stdout).into_owned();
+        assert!(shown.contains(words), "{shown}");
+        let _ = fs::remove_dir(&state);
+        fs::rename(&aside, &state).expect("moved back");
+        pair.until("it is well again", |pair| {
+            !pair.run(Node::Near, &["status"]).stdout.windows(10).any(|at| at == b"keeps its ")
+        });
     }
     assert!(pair.stop(Node::Near).success());
 }

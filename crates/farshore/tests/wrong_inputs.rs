@@ -1,5 +1,5 @@
 //! The tables of docs/wrong-inputs.md: what is typed there is typed here, and gets that answer and exit code; the tests that it
-//! names are there.
+//! names are there, and speak of the words that it quotes.
 
 mod common;
 
@@ -40,6 +40,13 @@ fn type_in(pair: &Pair, words: &[&str]) -> (i32, String) {
     (output.status.code().expect("it ends by itself"), String::from_utf8_lossy(&said).into_owned())
 }
 
+/// What came of a row, if that is not what the manual says.
+fn otherwise(pair: &Pair, [typed, part, code]: [&String; 3]) -> Option<String> {
+    let words: Vec<&str> = typed.trim_matches('`').split(' ').skip(1).collect();
+    let (came, said) = type_in(pair, &words);
+    (!said.contains(part.as_str()) || came.to_string() != *code).then(|| format!("{typed}: {came}: {said}"))
+}
+
 #[test]
 fn what_is_typed_gets_the_answer_of_the_manual() {
     let mut pair = Pair::new(&Plan::DEFAULT);
@@ -47,28 +54,49 @@ fn what_is_typed_gets_the_answer_of_the_manual() {
     pair.until("the nodes have met", |pair| {
         pair.status(Node::Near)["reason"].to_string().contains("never been synced")
     });
-    let mut wrong = Vec::new();
     let rows = rows("Typed");
-    for row in &rows {
+    let row = |row: &Vec<String>| {
         let [_, typed, part, code] = &row[..] else { panic!("four cells: {row:?}") };
-        let words: Vec<&str> = typed.trim_matches('`').split(' ').skip(1).collect();
-        let (came, said) = type_in(&pair, &words);
-        if !said.contains(part.as_str()) || came.to_string() != *code {
-            wrong.push(format!("{typed}: {came}: {said}"));
-        }
-    }
+        otherwise(&pair, [typed, part, code])
+    };
+    let wrong: Vec<String> = rows.iter().filter_map(row).collect();
     assert!(rows.len() > 15 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn each_test_that_shows_an_answer_is_there() {
-    let rows = rows("Found");
-    let is_missing = |row: &&Vec<String>| {
-        let (file, test) = row[3].trim_matches('`').split_once("::").expect("FILE::TEST");
-        let sources = ["farshore", "host"].map(|krate| root().join(format!("crates/{krate}/tests/{file}.rs")));
-        let texts = sources.iter().filter_map(|source| fs::read_to_string(source).ok());
-        !texts.into_iter().any(|text| text.contains(&format!("fn {test}()")))
+fn what_is_prepared_and_typed_gets_the_answer_of_the_manual() {
+    let rows = rows("Prepared");
+    let row = |row: &Vec<String>| {
+        let [_, before, typed, part, code] = &row[..] else { panic!("five cells: {row:?}") };
+        let pair = Pair::new(&Plan::DEFAULT);
+        let mut shell = Command::new("sh");
+        let done = shell.args(["-e", "-c", before.trim_matches('`')]).current_dir(pair.path("")).status();
+        assert!(done.expect("there is a shell").success(), "{before}");
+        otherwise(&pair, [typed, part, code])
     };
-    let missing: Vec<_> = rows.iter().filter(is_missing).collect();
-    assert!(rows.len() > 12 && missing.is_empty(), "{missing:?}");
+    let wrong: Vec<String> = rows.iter().filter_map(row).collect();
+    assert!(rows.len() > 8 && wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A text of Rust with its strings as they are meant: on one line each.
+fn unbroken(source: &str) -> String {
+    let mut parts = source.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.trim_start())
+}
+
+#[test]
+fn each_test_that_shows_an_answer_is_there_and_speaks_of_its_words() {
+    let rows = rows("Found");
+    let is_wrong = |row: &&Vec<String>| {
+        let (file, test) = row[3].trim_matches('`').split_once("::").expect("FILE::TEST");
+        let places = ["farshore/tests", "host/tests", "host/src/tls"];
+        let sources = places.map(|place| root().join(format!("crates/{place}/{file}.rs")));
+        let mut texts = sources.iter().filter_map(|source| fs::read_to_string(source).ok());
+        let text = texts.find(|text| text.contains(&format!("fn {test}()"))).map(|text| unbroken(&text));
+        let mut quoted = row[1].split('"').skip(1).step_by(2);
+        text.is_none_or(|text| quoted.any(|words| !text.contains(words)))
+    };
+    let wrong: Vec<_> = rows.iter().filter(is_wrong).collect();
+    assert!(rows.len() > 12 && wrong.is_empty(), "{wrong:?}");
 }

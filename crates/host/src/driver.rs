@@ -50,6 +50,10 @@ const COMMANDS_MAX: usize = 64;
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// What clients and peers get to take their last answers once the groups are at rest.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+/// After this the data thread has ended, unless a disk holds it: what the kernel has of its memory cannot be taken back.
+pub const STOP_PATIENCE: Duration = STOP_LIMIT.saturating_add(FAREWELL_LIMIT).saturating_add(Duration::from_secs(1));
+/// Whom a stop waits for: disks that have given no answer for so long.
+const OWING_FOR: Duration = Duration::from_secs(1);
 
 /// One volume of this node.
 pub struct VolumeSetup {
@@ -230,8 +234,11 @@ async fn stop(plane: &Plane) -> End {
     match tokio::time::timeout(STOP_LIMIT, plane.stopped()).await {
         Ok(()) => End::Clean,
         Err(_) => {
+            let owing = plane.core.borrow().disks.owing(OWING_FOR);
+            let whom: String = owing.iter().map(|debt| format!("; {debt}")).collect();
             tracing::warn!(
-                "the groups did not come to rest within {STOP_LIMIT:?}: the next start treats this as a crash"
+                "the groups did not come to rest within {STOP_LIMIT:?}{whom}: the next start treats this as a crash; nothing \
+                 acknowledged is lost by that"
             );
             End::Hurried
         }

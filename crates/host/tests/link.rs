@@ -12,7 +12,7 @@ use engine::{Buf, FramePayload, GroupId, NodeId, SendPayload, Seq, SessionId, Sl
 use host::buffers::Buffer;
 use host::link::auth::{Authenticated, Handshake, PREFIX_BYTES};
 use host::link::envelope::{Envelope, Packing};
-use host::link::{Attempt, Compression, Doing, Flow, LinkConfig, LinkSender, Method, Secret};
+use host::link::{Attempt, Compression, Doing, Flow, LinkConfig, LinkSender, Method, Ourselves, Secret};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -389,6 +389,24 @@ fn a_dialer_finds_an_acceptor_that_starts_later() {
     });
 }
 
+/// Status forgets the reason when a link comes up: if it falls within a minute, the same reason was held back from it as well.
+#[test]
+fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
+    run(async {
+        let address = {
+            let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            held.local_addr().unwrap()
+        };
+        let east = Node::east(address, |config| config.bounds.repeat_after = DEADLINE);
+        east.told.until(|told| told.not_reached.borrow().len() == 3).await;
+        assert_eq!(east.told.refused.borrow().len(), 1);
+        for (peer, why) in &*east.told.not_reached.borrow() {
+            let named = why.starts_with("node west at ") && why.contains("cannot connect");
+            assert!(*peer == NodeId(1) && named, "{peer:?}: {why}");
+        }
+    });
+}
+
 #[test]
 fn another_secret_is_refused_on_both_sides() {
     run(async {
@@ -456,6 +474,41 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
         // The same peer started anew: its numbers begin again, and it wins by coming later.
         let (_fourth, _) = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
         west.is_up(3).await;
+    });
+}
+
+/// Each may take minutes and tell a MiB. A node dials one at a time; one that lies held as many as it liked.
+#[test]
+fn peers_that_tell_other_definitions_are_few_at_a_time() {
+    const MOST: usize = 16;
+    run(async {
+        let west = Node::west(|_| {});
+        let mut telling = Vec::new();
+        for number in 1..=MOST as u64 + 1 {
+            let ours = Rc::new(Ourselves { definitions: "group b".into(), ..ours("east", "west") });
+            let (mut handshake, hello) = Handshake::dial(ours, "west", [3; 32], Attempt { run: 1, number });
+            let mut stream = TcpStream::connect(west.address()).await.unwrap();
+            stream.write_all(&hello).await.unwrap();
+            while !handshake.peer_is_proven() {
+                let mut prefix = [0; PREFIX_BYTES];
+                if stream.read_exact(&mut prefix).await.is_err() {
+                    assert_eq!(telling.len(), MOST, "all these may tell");
+                    break;
+                }
+                let mut body = vec![0; handshake.body_bytes(&prefix).unwrap()];
+                stream.read_exact(&mut body).await.unwrap();
+                stream.write_all(&handshake.receive(&prefix, &body).send).await.unwrap();
+            }
+            telling.push(stream);
+        }
+        west.told.refused_with("telling other definitions").await;
+        // Whoever means the same has nothing to tell.
+        let _peer = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
+        west.is_up(1).await;
+        // And their places are free again when they have gone.
+        drop(telling);
+        let east = Node::east(west.address(), |config| config.ours.definitions = "group c".into());
+        east.told.until(|told| !told.differ.borrow().is_empty()).await;
     });
 }
 

@@ -22,7 +22,7 @@ pub fn run(arguments: &[String]) -> Outcome {
         Ok(Ending::Slow) => Ok(Exit::Warning.into()),
         Ok(Ending::Broken) => Ok(Exit::Failed.into()),
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("farshore: {error}");
+            crate::log::last_word(&format!("farshore: {error}"));
             Ok(INTERRUPTED.into())
         }
         Err(error) => Err(Failure::from(error)),

@@ -1,6 +1,6 @@
 //! `sync`: start it, and with `--wait` stay until the group replicates.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -78,7 +78,9 @@ fn say_place(said: &mut Option<u64>, group: &GroupStatus) {
     if *said != group.sync_place
         && let Some(place) = group.sync_place
     {
-        eprintln!(
+        // Whoever does not read it still waits for the end.
+        let _ = writeln!(
+            std::io::stderr(),
             "{} waits for its turn: other groups of this node are syncing; it is number {place} in line",
             group.name
         );

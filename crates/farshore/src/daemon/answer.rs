@@ -48,18 +48,29 @@ impl Desk {
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        let (changing, config, watch) = (Mutex::new(()), Arc::new(config), Watch::default());
+        let watch = Watch::new(&config.node(&node).expect("the node was looked up before").state);
+        let (changing, config) = (Mutex::new(()), Arc::new(config));
         Desk { watch, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
     }
 
-    /// Looks again at what is believed, and takes up new certificates as they come; for ever.
+    /// Looks again at what is believed, and takes up new certificates as they come; for ever. A disk that hangs under the one does not
+    /// keep the other up: who was revoked goes.
     pub async fn look_for_ever(self: Rc<Self>) {
+        tokio::join!(self.watch_for_ever(), self.renew_for_ever());
+    }
+
+    async fn watch_for_ever(&self) {
         loop {
             sleep(renewal::LOOK_EVERY).await;
             self.watch.look(&self.config, &self.node).await;
-            if let Some(renewal) = &self.renewal
-                && renewal.look(&self.config, &self.node).await
-                && matches!(self.renew_links().await, Ok(true) | Err(Gone))
+        }
+    }
+
+    async fn renew_for_ever(&self) {
+        let Some(renewal) = &self.renewal else { return };
+        loop {
+            sleep(renewal::LOOK_EVERY).await;
+            if renewal.look(&self.config, &self.node).await && matches!(self.renew_links().await, Ok(true) | Err(Gone))
             {
                 renewal.links_are_done();
             }

@@ -374,7 +374,7 @@ impl<'a> Place<'a> {
         Strays::find(&state.join(GROUPS), self.config, node).hold_against(&self.directory, self.group)?;
         make_directory(state).with_context(|| format!("{} cannot be made", state.display()))?;
         for directory in [&state.join(GROUPS), &self.directory] {
-            make_own_directory(directory).with_context(|| format!("{} cannot be used", directory.display()))?;
+            make_own_directory(directory).map_err(anyhow::Error::msg)?;
         }
         let told =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));

@@ -263,9 +263,7 @@ fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Resu
     strays.hold_against(&directory, group)?;
     // Each name durable: a node that lost them would take itself for a new one.
     let made = make_own_directory(&groups).and_then(|()| make_own_directory(&directory));
-    made.map_err(|error| {
-        anyhow::anyhow!("the directory {} cannot be used: {error}; check the state directory", directory.display())
-    })?;
+    made.map_err(anyhow::Error::msg)?;
     Ok(directory)
 }
 

@@ -44,8 +44,8 @@ impl Recorder {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.link_history_directory();
         let made = make_own_directory(&directory);
-        if let Err(error) = &made {
-            tracing::warn!("the directory {} cannot be used: {error}; no link history is kept", directory.display());
+        if let Err(why) = &made {
+            tracing::warn!("{why}; no link history is kept");
         }
         let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
         let meets = |peer: &&Node| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::identity::Role;
+use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use host::driver::{GroupSnapshot, Snapshot};
@@ -17,6 +18,11 @@ use units::exact::show_seconds;
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
+
+/// What the engine says of a half that has not met its peer.
+const WAITING: &str = "waiting for the peer";
+const UNSERVED: &str = "the peer is connected and does not say that it serves the group: it has not started it, is a secondary too, or its \
+     half was refused or has failed; see 'status' there";
 
 /// In the place of a mode that is not known.
 const UNKNOWN: &str = "unknown";
@@ -84,7 +90,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         reason: question
             .clone()
             .filter(|_| waits_for_word(now))
-            .or_else(|| reason(now).map(|reason| with_names(group, &reason))),
+            .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
         queue: api::QueueStatus {
             bytes: now.queue.bytes,
@@ -136,8 +142,15 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
     }
 }
 
+/// A secondary whose peer is connected and has not spoken as its primary since. A primary says by itself what it waits for.
+fn is_unserved(now: &figures::GroupStatus, link_for: Duration) -> bool {
+    let is_heard = now.peer.told.is_some_and(|told| told.since < link_for);
+    let waits = now.role == Role::Secondary && now.reason == WAITING && !is_heard;
+    waits && now.peer.link == LinkStatus::Connected && link_for >= GREETING_LATE_AFTER
+}
+
 /// Absent where the group is what it is wanted to be.
-fn reason(now: &figures::GroupStatus) -> Option<String> {
+fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
     let wanted = match now.state {
         State::Replicating => true,
         State::Logging => now.mode == Some(Mode::Logging),
@@ -150,9 +163,10 @@ fn reason(now: &figures::GroupStatus) -> Option<String> {
     match now.state {
         State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
         // What its primary told: this half has nothing to say of it.
-        State::Failed(_) if now.role == Role::Secondary && now.reason == "waiting for the peer" => {
+        State::Failed(_) if now.role == Role::Secondary && now.reason == WAITING => {
             Some("the peer reports that its half of the group has failed; see 'status' there".to_owned())
         }
+        _ if !wanted && is_unserved(now, link_for) => Some(UNSERVED.to_owned()),
         _ if !wanted && !now.reason.is_empty() => Some(match now.sync_place {
             Some(place) => format!("{}; number {place} in line", now.reason),
             None => now.reason.clone(),

@@ -1,23 +1,65 @@
-//! What a start would refuse is looked for while the daemon runs too: a secret or a state directory that others can use by now.
+//! What a start would refuse is looked for while the daemon runs too: a secret or a state directory that others can use by now, or a
+//! state directory that is not there any more.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Config, NodeName};
 
-/// The problems that were found last.
-#[derive(Default)]
-pub(super) struct Watch(RefCell<Vec<String>>);
+/// What is looked at, and the problems that were found last.
+pub(super) struct Watch {
+    state: Place,
+    problems: RefCell<Vec<String>>,
+}
+
+/// A directory, by its path and what the path led to at the start.
+#[derive(Clone)]
+struct Place {
+    path: PathBuf,
+    held: Option<(u64, u64)>,
+}
+
+impl Place {
+    fn is_another(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => self.held.is_some_and(|held| held != (found.dev(), found.ino())),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
+    /// A daemon that has lost its state directory writes what nobody will find, and the next one takes the node for new.
+    fn problem(&self) -> Option<String> {
+        let path = self.path.display();
+        self.is_another().then(|| {
+            format!(
+                "state: {path} is not the directory any more in which this daemon keeps its state: it was moved, unmounted or mounted \
+                 over; bring it back before the daemon is started again"
+            )
+        })
+    }
+}
 
 impl Watch {
+    /// `state`: the directory that this daemon holds.
+    pub fn new(state: &Path) -> Watch {
+        let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
+        Watch { state: Place { path: state.to_owned(), held }, problems: RefCell::default() }
+    }
+
     /// Looks again. A problem is logged when it comes up, and stands in status until it is gone.
     pub async fn look(&self, config: &Arc<Config>, node: &NodeName) {
-        let (config, node) = (config.clone(), node.clone());
+        let (config, node, state) = (config.clone(), node.clone(), self.state.clone());
+        let look = move || {
+            let found = config.check_believed(&node).into_iter().map(|problem| problem.message);
+            state.problem().into_iter().chain(found).collect()
+        };
         // Of a disk that hangs nobody gets an answer, and the control socket must not wait for it.
-        let looked = tokio::task::spawn_blocking(move || config.check_believed(&node)).await;
-        let found: Vec<String> = looked.unwrap_or_default().into_iter().map(|problem| problem.message).collect();
-        let before = self.0.replace(found);
-        self.0
+        let found: Vec<String> = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+        let before = self.problems.replace(found);
+        self.problems
             .borrow()
             .iter()
             .filter(|problem| !before.contains(problem))
@@ -25,6 +67,6 @@ impl Watch {
     }
 
     pub fn warnings(&self) -> Vec<String> {
-        self.0.borrow().clone()
+        self.problems.borrow().clone()
     }
 }

@@ -30,6 +30,22 @@ struct Device {
     told: Duration,
 }
 
+/// What a device owes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debt {
+    pub path: Arc<Path>,
+    pub silence: Duration,
+    pub requests: usize,
+}
+
+impl std::fmt::Display for Debt {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, answers) = (self.path.display(), if self.requests == 1 { "answer" } else { "answers" });
+        let (count, seconds) = (self.requests, self.silence.as_secs());
+        write!(formatter, "the disk under {path} owes {count} {answers} and has given none for {seconds} s")
+    }
+}
+
 /// What people should know of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SilenceNews {
@@ -80,6 +96,15 @@ impl Devices {
     /// For how long the device owes an answer and has given none.
     pub fn silence(&self, device: u64, now: Instant) -> Option<Duration> {
         self.devices[*self.numbers.get(&device)?].silence(now)
+    }
+
+    /// Who owes answers and has given none for at least so long.
+    pub fn owing(&self, at_least: Duration, now: Instant) -> Vec<Debt> {
+        let debt = |device: &Device| {
+            let silence = device.silence(now).filter(|silence| *silence >= at_least)?;
+            Some(Debt { path: device.path.clone(), silence, requests: device.in_flight })
+        };
+        self.devices.iter().filter_map(debt).collect()
     }
 
     /// What has changed since this was asked last.
@@ -161,6 +186,9 @@ mod tests {
         devices.begin(number, at(10));
         devices.begin(number, at(11));
         assert_eq!(devices.silence(8, at(12)), Some(Duration::from_secs(2)));
+        let owing: Vec<_> = devices.owing(Duration::from_secs(2), at(12)).iter().map(Debt::to_string).collect();
+        assert_eq!(owing, ["the disk under /disk owes 2 answers and has given none for 2 s"]);
+        assert_eq!(devices.owing(Duration::from_secs(3), at(12)), []);
         devices.end(number, at(13));
         assert_eq!(devices.silence(8, at(14)), Some(Duration::from_secs(1)));
         devices.end(number, at(15));

@@ -116,15 +116,19 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
 /// to is refused.
 ///
 /// # Errors
-/// As above, or a sentence about what stands there.
-pub fn make_own_directory(path: &Path) -> std::io::Result<()> {
-    make_directory(path)?;
+/// A sentence: what could not be done, or what stands there.
+pub fn make_own_directory(path: &Path) -> Result<(), String> {
+    let unusable = |error: std::io::Error| format!("the directory {} cannot be used: {error}", path.display());
+    make_directory(path).map_err(unusable)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::LOOP => std::io::Error::other(format!("{} is no directory of its own", path.display())),
-        other => other.into(),
+        Errno::NOTDIR | Errno::LOOP => {
+            format!("{} is no directory of its own; move what stands there away", path.display())
+        }
+        other => unusable(other.into()),
     })?;
-    wrong_directory(&rustix::fs::fstat(&directory)?, path).map_or(Ok(()), |why| Err(std::io::Error::other(why)))
+    let stat = rustix::fs::fstat(&directory).map_err(|errno| unusable(errno.into()))?;
+    wrong_directory(&stat, path).map_or(Ok(()), Err)
 }
 
 /// Opens a state file of exactly `size_bytes` (a multiple of 512), or creates it: allocated and written with zeroes, so

@@ -35,7 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use devices::SilenceNews;
+pub use devices::{Debt, SilenceNews};
 pub use file::{File, Identity};
 pub use holders::{FileSystem, file_system_of, opened_by};
 pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
@@ -153,6 +153,11 @@ impl FileEngine {
     /// `None` below [`SILENCE_TOLD`], which is no news.
     pub fn silence(&self, file: &File) -> Option<Duration> {
         self.devices.silence(file.device(), Instant::now()).filter(|silence| *silence >= SILENCE_TOLD)
+    }
+
+    /// Which devices owe answers and have given none for at least so long.
+    pub fn owing(&self, at_least: Duration) -> Vec<Debt> {
+        self.devices.owing(at_least, Instant::now())
     }
 
     /// Which devices have fallen silent since this was asked last, and which answer again.

@@ -9,17 +9,23 @@ use engine::wire::Header;
 use engine::{FramePayload, Input, LinkId, NodeId, SendPayload, SessionId};
 
 use super::plane::{Core, Plane};
+use crate::complaints::REPEAT_AFTER;
 use crate::link::meter::{Meter, Minute, Reading};
 use crate::link::{Carried, LinkEvents, LinkSender, PeerInfo, SocketReport};
 
 /// How often the kernel is asked how a connection does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// So many connections of one peer are told one by one in [`REPEAT_AFTER`]; of the others only how many they were.
+const TOLD_MAX: u32 = 16;
+
 /// A live link.
 pub(super) struct LinkHere {
     id: LinkId,
     peer: NodeId,
     sender: Rc<LinkSender>,
+    /// The log says that it came up, and will say that it ended.
+    told: bool,
     /// Frames were pushed and not yet flushed.
     touched: bool,
 }
@@ -64,6 +70,40 @@ struct PeerHere {
     differs: Option<String>,
     connection: Option<Connection>,
     meter: Meter,
+    turnover: Turnover,
+}
+
+/// A peer's connections, as the log tells of them: one whose link falls again and again does not fill it.
+struct Turnover {
+    since: Instant,
+    told: u32,
+    untold: u64,
+}
+
+impl Turnover {
+    fn new(now: Instant) -> Turnover {
+        Turnover { since: now, told: 0, untold: 0 }
+    }
+
+    /// One more comes up: whether that is told.
+    fn is_told(&mut self) -> bool {
+        let is_told = self.told < TOLD_MAX;
+        if is_told {
+            self.told += 1;
+        } else {
+            self.untold += 1;
+        }
+        is_told
+    }
+
+    /// Begins anew when it is time; how many were not told until then.
+    fn look(&mut self, now: Instant) -> Option<u64> {
+        if now.saturating_duration_since(self.since) < REPEAT_AFTER {
+            return None;
+        }
+        let untold = std::mem::replace(self, Turnover::new(now)).untold;
+        (untold > 0).then_some(untold)
+    }
 }
 
 impl Meeting {
@@ -81,6 +121,7 @@ impl Meeting {
             differs: None,
             connection: None,
             meter: Meter::new(now),
+            turnover: Turnover::new(now),
         };
         Meeting { peers: peers.into_iter().map(here).collect(), definitions, show_difference }
     }
@@ -137,12 +178,22 @@ impl Meeting {
         self.peers.iter_mut().for_each(|peer| peer.meter.retuned(now));
     }
 
-    /// A connection came to nothing; `who` begins with the node's name when we dialed.
-    fn refused(&mut self, who: &str, why: &str) {
-        let named =
-            |peer: &&mut PeerHere| who.strip_prefix("node ").and_then(|who| who.split(' ').next()) == Some(&peer.name);
-        if let Some(peer) = self.peers.iter_mut().find(named) {
-            peer.problem = Some(format!("{who}: {why}"));
+    /// A connection came to nothing. Beside one that is up that says nothing of the link.
+    fn not_reached(&mut self, id: NodeId, why: String) {
+        let peer = self.peer(id);
+        if peer.connection.is_none() {
+            peer.problem = Some(why);
+        }
+    }
+
+    fn tell_turnover(&mut self, now: Instant) {
+        for PeerHere { name, turnover, .. } in &mut self.peers {
+            if let Some(untold) = turnover.look(now) {
+                tracing::warn!(
+                    "node {name}: {untold} more connections came up within a minute and are not told one by one; 'farshore link show' has \
+                     their count"
+                );
+            }
         }
     }
 
@@ -162,37 +213,47 @@ impl Meeting {
     }
 }
 
+fn tell_connected(session: SessionId, info: &PeerInfo) {
+    let PeerInfo { name, address, socket, .. } = info;
+    let way = if info.dialed { "to" } else { "from" };
+    let sealed = if info.certificate.is_some() { "TLS 1.3, " } else { "" };
+    tracing::info!("node {name} is connected ({way} {address}, {sealed}session {:016x})", session.0);
+    if let Some(facts) = &info.certificate {
+        let whose = format!("the certificate of node {name}");
+        let warning = crate::tls::warning(&whose, "farshore cert rotate", facts, crate::tls::facts::now());
+        warning.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+    for warning in &socket.warnings {
+        tracing::warn!("the connection with node {name}: {warning}");
+    }
+    tracing::info!("the socket to node {name}: {socket}");
+}
+
 impl LinkEvents for Plane {
     fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
-        let way = if info.dialed { "to" } else { "from" };
-        let sealed = if info.certificate.is_some() { "TLS 1.3, " } else { "" };
-        tracing::info!("node {} is connected ({way} {}, {sealed}session {:016x})", info.name, info.address, session.0);
-        if let Some(facts) = &info.certificate {
-            let whose = format!("the certificate of node {}", info.name);
-            let warning = crate::tls::warning(&whose, "farshore cert rotate", facts, crate::tls::facts::now());
-            warning.iter().for_each(|warning| tracing::warn!("{warning}"));
-        }
-        for warning in &info.socket.warnings {
-            tracing::warn!("the connection with node {}: {warning}", info.name);
+        let core = &mut *self.core.borrow_mut();
+        let told = core.meeting.peer(peer).turnover.is_told();
+        if told {
+            tell_connected(session, &info);
         }
         // Of the kernel, not of the connection: once is enough.
         static NOTED: Once = Once::new();
         if !info.socket.notes.is_empty() {
             NOTED.call_once(|| tracing::info!("{}", info.socket.notes.join("; ")));
         }
-        let core = &mut *self.core.borrow_mut();
-        tracing::info!("the socket to node {}: {}", info.name, info.socket);
         core.meeting.came_up(peer, info);
-        core.links.push(LinkHere { id: link, peer, sender, touched: false });
+        core.links.push(LinkHere { id: link, peer, sender, told, touched: false });
         core.input(Input::LinkUp { peer, link, session });
     }
 
     fn down(&self, link: LinkId, reason: String) {
-        tracing::info!("a connection ended: {reason}");
         let core = &mut *self.core.borrow_mut();
         if let Some(at) = core.links.iter().position(|known| known.id == link) {
-            let LinkHere { peer, .. } = core.links.remove(at);
+            let LinkHere { peer, told, .. } = core.links.remove(at);
             core.meeting.went_down(peer);
+            if told {
+                tracing::info!("a connection ended: {reason}");
+            }
         }
         core.input(Input::LinkDown { link, reason });
         self.link_ended.notify_one();
@@ -216,7 +277,10 @@ impl LinkEvents for Plane {
 
     fn refused(&self, who: String, why: String) {
         tracing::warn!("no link with {who}: {why}");
-        self.core.borrow_mut().meeting.refused(&who, &why);
+    }
+
+    fn not_reached(&self, peer: NodeId, why: String) {
+        self.core.borrow_mut().meeting.not_reached(peer, why);
     }
 
     fn definitions_differ(&self, peer: NodeId, theirs: String) {
@@ -230,6 +294,7 @@ impl Plane {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let core = &mut *self.core.borrow_mut();
+            core.meeting.tell_turnover(Instant::now());
             for link in &core.links {
                 if let Some(info) = link.sender.look() {
                     core.meeting.peer(link.peer).meter.look(Instant::now(), info);
@@ -284,5 +349,21 @@ impl Core {
             link.sender.flush();
             link.sender.close(reason);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_without_end_are_told_by_their_number() {
+        let start = Instant::now();
+        let mut turnover = Turnover::new(start);
+        assert_eq!((0..1000).filter(|_| turnover.is_told()).count(), TOLD_MAX as usize);
+        assert_eq!(turnover.look(start + REPEAT_AFTER / 2), None);
+        assert_eq!(turnover.look(start + REPEAT_AFTER), Some(1000 - u64::from(TOLD_MAX)));
+        assert!(turnover.is_told());
+        assert_eq!(turnover.look(start + REPEAT_AFTER * 2), None, "all were told");
     }
 }

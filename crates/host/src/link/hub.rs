@@ -34,6 +34,10 @@ use crate::complaints::{About, Complaints};
 use crate::strangers::{Seat, Strangers, network};
 use crate::tls::{Channel, ChannelError, Credentials, Store};
 
+/// Peers whose definitions differ, and that tell theirs at this moment: each sends up to 1 MiB and may take minutes. Nodes dial one
+/// connection at a time; more than this is not what a node does.
+const COMPARING_MAX: usize = 16;
+
 /// All links of this node. Dropping it ends them without further events.
 pub struct Links {
     hub: Rc<Hub>,
@@ -133,6 +137,8 @@ struct Hub {
     live: RefCell<BTreeMap<NodeId, Live>>,
     strangers: Rc<Strangers>,
     complaints: Complaints,
+    /// Peers that have come in and tell their definitions.
+    comparing: Cell<usize>,
 }
 
 /// Why a connection came to nothing.
@@ -143,6 +149,7 @@ pub(super) enum Failure {
     NoLink,
     TooSlow(Duration),
     PushedOut(usize),
+    Comparing,
     Address(String),
 }
 
@@ -165,8 +172,30 @@ impl fmt::Display for Failure {
                     "more than {limit} connections were waiting to prove who they are, and it was among those to go"
                 )
             }
+            Failure::Comparing => {
+                write!(
+                    f,
+                    "more than {COMPARING_MAX} connections were telling other definitions of the groups than this node's"
+                )
+            }
             Failure::Address(why) => write!(f, "{why}"),
         }
+    }
+}
+
+/// One more, for as long as this lasts.
+struct Counted<'a>(&'a Cell<usize>);
+
+impl Counted<'_> {
+    fn one_more(count: &Cell<usize>) -> Counted<'_> {
+        count.set(count.get() + 1);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -209,6 +238,7 @@ impl Hub {
             flow: Cell::new(config.flow),
             complaints: Complaints::new(config.bounds.repeat_after),
             strangers: Strangers::new(config.bounds.strangers_max),
+            comparing: Cell::new(0),
             config,
             pool,
             events,
@@ -316,7 +346,7 @@ impl Hub {
         let limit = self.config.bounds.definitions_timeout;
         let end = match shaken {
             Shaken::Done(result) => result,
-            Shaken::Proven(send) => match timeout(limit, shake(line, &mut handshake, send)).await {
+            Shaken::Proven(send) => match timeout(limit, self.tell_definitions(line, &mut handshake, send)).await {
                 Ok(Ok(Shaken::Done(result))) => result,
                 Ok(Ok(Shaken::Proven(_))) => Err(AuthError::Malformed),
                 Ok(Err(error)) => return Err(error),
@@ -327,6 +357,15 @@ impl Hub {
         let certified = certified(line);
         assert!(certified.is_none_or(|name| name == peer.peer), "a name was held against its certificate before");
         Ok(peer)
+    }
+
+    /// Goes on with a handshake of a proven peer, counted for as long as that lasts.
+    async fn tell_definitions(&self, line: &Line, handshake: &mut Handshake, send: Vec<u8>) -> Result<Shaken, Failure> {
+        if self.comparing.get() >= COMPARING_MAX {
+            return Err(Failure::Comparing);
+        }
+        let _count = Counted::one_more(&self.comparing);
+        shake(line, handshake, send).await
     }
 
     // --- Dialing ---
@@ -499,6 +538,9 @@ impl Hub {
             }
             return;
         }
+        if let About::Peer(name) = about {
+            self.is_not_reached(name, &who, &failure);
+        }
         if self.complaints.is_news(about, &failure.kind(about)) {
             self.events.refused(who, failure.to_string());
         }
@@ -506,8 +548,16 @@ impl Hub {
 
     /// Of a peer that has proven who it is.
     fn refuse(&self, peer: &str, address: SocketAddr, why: String) {
+        let who = format!("node {peer} at {address}");
+        self.is_not_reached(peer, &who, &why);
         if self.complaints.is_news(About::Peer(peer), &why) {
-            self.events.refused(format!("node {peer} at {address}"), why);
+            self.events.refused(who, why);
+        }
+    }
+
+    fn is_not_reached(&self, name: &str, who: &str, why: &dyn fmt::Display) {
+        if let Some(known) = self.config.peers.iter().find(|known| known.name == name) {
+            self.events.not_reached(known.id, format!("{who}: {why}"));
         }
     }
 }

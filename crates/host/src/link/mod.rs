@@ -55,6 +55,8 @@ pub trait LinkEvents {
     fn turn_done(&self);
     /// A connection came to nothing: `who` with its address, `why` as a sentence. For the log; repetitions are held back.
     fn refused(&self, who: String, why: String);
+    /// Why there is no link with this peer, in a sentence. For status, so each time: the link may have been up since it was last so.
+    fn not_reached(&self, _peer: NodeId, _why: String) {}
     /// An authenticated peer means other groups; its definitions, for a diff. Repetitions are held back.
     fn definitions_differ(&self, peer: NodeId, theirs: String);
 }

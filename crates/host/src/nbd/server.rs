@@ -247,7 +247,7 @@ async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), gua
         match door.accept(listener).await {
             Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
             Err(error) => {
-                if shared.complaints.is_news(About::Stranger("a listener"), "not accepted") {
+                if shared.complaints.is_news(About::Peer("a listener"), "not accepted") {
                     tracing::warn!(%error, "NBD connections cannot be accepted; they are tried again ten times a second");
                 }
                 tokio::time::sleep(PAUSE).await;

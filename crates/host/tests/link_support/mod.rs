@@ -31,6 +31,7 @@ pub struct Told {
     pub sent: Cell<u64>,
     pub turns: Cell<u64>,
     pub refused: RefCell<Vec<(String, String)>>,
+    pub not_reached: RefCell<Vec<(NodeId, String)>>,
     pub differ: RefCell<Vec<(NodeId, String)>>,
     /// The test is inside a call of its own into a sender.
     pub calling: Cell<bool>,
@@ -126,6 +127,11 @@ impl LinkEvents for Told {
 
     fn refused(&self, who: String, why: String) {
         self.refused.borrow_mut().push((who, why));
+        self.note();
+    }
+
+    fn not_reached(&self, peer: NodeId, why: String) {
+        self.not_reached.borrow_mut().push((peer, why));
         self.note();
     }
 
