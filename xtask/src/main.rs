@@ -8,6 +8,7 @@ mod project;
 mod soak;
 mod suite;
 mod tidy;
+mod unchanged;
 mod wan;
 
 use anyhow::{Context, Result};
@@ -29,6 +30,8 @@ enum Task {
     Faults(faults::FaultsArgs),
     /// Seeds, enumerated crashes and fuzzers on all cores, until the time is over; or mutants of the engine
     Soak(soak::SoakArgs),
+    /// Compare what the simulator's runs print with what they printed at another commit, byte for byte
+    Unchanged(unchanged::UnchangedArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,
     /// Build the product and run its demo beside an emulated WAN
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => suite::main(arguments),
         Task::Faults(arguments) => faults::main(&arguments),
         Task::Soak(arguments) => soak::main(&arguments),
+        Task::Unchanged(arguments) => unchanged::main(&arguments),
         Task::Tidy => check_tidiness(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),

@@ -37,6 +37,7 @@ usage: sim SEED                       one seed, a line per transition
        sim --wide FROM..TO            seeds whose volumes have 8 GiB to 16 TiB; of one alone: a line per transition
        sim --crowd FROM..TO           65 to 128 groups that all catch up at once; of one alone: a line per transition
        sim --stories [full]           every story with a crash at its instants, and at those of its recovery
+       sim --stories names            what they are called
        sim --story NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be planted
        sim --plant NAME [--wide | --crowd | --sparse] FROM..TO
@@ -66,6 +67,7 @@ enum Task {
     Liar(u64),
     Profile(Judged, u64, u64),
     Stories(Depth),
+    StoryNames,
     Story(String, Vec<Trip>),
     Faults,
     Plant(String, Judged, u64, u64),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Some(Task::Profile(judged, from, to)) if to == from + 1 => one(judged, from),
         Some(Task::Profile(judged, from, to)) => ExitCode::from(conclude(&run_many(judged, from, to, None), &SEEDS)),
         Some(Task::Stories(depth)) => stories(depth),
+        Some(Task::StoryNames) => story_names(),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
         Some(Task::Plant(name, judged, from, to)) => plant(&name, judged, from, to),
@@ -104,6 +107,7 @@ fn task(words: &[&str]) -> Option<Task> {
     Some(match words {
         ["--stories"] => Task::Stories(Depth::SAMPLE),
         ["--stories", "full"] => Task::Stories(Depth::FULL),
+        ["--stories", "names"] => Task::StoryNames,
         ["--story", name, trips @ ..] => {
             let trips: Option<Vec<Trip>> = trips.iter().map(|words| words.parse().ok()).collect();
             Task::Story((*name).to_owned(), trips?)
@@ -292,6 +296,11 @@ fn stories(depth: Depth) -> ExitCode {
     println!("stories: {:.1} virtual hours", sum.virtual_ns as f64 / 3.6e12);
     println!("{} passed, {} failed", sum.single + sum.double - sum.found.len(), sum.found.len());
     ExitCode::from(u8::from(!sum.found.is_empty()))
+}
+
+fn story_names() -> ExitCode {
+    script::all().iter().for_each(|script| println!("{}", script.name));
+    ExitCode::SUCCESS
 }
 
 fn story(name: &str, trips: &[Trip]) -> ExitCode {
