@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod awaited;
 pub mod crowd;
 pub mod damage;
 pub mod disk;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use engine::identity::Role;
 use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
-use engine::wire::{Ack, Header, Kind, SyncBegin};
+use engine::wire::{Ack, GroupHello, Header, Kind, SyncBegin};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, Store, VolumeId, Wall, superblock};
 
 use crate::disk::SECTOR;
@@ -173,12 +173,22 @@ impl World {
                 }
                 Ok(())
             }
+            Kind::GroupHello | Kind::GroupState => {
+                // A secondary greets with the place that it has received.
+                if let Some(hello) = GroupHello::decode(payload).filter(|hello| hello.identity.role == Role::Secondary)
+                {
+                    let at = hello.identity.position;
+                    self.judge.peer_confirmed(header.group, at, &Ack { received: at.seq, ..Ack::default() });
+                }
+                Ok(())
+            }
             Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
             Kind::Ack => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 self.check_kept(node, header.group, ack.noted)?;
                 let Some(glance) = self.glance(node, header.group) else { return Ok(()) };
                 let at = glance.identity.position;
+                self.judge.peer_confirmed(header.group, at, &ack);
                 let confirmed = Confirmed {
                     generation: at.generation.number,
                     tag: at.generation.tag,
