@@ -250,6 +250,9 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
+        if self.healing && self.enlarges_what_is_too_small(group) {
+            return;
+        }
         if s.identity.inconsistent && !self.healing && self.options.forks && self.rng.percent(3) {
             return self.loses_primary_mid_sync(group);
         }

@@ -277,7 +277,7 @@ impl World {
             meets_peer_first: true,
             volumes: (0..o.volumes)
                 .map(|volume| VolumeConfig {
-                    size_bytes: o.volume_bytes,
+                    size_bytes: o.volume_bytes + self.nodes[node].extra_bytes,
                     block_bytes: o.block_bytes,
                     changed_outside: self.nodes[node].changed.contains(&(group, VolumeId(volume))),
                 })
@@ -291,6 +291,7 @@ impl World {
     }
 
     pub fn boot(&mut self, node: usize) {
+        self.takes_up_devices(node);
         let groups = self.groups_of(node).into_iter().map(|g| self.group_config(node, g)).collect();
         let config = NodeConfig {
             node: NodeId(node as u16),
