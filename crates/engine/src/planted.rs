@@ -102,6 +102,10 @@ faults! {
         "A writer in sync mode is answered when the secondary received the write, not when it is durable there.";
     NearsyncAckTooEarly, "nearsync-ack-too-early", "P1",
         "A writer in nearsync mode is answered before the secondary received the write.";
+    StrictReleased, "strict-released", "P1",
+        "Writers who are held under strict are answered when the peer comes back and the queue cannot continue.";
+    RepairEndsStream, "repair-ends-stream", "P1",
+        "A repair that cannot read its region ends the stream, and whoever waits for the peer is answered without it.";
     AnsweredBeforeDegraded, "answered-before-degraded", "P1",
         "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
     ApplyBeforeJournal, "apply-before-journal", "P2",

@@ -4,6 +4,7 @@
 use crate::Event;
 use crate::group::{Cx, Group, GroupTimer};
 use crate::limits;
+use crate::planted::{Fault, planted};
 use crate::resync::Resync;
 use crate::state::State;
 use crate::time::Mono;
@@ -36,6 +37,9 @@ impl Group {
 
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
     pub fn put_off_repair(&mut self, cx: &mut Cx, why: &str) {
+        if planted(Fault::RepairEndsStream) {
+            return self.pause_for_own_store(cx, why);
+        }
         self.resync = None;
         self.void_pending();
         self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };

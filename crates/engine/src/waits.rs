@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::group::{Cx, Group, GroupTimer};
 use crate::marks::Mark;
+use crate::planted::{Fault, planted};
 use crate::slots::Op;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
@@ -101,7 +102,8 @@ impl Group {
     pub fn fail_held(&mut self, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone.
         let promised = self.stream.is_some_and(|stream| stream.promise_from.is_some());
-        if (promised || self.state == State::Holding) && self.settings.policy == Policy::Strict {
+        let held = promised || self.state == State::Holding;
+        if held && self.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(cx);
         }
     }

@@ -368,6 +368,14 @@ impl Disk {
     }
 
     /// In bytes.
+    /// The device is enlarged.
+    pub fn grow(&mut self, more: usize, filling: u8) {
+        let bytes = self.durable.len() + more;
+        self.durable.resize(bytes, filling);
+        self.view.resize(bytes, filling);
+        self.revisions.resize(bytes.div_ceil(REGION), 0);
+    }
+
     pub fn size(&self) -> usize {
         self.durable.len()
     }

@@ -9,6 +9,7 @@ use engine::state::Mode;
 use engine::{Command, StartAlone};
 
 use crate::disk::SECTOR;
+use crate::openings::{choices, draws_devices, fails_demotions, opening};
 use crate::rng::Rng;
 use crate::sparse::{BLOCK, Blocks, Defect, Scenario, Step, Whom};
 use crate::story::{GROUP, MILLISECOND, SECOND, options};
@@ -35,7 +36,7 @@ impl Scenario {
         let mut flush_ns = [0; 2].map(|_: u64| *rng.pick(&[0, 30 * MILLISECOND, 500 * MILLISECOND]));
         let mut draw = Draw::new(&options, &mut rng);
         let count = draw.rng.between(6, 26);
-        let mut steps = Vec::new();
+        let (mut steps, mut may_be_asked) = (Vec::new(), None);
         if draw.is_wide {
             draw.goes_back_far_out(&mut steps);
         } else {
@@ -47,6 +48,7 @@ impl Scenario {
                     (options.queue_bytes, options.bytes_per_s) = (MIB, SLOW_LINK_BYTES_PER_S);
                     options.start_alone_ms = 300_000;
                     flush_ns[1 - options.first_primary(GROUP.0)] = 500 * MILLISECOND;
+                    may_be_asked = Some(steps.len());
                 }
                 _ => {}
             }
@@ -68,6 +70,12 @@ impl Scenario {
                 *defect = Defect::ReadsFail;
             }
         }
+        match may_be_asked {
+            Some(at) => drop(steps.splice(at..at, choices(number, &options))),
+            None => drop(steps.splice(0..0, opening(number, &mut options))),
+        }
+        fails_demotions(number, &options, &mut steps);
+        draws_devices(number, &mut options, &mut steps);
         Scenario { options, flush_ns, steps, epilogue_ns }
     }
 }

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use engine::identity::Identity;
-use engine::state::{Mode, State};
+use engine::state::{Mode, Policy, State};
 use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
 
+use crate::awaited::{Awaited, Excuses, PeerHas};
 use crate::disk::SECTOR;
 use crate::oracle::{Failure, Oracle};
 
@@ -68,6 +69,8 @@ struct Pending {
     issued_after_acked: Seq,
     /// What had happened to the group when it was admitted under a promise.
     promised_since: Option<Happened>,
+    /// The peer's confirmation that its answer waits for.
+    awaited: Option<Awaited>,
     admitted: Option<(Seq, Seq)>,
     /// Another node was promoted while this one still had it: what becomes of it is nobody's order.
     overtaken: bool,
@@ -90,8 +93,8 @@ pub(crate) struct Logged {
 
 /// State changes of a group's primary, and deaths of its secondary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Happened {
-    changes: u64,
+pub(crate) struct Happened {
+    pub changes: u64,
     deaths: u64,
 }
 
@@ -158,7 +161,7 @@ struct Replayed {
 }
 
 /// Which run: generation's tag and incarnation.
-type RunKey = (u64, u64);
+pub(crate) type RunKey = (u64, u64);
 
 /// What one sector of a primary's volume may hold after a power loss.
 #[derive(Clone, Debug, Default)]
@@ -175,9 +178,13 @@ pub(crate) struct GroupJudge {
     goes_on: BTreeMap<u64, u64>,
     pub runs: BTreeMap<RunKey, Run>,
     pub current: Option<(usize, RunKey)>,
-    state: State,
-    mode: Mode,
-    happened: Happened,
+    pub state: State,
+    pub mode: Mode,
+    pub policy: Policy,
+    pub happened: Happened,
+    pub excuses: Excuses,
+    /// What the peer ever confirmed, by run.
+    pub peer_has: BTreeMap<RunKey, PeerHas>,
     pub sectors: Vec<Vec<Sector>>,
     next_write: u64,
     /// The other side holds writes of its own past the point where the present primary was promoted.
@@ -195,18 +202,21 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn new(groups: &[(GroupId, Vec<u64>, Mode)]) -> Judge {
+    pub fn new(groups: &[(GroupId, Vec<u64>)], mode: Mode, policy: Policy) -> Judge {
         let groups = groups
             .iter()
-            .map(|(id, sizes, mode)| {
+            .map(|(id, sizes)| {
                 let sectors = sizes.iter().map(|s| vec![Sector::default(); *s as usize / SECTOR]).collect();
                 let judge = GroupJudge {
                     goes_on: BTreeMap::new(),
                     runs: BTreeMap::new(),
                     current: None,
                     state: State::Logging,
-                    mode: *mode,
+                    mode,
+                    policy,
                     happened: Happened::default(),
+                    excuses: Excuses::default(),
+                    peer_has: BTreeMap::new(),
                     sectors,
                     next_write: 1,
                     tail: false,
@@ -245,12 +255,6 @@ impl Judge {
         self.pending.len()
     }
 
-    pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
-        let g = self.group(group);
-        g.mode = mode;
-        g.happened.changes += 1;
-    }
-
     pub(crate) fn group(&mut self, id: GroupId) -> &mut GroupJudge {
         self.groups.get_mut(&id).expect("the judge knows every group")
     }
@@ -286,8 +290,9 @@ impl Judge {
                 asked
             }
         };
-        let (promised_since, admitted, overtaken) = (None, None, false);
-        let pending = Pending { group, node, since, asked, issued_after_acked, promised_since, admitted, overtaken };
+        let (promised_since, awaited, admitted, overtaken) = (None, None, None, false);
+        let pending =
+            Pending { group, node, since, asked, issued_after_acked, promised_since, awaited, admitted, overtaken };
         self.pending.insert(id, pending);
     }
 
@@ -295,10 +300,13 @@ impl Judge {
         let Some(p) = self.pending.remove(&id) else {
             return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
         };
+        let g = self.groups.get_mut(&p.group).expect("known");
+        if let (true, Some(awaited), Some((_, last))) = (ok, &p.awaited, p.admitted) {
+            g.answered_with_peer(awaited, last, p.overtaken)?;
+        }
         if p.overtaken {
             return Ok(());
         }
-        let g = self.groups.get_mut(&p.group).expect("known");
         match &p.asked {
             Asked::Flush { volume, covers } if ok => {
                 for (sector, covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
@@ -330,6 +338,7 @@ impl Judge {
                 if g.current.is_some_and(|(n, _)| n == node) {
                     g.state = *to;
                     g.happened.changes += 1;
+                    g.state_excuses(*to);
                 }
             }
             Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
@@ -358,6 +367,7 @@ impl Judge {
         };
         let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
         p.promised_since = promised.then_some(g.happened);
+        p.awaited = g.awaits(key);
         p.admitted = Some((first, last));
         let Asked::Write { volume, offset, length, fill, .. } = p.asked else {
             return Err(Failure::new(Oracle::Order, "a flush was given a number"));

@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod awaited;
 pub mod crowd;
 pub mod damage;
+mod devices;
 pub mod disk;
 mod drawn;
 pub mod enumerate;
@@ -14,6 +16,7 @@ pub mod judge;
 pub mod liar;
 pub mod net;
 pub mod node;
+mod openings;
 pub mod operator;
 pub mod oracle;
 pub mod outside;
@@ -158,6 +161,7 @@ fn judge_rest(world: &mut World, group: GroupId) {
     if let Err(failure) = world.judge.check_equal(group, &x, &y) {
         return world.fail(failure);
     }
+    world.check_larger_part(group);
     let secondary = world.other(group, world.operator.authority(group));
     world.check_secondary(secondary, group);
 }

@@ -17,6 +17,8 @@ pub struct Trouble {
     pub write_errors_until: u64,
     pub apply_errors_until: u64,
     pub read_errors_until: u64,
+    /// Each read of a volume fails.
+    pub unreadable_until: u64,
     pub full_until: u64,
     /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
     pub serving_full_until: u64,
@@ -69,6 +71,11 @@ pub struct SimNode {
     pub changed: BTreeSet<(GroupId, VolumeId)>,
     /// Groups whose copy here was nobody's image any more after that.
     pub lost_images: BTreeSet<GroupId>,
+    /// So much more its volumes' devices hold than all devices did at the beginning, and will hold from its next start on.
+    pub extra_bytes: u64,
+    pub grows_bytes: u64,
+    /// No more than that of its volumes is the judges' concern.
+    pub image_bytes: usize,
     /// How often its volumes were flushed.
     pub volume_flushes: u64,
     /// What was read of its volumes.
@@ -118,6 +125,9 @@ impl SimNode {
             stop: None,
             changed: BTreeSet::new(),
             lost_images: BTreeSet::new(),
+            extra_bytes: 0,
+            grows_bytes: options.extra_bytes.get(id).copied().unwrap_or(0),
+            image_bytes: usize::MAX,
             volume_flushes: 0,
             volume_read_bytes: 0,
         }
@@ -160,7 +170,8 @@ impl SimNode {
     /// The volumes as a reader sees them.
     pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
         let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
-        self.disks.range(volumes).map(|(_, disk)| disk.view()).collect()
+        let images = self.disks.range(volumes).map(|(_, disk)| disk.view());
+        images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
     }
 
     /// A copy of them.

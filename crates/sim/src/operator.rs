@@ -200,7 +200,20 @@ impl World {
             Command::Sync { full: true } if self.operator.authority(group) == node => self.judge.tail_given_up(group),
             _ => {}
         }
+        let set = if let Command::Set(settings) = &command { Some(*settings) } else { None };
+        let releases = set.is_some() || matches!(command, Command::Logging);
+        if releases {
+            self.judge.order_typed(group);
+        }
         self.input(node, Input::Command { group, id, command });
+        if releases {
+            // What was admitted before in the same turn was judged only now.
+            self.judge.order_typed(group);
+        }
+        let counts = self.operator.authority(group) == node && self.operator.answers.get(&id) == Some(&true);
+        if let Some(settings) = set.filter(|_| counts) {
+            self.judge.set_settings(group, &settings);
+        }
         id
     }
 
@@ -237,6 +250,9 @@ impl World {
         let (Some(p), Some(s)) = (self.glance(primary, group), self.glance(other, group)) else {
             return;
         };
+        if self.healing && self.enlarges_what_is_too_small(group) {
+            return;
+        }
         if s.identity.inconsistent && !self.healing && self.options.forks && self.rng.percent(3) {
             return self.loses_primary_mid_sync(group);
         }
@@ -366,10 +382,7 @@ impl World {
         let settings = self.operator.settings(group);
         let primary = self.operator.authority(group);
         if self.nodes[primary].up() {
-            let id = self.command(primary, group, Command::Set(settings));
-            if self.operator.answers.get(&id) == Some(&true) {
-                self.judge.set_mode(group, settings.mode);
-            }
+            self.command(primary, group, Command::Set(settings));
         }
         if self.nodes[self.other(group, primary)].up() {
             self.command(self.other(group, primary), group, Command::Set(settings));

@@ -9,6 +9,8 @@ pub enum Oracle {
     Prefix,
     /// What an acknowledgement promised is still there (P1, P4).
     Durability,
+    /// Who waits for the peer is answered when that has the write (P1).
+    Alone,
     /// What a secondary confirmed as durable is never taken back (P1).
     Confirmation,
     /// A secondary keeps nothing that its primary was told it does not keep (P1, P4).
@@ -40,6 +42,7 @@ impl fmt::Display for Oracle {
         f.write_str(match self {
             Oracle::Prefix => "prefix",
             Oracle::Durability => "durability",
+            Oracle::Alone => "alone",
             Oracle::Confirmation => "confirmation",
             Oracle::Kept => "kept",
             Oracle::Coverage => "coverage",

@@ -53,6 +53,8 @@ pub enum Defect {
     WritesFail,
     AppliesFail,
     ReadsFail,
+    /// Each read fails, and not some of them.
+    Unreadable,
     VolumesFull,
     RecordsFull,
     Slow,
@@ -116,6 +118,11 @@ pub enum Step {
     },
     WaitLimit(Duration),
     DropPoint(Whom),
+    /// The node has so much larger devices at its next start.
+    Grow {
+        whom: Whom,
+        bytes: u64,
+    },
     Defect {
         whom: Whom,
         defect: Defect,
@@ -223,6 +230,10 @@ impl World {
                     self.command(node, GROUP, command.clone());
                 }
             }
+            Step::Grow { whom, bytes } => {
+                let node = self.who(*whom);
+                self.nodes[node].grows_bytes += bytes;
+            }
             Step::Defect { whom, defect, for_ns } => self.spoils(self.who(*whom), *defect, *for_ns),
             Step::DropPoint(whom) => {
                 let node = self.who(*whom);
@@ -302,6 +313,7 @@ impl World {
             Defect::WritesFail => trouble.write_errors_until = until,
             Defect::AppliesFail => trouble.apply_errors_until = until,
             Defect::ReadsFail => trouble.read_errors_until = until,
+            Defect::Unreadable => trouble.unreadable_until = until,
             Defect::VolumesFull => (trouble.full_until, trouble.serving_full_until) = (until, until),
             Defect::RecordsFull => trouble.state_full_until = until,
             Defect::Slow => trouble.slow_until = until,

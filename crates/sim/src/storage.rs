@@ -188,7 +188,8 @@ impl World {
                 if is_volume(&store) {
                     sim.volume_read_bytes += u64::from(length);
                 }
-                if is_volume(&store) && strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng) {
+                let unreadable = sim.trouble.unreadable_until > now;
+                if is_volume(&store) && (unreadable || strikes(sim.trouble.read_errors_until, now, 10, &mut self.rng)) {
                     return Err(IoError::Io);
                 }
                 let view = &sim.disks[&store].view()[image as usize..][..before.len()];

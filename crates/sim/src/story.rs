@@ -31,6 +31,7 @@ pub fn options(mode: Mode, policy: Policy) -> Options {
         pairs: vec![[0, 1]],
         volumes: 2,
         volume_bytes: MIB,
+        extra_bytes: [0; 2],
         block_bytes: 4096,
         spread: None,
         forks: true,

@@ -25,6 +25,8 @@ pub struct Options {
     pub pairs: Vec<[usize; 2]>,
     pub volumes: u16,
     pub volume_bytes: u64,
+    /// So much more the devices of the first two nodes hold.
+    pub extra_bytes: [u64; 2],
     /// Physical block of the media.
     pub block_bytes: u64,
     /// Where clients write, if the volumes are far larger than that.
@@ -85,6 +87,7 @@ impl Options {
             pairs,
             volumes: rng.between(3, 4) as u16,
             volume_bytes: rng.between(6, 12) * 64 * KIB - rng.below(2) * 20 * KIB,
+            extra_bytes: [0; 2],
             block_bytes: 4096,
             spread: None,
             forks: true,

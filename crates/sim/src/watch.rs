@@ -7,7 +7,7 @@ use std::ops::Range;
 use engine::identity::Role;
 use engine::limits::{KIB, REGION_BYTES, SAVE_HELD_BYTES_MAX};
 use engine::state::State;
-use engine::wire::{Ack, Header, Kind, SyncBegin};
+use engine::wire::{Ack, GroupHello, Header, Kind, SyncBegin};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, Store, VolumeId, Wall, superblock};
 
 use crate::disk::SECTOR;
@@ -54,8 +54,8 @@ pub struct Watch {
     /// Groups with a forced promotion that took place and has not been settled: two nodes may serve.
     pub forked: BTreeSet<GroupId>,
     pub coverage_checks: u64,
-    /// What was found when the two copies of a volume were compared last.
-    compared: BTreeMap<(GroupId, VolumeId), Vec<Compared>>,
+    /// What was found when the two copies of a volume were compared last, and how much of it both have.
+    compared: BTreeMap<(GroupId, VolumeId), (usize, Vec<Compared>)>,
     /// Stores that were damaged.
     pub rotten: BTreeSet<(usize, Store)>,
     /// Secondaries with a journal in which a batch that they count as durable was hit.
@@ -173,12 +173,22 @@ impl World {
                 }
                 Ok(())
             }
+            Kind::GroupHello | Kind::GroupState => {
+                // A secondary greets with the place that it has received.
+                if let Some(hello) = GroupHello::decode(payload).filter(|hello| hello.identity.role == Role::Secondary)
+                {
+                    let at = hello.identity.position;
+                    self.judge.peer_confirmed(header.group, at, &Ack { received: at.seq, ..Ack::default() });
+                }
+                Ok(())
+            }
             Kind::Ack if self.watch.in_cut.contains(&(header.group, node)) => Ok(()),
             Kind::Ack => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 self.check_kept(node, header.group, ack.noted)?;
                 let Some(glance) = self.glance(node, header.group) else { return Ok(()) };
                 let at = glance.identity.position;
+                self.judge.peer_confirmed(header.group, at, &ack);
                 let confirmed = Confirmed {
                     generation: at.generation.number,
                     tag: at.generation.tag,
@@ -350,24 +360,24 @@ impl World {
             return;
         }
         self.watch.coverage_checks += 1;
-        self.compare_changed(group);
+        self.compare_changed(group, primary);
         if let Some(what) = self.uncovered(group, primary, secondary) {
             self.fail(Failure::new(Oracle::Coverage, what));
         }
     }
 
     /// Looks which regions of the two copies differ, where one of them has changed since.
-    fn compare_changed(&mut self, group: GroupId) {
+    fn compare_changed(&mut self, group: GroupId, primary: usize) {
         for v in 0..self.options.volumes {
             let store = Store::Volume(group, VolumeId(v));
             let [a, b] = self.options.pairs[group.0 as usize].map(|node| &self.nodes[node].disks[&store]);
-            let compared = self.watch.compared.entry((group, VolumeId(v))).or_insert_with(|| {
-                let regions = self.options.regions(a.size().min(b.size()));
-                regions
-                    .into_iter()
-                    .map(|(region, bytes)| Compared { region, bytes, revisions: None, differ: false })
-                    .collect()
-            });
+            let used = self.volume_bytes(primary, group, VolumeId(v)).unwrap_or(0) as usize;
+            let both = a.size().min(b.size()).min(used);
+            let (known, compared) = self.watch.compared.entry((group, VolumeId(v))).or_default();
+            if *known != both {
+                let one = |(region, bytes)| Compared { region, bytes, revisions: None, differ: false };
+                (*known, *compared) = (both, self.options.regions(both).into_iter().map(one).collect());
+            }
             for part in compared {
                 let revisions = Some([a.revision(&part.bytes), b.revision(&part.bytes)]);
                 if part.revisions != revisions {
@@ -382,7 +392,7 @@ impl World {
         let engines = [primary, secondary].map(|n| self.nodes[n].engine.as_ref());
         let [Some(ours), Some(theirs)] = engines else { return None };
         let volumes = (0..self.options.volumes).map(VolumeId);
-        let differ = volumes.flat_map(|v| self.watch.compared[&(group, v)].iter().map(move |part| (v, part)));
+        let differ = volumes.flat_map(|v| self.watch.compared[&(group, v)].1.iter().map(move |part| (v, part)));
         let mut differ = differ.filter(|(_, part)| part.differ).peekable();
         differ.peek()?;
         let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));

@@ -148,7 +148,7 @@ impl World {
         let mut rng = Rng::new(options.seed ^ 0xdead_beef);
         let count = options.nodes();
         let groups: Vec<_> = (0..options.groups())
-            .map(|g| (GroupId(g), vec![options.image_bytes(); usize::from(options.volumes)], options.modes[0]))
+            .map(|g| (GroupId(g), vec![options.image_bytes(); usize::from(options.volumes)]))
             .collect();
         let path = Path {
             passes: [true; 2],
@@ -159,7 +159,7 @@ impl World {
         let mut world = World {
             nodes: (0..count).map(|id| SimNode::new(id, &options, &mut rng)).collect(),
             net: Net::new(&options.pairs, path),
-            judge: Judge::new(&groups),
+            judge: Judge::new(&groups, options.modes[0], options.policy),
             watch: Watch::default(),
             operator: Operator::new(&options),
             trips: Trips { counted: vec![[0; 2]; count], ..Trips::default() },
@@ -277,7 +277,7 @@ impl World {
             meets_peer_first: true,
             volumes: (0..o.volumes)
                 .map(|volume| VolumeConfig {
-                    size_bytes: o.volume_bytes,
+                    size_bytes: o.volume_bytes + self.nodes[node].extra_bytes,
                     block_bytes: o.block_bytes,
                     changed_outside: self.nodes[node].changed.contains(&(group, VolumeId(volume))),
                 })
@@ -291,6 +291,7 @@ impl World {
     }
 
     pub fn boot(&mut self, node: usize) {
+        self.takes_up_devices(node);
         let groups = self.groups_of(node).into_iter().map(|g| self.group_config(node, g)).collect();
         let config = NodeConfig {
             node: NodeId(node as u16),
@@ -611,8 +612,7 @@ impl World {
             // The other one may go on as well, and what it answers from here on is nobody's order.
             self.operator.gives_up(group, self.other(group, node));
         }
-        let mode = self.operator.settings(group).mode;
-        self.judge.set_mode(group, mode);
+        self.judge.set_settings(group, &self.operator.settings(group));
         let lost_power = self.nodes[node].opened_in(group) != Some(self.nodes[node].machine_boot);
         let alone = glance.in_doubt && self.may_serve_alone(node, group);
         if was_authority && lost_power && !alone && !chosen {
