@@ -552,7 +552,7 @@ impl Group {
             }
             entries.push(Entry {
                 seq: record.seq,
-                kind: record.kind(),
+                kind: self.kind_in_journal(record),
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
                 resync: record.resync,
                 volume: record.volume,
@@ -582,6 +582,15 @@ impl Group {
             entries,
         };
         (index, parts)
+    }
+
+    /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
+    /// begins anew then, as the primary was not told that it had ended.
+    fn kind_in_journal(&self, record: &Record) -> RecordKind {
+        match record.kind() {
+            RecordKind::SyncEnd if self.shrinks_when_whole() => RecordKind::Void,
+            kind => kind,
+        }
     }
 
     pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64, ok: bool) {
@@ -737,7 +746,8 @@ impl Group {
             State::Logging | State::Failed(_) => replica.window.restart(),
             _ => replica.window.seen(header.offset),
         }
-        let in_order = replica.streaming && replica.cut.is_none();
+        // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
+        let in_order = replica.streaming && replica.cut.is_none() && header.incarnation == replica.incarnation;
         if in_order && header.seq == replica.applied && replica.applied == replica.received {
             let recalls = replica.window.recalls();
             replica.window.recall();

@@ -93,6 +93,12 @@ impl Group {
         self.sb.current.sizes = after;
     }
 
+    /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
+    pub fn shrinks_when_whole(&self) -> bool {
+        let told = self.replica.primary_bytes.iter();
+        self.volumes.iter().zip(told).any(|(volume, told)| volume.config.size_bytes > *told)
+    }
+
     /// What of the devices here the group does not use.
     fn surplus(&self) -> Option<String> {
         let one = |(at, (volume, device)): (usize, (&crate::volume::Volume, &crate::VolumeConfig))| {

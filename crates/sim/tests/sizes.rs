@@ -190,7 +190,7 @@ fn a_primary_that_grew_is_found_so_by_the_next_start_too() {
 
 /// The copy was larger than the primary whose sync it takes up. Its end has landed, and the primary is gone before it counts. True:
 /// the copy is whole.
-fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (World, bool) {
+fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> World {
     let (volumes, bytes_per_s, queue_bytes) = (if by_cuts { 2 } else { 1 }, 2_000_000, 8 * MIB);
     let mut world = pair_with(Options { volumes, bytes_per_s, queue_bytes, ..options(Mode::Async, Policy::Degrade) });
     world.crash(NEAR, false, FOR_EVER);
@@ -213,6 +213,11 @@ fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (World, bool) {
         boot(&mut world, NEAR, SMALL);
         world.until("the rest is on its way", |world| world.figures(NEAR).sync.is_some());
     }
+    world
+}
+
+fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (World, bool) {
+    let mut world = in_a_sync_from_a_smaller_primary(by_cuts);
     world.nodes[FAR].trouble.flush_ns = 100 * MILLISECOND;
     world.pass(after_ns);
     world.crash(NEAR, false, FOR_EVER);
@@ -265,4 +270,23 @@ fn a_volume_that_shrank_is_refused_also_if_its_bits_are_not_found() {
         assert!(figures.reason.contains("524288") && figures.reason.contains("1048576"), "{}", figures.reason);
         assert_eq!(world.recorded(node), before, "nothing is recorded");
     }
+}
+
+/// As above, but it is the copy that is killed, before and after the end counts; its primary never comes back.
+#[test]
+fn a_copy_that_is_killed_at_the_end_of_its_sync_has_the_sizes_of_its_primary_or_is_none() {
+    let mut whole = 0;
+    for n in 0..30 {
+        let mut world = in_a_sync_from_a_smaller_primary(false);
+        world.nodes[FAR].trouble.flush_ns = 100 * MILLISECOND;
+        world.pass(n * 25 * MILLISECOND);
+        world.crash(NEAR, false, FOR_EVER);
+        world.crash(FAR, false, FOR_EVER);
+        world.nodes[FAR].trouble.flush_ns = 0;
+        boot(&mut world, FAR, LARGE + MIB);
+        let is_whole = !world.glance(FAR, GROUP).expect("up").identity.inconsistent;
+        whole += u32::from(is_whole);
+        assert!(!is_whole || has_size(&world, FAR, SMALL), "{n}");
+    }
+    assert!((1..30).contains(&whole), "{whole}");
 }

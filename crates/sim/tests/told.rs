@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Input, Store, Wall, superblock};
+use engine::{Command, CommandResult, Input, Settings, Store, Wall, superblock};
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -144,5 +144,30 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
     for node in [NEAR, FAR] {
         assert_eq!(world.figures(node).clock_behind, None);
         assert_eq!(said(&world, node, "times of writes go on"), 1, "{:?}", world.said);
+    }
+}
+
+/// A primary is demoted and promoted again within one session, and writes alone: its numbers begin anew, and when they reach those of the
+/// copy, that is none the younger.
+#[test]
+fn the_time_of_another_run_is_not_the_time_of_the_copy() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    for n in 0..8 {
+        let id = world.write(0, n * 32 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+    }
+    world.settle();
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(NEAR, Command::Demote), CommandResult::Done(_)));
+    let alone = Settings { mode: Mode::Logging, ..world.operator.settings(GROUP) };
+    world.order(NEAR, Command::Set(alone));
+    let recovery_point = |world: &World| world.figures(FAR).peer.recovery_point;
+    let before = recovery_point(&world);
+    assert!(!matches!(world.promote(NEAR, true), CommandResult::Refused(_)));
+    for n in 0..20 {
+        let id = world.write(0, n * 32 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(10 * SECOND);
+        assert_eq!(recovery_point(&world), before);
     }
 }
