@@ -316,3 +316,15 @@ fn reads_for_what_is_fetched_that_fail_for_a_moment_are_tried_again() {
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
     world.settle();
 }
+
+/// It is asked when the two nodes meet, and not when a sync is due: where nothing is synced by itself the export opened without.
+#[test]
+fn what_the_peer_confirmed_is_fetched_without_autosync_too() {
+    let mut world = unflushed();
+    world.set(GROUP, |settings| settings.autosync = false);
+    world.pass(200 * MILLISECOND);
+    loses_power(&mut world);
+    world.until("its export is open", serves);
+    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.mark(0, Mark::ServedAloneInDoubt), 0);
+}
