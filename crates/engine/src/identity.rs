@@ -234,9 +234,9 @@ impl fmt::Display for Why {
             }
             Why::Fork { at, peer_at } => write!(
                 f,
-                "the histories fork: this node was promoted at sequence {} of generation {}, the peer went on to {} (incarnation {}); \
+                "the histories fork: this node was promoted at sequence {} of generation {}, the peer went on to {}; \
                  'farshore sync GROUP --full' here discards what the peer wrote alone",
-                at.seq.0, at.generation, peer_at.seq.0, peer_at.incarnation.0
+                at.seq.0, at.generation, peer_at.seq.0
             ),
             Why::Unrelated { ours, theirs } => write!(
                 f,

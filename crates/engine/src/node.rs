@@ -15,6 +15,7 @@ use crate::marks::{Mark, Marks};
 use crate::memory::Memory;
 use crate::planted::{Fault, planted};
 use crate::primary::frame_bytes;
+use crate::size::Size;
 use crate::time::{Mono, Now, Timers};
 use crate::wire::{Header, Kind};
 use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
@@ -274,7 +275,7 @@ impl Node {
     fn end_if_unread(&mut self, peer: NodeId) {
         let groups = self.groups.values().filter(|g| g.config.peer == peer).count() as u64;
         let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
-        let reason = format!("the peer asks and does not read: {unsent_bytes} bytes of what it is sent wait for it");
+        let reason = format!("the peer asks and does not read: {} of what it is sent wait for it", Size(unsent_bytes));
         self.part_with(peer, reason);
     }
 

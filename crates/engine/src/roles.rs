@@ -97,24 +97,39 @@ impl Group {
         self.replica.stand_at(position, wall);
         self.empty_journal();
         self.sb.current.applied_wall = wall;
-        let dirty = Size(dirty_bytes);
-        let text = if clean {
-            "demoted; the peer has everything and may be promoted".into()
-        } else if dirty_bytes == 0 && !self.is_in_doubt() {
-            "demoted; nothing here is known to differ from the peer, but it has not said that it has everything: a promotion \
-             there needs --force"
-                .into()
-        } else if self.is_in_doubt() {
-            format!(
-                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before \
-                 this node lost power; a promotion there needs --force and gives up what only this node has, one here asks the peer first"
-            )
-        } else {
-            format!(
-                "demoted, but {dirty} here may differ from the peer; a promotion there needs --force and gives that up"
-            )
-        };
+        let text = self.demoted_words(clean, dirty_bytes);
         self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
+    }
+
+    /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
+    fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
+        if clean {
+            return "demoted; the peer has everything and may be promoted".into();
+        }
+        let (dirty, in_doubt) = (Size(dirty_bytes), self.is_in_doubt());
+        let differs = match (dirty_bytes, in_doubt) {
+            (0, false) => {
+                "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"
+                    .into()
+            }
+            (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
+            (_, true) => format!(
+                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+                 power"
+            ),
+        };
+        let follows = match (dirty_bytes, in_doubt) {
+            _ if self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary) => {
+                "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
+                 this node has"
+            }
+            (0, false) => "a promotion there needs --force",
+            (_, false) => "a promotion there needs --force and gives that up",
+            (_, true) => {
+                "a promotion there needs --force and gives up what only this node has, one here asks the peer first"
+            }
+        };
+        format!("{differs}; {follows}")
     }
 
     /// Nothing in the journal is needed any more: what follows begins behind it.

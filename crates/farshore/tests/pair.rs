@@ -111,7 +111,7 @@ fn the_far_side_is_promoted_and_the_old_primary_follows() {
         reasons.iter().all(|reason| reason.contains("both nodes are primary"))
     });
     let (code, said) = pair.told(Node::Near, &["demote", GROUP]);
-    assert!(code < 2, "{said}");
+    assert!(code < 2 && said.contains("the peer is primary") && !said.contains("needs --force"), "{said}");
     pair.until_fork_is_over(Node::Far);
     pair.done(Node::Far, &["sync", GROUP, "--full", "--wait"]);
     let (served, _) = pair.try_qemu_io(Node::Near, "data", &["read 0 4k"]);
