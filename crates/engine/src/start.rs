@@ -388,8 +388,9 @@ impl Group {
                 }
             }
             read => {
-                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost.
-                self.bitmap.found(index, if choice.highest > 0 { choice.highest + 1 } else { 0 });
+                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost. Beside a
+                // first update nothing was lost: the blank slot is written as well before anything follows from it.
+                self.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
                 if let Ok((_, found)) = &read
                     && !choice.in_doubt
                 {

@@ -100,9 +100,10 @@ impl Group {
 
     /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
     pub fn fail_held(&mut self, cx: &mut Cx) {
-        // Before it was in step nobody waits for the peer's copy: they go on alone.
+        // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
+        // may have changed since.
         let promised = self.stream.is_some_and(|stream| stream.promise_from.is_some());
-        let held = promised || self.state == State::Holding;
+        let held = promised || !self.waiting_ack.is_empty() || self.state == State::Holding;
         if held && self.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(cx);
         }

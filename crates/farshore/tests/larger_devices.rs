@@ -60,3 +60,33 @@ fn a_switchover_to_larger_devices_keeps_the_size_and_goes_on() {
     let (near, far) = (pair.content(Node::Near, "data"), pair.content(Node::Far, "data"));
     assert!(near[..] == far[..near.len()] && far[near.len()..].iter().all(|byte| *byte == 0));
 }
+
+/// The bits of volumes that were enlarged take more room in their file than it had, and the group was not taken up.
+#[test]
+fn volumes_that_are_enlarged_past_what_their_bits_had_room_for_are_served() {
+    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", common::is_installed("nbdinfo"))]) {
+        return;
+    }
+    let mut pair = Pair::replicating(&Plan::default());
+    pair.qemu_io(Node::Near, "log", &["write -P 7 15M 1M", "flush"]);
+    // After a clean stop a device of another size counts as written from outside.
+    Node::BOTH.into_iter().for_each(|node| pair.kill(node));
+    for node in [Node::Far, Node::Near] {
+        for volume in VOLUMES {
+            let device = File::options().write(true).open(pair.device(node, volume)).expect("a volume");
+            device.set_len(1000 * MIB).expect("room");
+        }
+        pair.serve(node);
+    }
+    pair.wait_for(Node::Near, "replicating");
+    for volume in VOLUMES {
+        assert_eq!(export_bytes(&pair, Node::Near, volume), 1000 * MIB);
+    }
+    pair.qemu_io(Node::Near, "log", &["read -P 7 15M 1M", "write -P 8 998M 1M", "flush"]);
+    switch_over(&mut pair, Node::Near, Node::Far);
+    pair.qemu_io(Node::Far, "log", &["read -P 7 15M 1M", "read -P 8 998M 1M"]);
+    for node in Node::BOTH {
+        assert!(!pair.log(node).contains("are damaged"), "{}", pair.log(node));
+    }
+    pair.stop_both();
+}

@@ -5,6 +5,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Settings};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 /// In `async` the peer keeps a write that is not flushed here, and what comes after it waits in the queue.
@@ -47,4 +48,23 @@ fn a_write_that_is_answered_while_its_export_closes_for_a_demotion_outlives_the_
 #[test]
 fn a_write_that_is_answered_while_its_export_closes_for_a_stop_outlives_the_power() {
     outlives_the_power(|world| world.input(0, Input::Stop));
+}
+
+/// A writer waited for a peer that was promoted by force in that very moment: he was answered alone.
+#[test]
+fn strict_answers_nobody_alone_when_the_mode_is_set_while_the_export_closes() {
+    let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
+    world.pass(5 * SECOND);
+    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
+    world.pass(100 * MILLISECOND);
+    let id = world.write(1, 0, 8 * KIB);
+    world.pass(500 * MILLISECOND);
+    world.command(0, GROUP, Command::Demote);
+    let settings = Settings { mode: Mode::Nearsync, ..world.operator.settings(GROUP) };
+    assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
+    assert_eq!(world.reply(id), None);
+    let (done, _) = world.answer(id);
+    let there = world.images_of(0)[1][..8 << 10] == world.images_of(1)[1][..8 << 10];
+    assert!(!done || there, "acknowledged under strict, and only here: {}", world.figures(0).reason);
 }

@@ -157,3 +157,50 @@ fn bits_that_move_are_found_by_the_start_after_one_that_was_killed() {
         knows_what_differs(&world, before, after);
     }
 }
+
+/// Three volumes, and one start after the other that is killed, each with devices that are larger still.
+#[test]
+fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
+    for seed in 0..24u64 {
+        let mut size = [GIB, 3 * GIB, 2 * GIB][seed as usize % 3];
+        let before = size;
+        let mut world = World::for_story(Options {
+            volumes: 3,
+            volume_bytes: size,
+            spread: Some(Arc::new(Spread::new(vec![0..512 * KIB, size - 512 * KIB..size]))),
+            bytes_per_s: 12_500_000,
+            history_bytes: 64 * MIB,
+            activity: ActivityConfig { extent_bytes: 4 * MIB, extents: 4 },
+            ..options(Mode::Async, Policy::Degrade)
+        });
+        world.settle();
+        world.cut([false; 2]);
+        let ids = [world.write(1, 512 * KIB, 4 * KIB), world.write(2, 600 * KIB, 4 * KIB)];
+        ids.into_iter().for_each(|id| assert!(world.answer(id).0));
+        if seed % 2 == 0 {
+            world.stop(NEAR);
+        } else {
+            world.crash(NEAR, true, FOR_EVER);
+        }
+        let grow = |world: &mut World, after: u64| {
+            world.options = Rc::new(Options { volume_bytes: after, ..(*world.options).clone() });
+            let bits = world.nodes[NEAR].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+            let mut file = bits.view().to_vec();
+            file.resize(engine::bitmap_file_bytes([after; 3].into_iter()) as usize, 0);
+            *bits = Disk::new(file);
+        };
+        for start in 0..4 {
+            size += [GIB, 0, 2 * GIB, 5 * GIB][(seed as usize + start) % 4];
+            grow(&mut world, size);
+            world.boot(NEAR);
+            world.pass((4 + (seed * 7 + start as u64 * 5) % 30) * 100_000);
+            world.crash(NEAR, seed % 3 == 0, FOR_EVER);
+        }
+        world.boot(NEAR);
+        world.until("it runs", |world| world.glance(NEAR, GROUP).is_some_and(|glance| glance.running));
+        assert_eq!(world.mark(NEAR, Mark::BitmapCellLost), 0, "{seed}");
+        let new = (size - before).next_multiple_of(REGION_BYTES);
+        let dirty: Vec<u64> = (0..3).map(|at| world.figures(NEAR).volumes[at].dirty_bytes).collect();
+        assert!(dirty[1] > new && dirty[2] > new, "{seed}: {dirty:?} {new}");
+    }
+}

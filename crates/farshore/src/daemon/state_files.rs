@@ -9,7 +9,7 @@ use engine::identity::Role;
 use engine::superblock::{self, Superblock};
 use engine::{ActivityConfig, activity_file_bytes, bitmap_file_bytes, limits};
 use host::disk::File;
-use host::disk::meta::{create_or_open_meta, create_or_open_sparse, read_blocks};
+use host::disk::meta::{create_or_open_meta, create_or_open_sparse, lengthen_meta, read_blocks};
 use host::disk::volume::OpenError;
 use host::driver::Stores;
 
@@ -52,7 +52,11 @@ pub(super) fn open(
     let recorded = superblock::read(&recorded, tag).map(|read| read.found);
     names::keep(directory, group, matches!(recorded, Ok(None)))?;
     let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;
-    let bitmap = files.sized("bitmap", bitmap_file_bytes(volumes), BITMAP_ADVICE)?;
+    let bitmap_bytes = bitmap_file_bytes(volumes);
+    if let Ok(Some(found)) = &recorded {
+        files.lengthen_bitmap(bitmap_file_bytes(found.sizes.iter().copied()), bitmap_bytes)?;
+    }
+    let bitmap = files.sized("bitmap", bitmap_bytes, BITMAP_ADVICE)?;
     let activity_bytes = activity_file_bytes(activity(group));
     // One that says nothing may be replaced. When the superblock does not count the engine refuses the group.
     let says_something = |found: &Superblock| !found.clean && found.identity.role == Role::Primary;
@@ -122,6 +126,18 @@ impl Files<'_> {
             other => other,
         })?;
         Ok(Arc::new(opened.file))
+    }
+
+    /// Volumes that were enlarged have more cells; where these belong is found out when they are read. A file that has less than the
+    /// group had was cut short.
+    fn lengthen_bitmap(&self, had_bytes: u64, size_bytes: u64) -> anyhow::Result<()> {
+        let path = self.path("bitmap");
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_file() && had_bytes > 0 && (had_bytes..size_bytes).contains(&found.len()) => {
+                Ok(lengthen_meta(&path, size_bytes)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A crash in between leaves no file, and the next start makes it.

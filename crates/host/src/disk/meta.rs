@@ -169,6 +169,24 @@ pub fn create_or_open_sparse(path: &Path, size_bytes: u64) -> Result<MetaFile, O
     create_or_open(path, size_bytes, false)
 }
 
+/// Makes a state file longer. What is new reads as zero and has its space; a crash leaves the old length or the new one.
+///
+/// # Errors
+/// As [`create_or_open_meta`].
+pub fn lengthen_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
+    let lengthened = || {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        match rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, size_bytes) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
+        rustix::fs::ftruncate(&fd, size_bytes)?;
+        rustix::fs::fsync(&fd)
+    };
+    lengthened().map_err(|errno| OpenError::at(path, "making it longer", errno))
+}
+
 /// Opens an existing state file of any size.
 ///
 /// # Errors
