@@ -18,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use host::owned::{self, Content, Refusal};
 use host::tls::{Facts, Identity, Party, Paths, Revoked, facts};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -26,6 +27,9 @@ use rcgen::{
 
 /// Clocks of two machines differ a little; a certificate is valid from a little before it was made.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(3600);
+
+/// Longest file that may be the authority's key; one of ours has 241 bytes.
+const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// From and until when a certificate is valid.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +131,7 @@ impl Registry {
     /// A sentence: there is no authority here, or a file cannot be written.
     pub fn renew_authority(&self, cluster: &str, validity: Validity) -> Result<(), String> {
         let older = read(&self.authority_certificate())?;
-        read(&self.authority_key())?;
+        read_key(&self.authority_key())?;
         let (newest, signing) = new_authority(cluster, validity)?;
         // First trusted, then used: a key whose certificate nobody knows would sign for nothing.
         write(&self.authority_certificate(), &format!("{newest}{older}"), 0o644)?;
@@ -170,7 +174,7 @@ impl Registry {
     fn authority(&self) -> Result<Authority, String> {
         let (certificate, key) = (self.authority_certificate(), self.authority_key());
         let signing =
-            KeyPair::from_pem(&read(&key)?).map_err(|error| format!("{} is damaged: {error}", key.display()))?;
+            KeyPair::from_pem(&read_key(&key)?).map_err(|error| format!("{} is damaged: {error}", key.display()))?;
         let certificates = read(&certificate)?;
         // The newest comes first, and its key is the one that is kept.
         let newest = certificates_of(&certificate)?.swap_remove(0);
@@ -307,14 +311,27 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| {
         let name = path.display();
         match error.kind() {
-            ErrorKind::NotFound if path.ends_with("ca.key") => format!(
-                "the authority's key {name} is not here; do this on the machine that keeps it, or make one with \
-                 'farshore cert init'"
-            ),
             ErrorKind::NotFound => format!("{name} does not exist"),
             _ => format!("{name} cannot be read: {error}"),
         }
     })
+}
+
+/// The key of the authority, unless others could have read or put it: who has it makes itself any node.
+fn read_key(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let bytes = owned::read(path, "authority's key", Content::Secret, KEY_BYTES_MAX).map_err(|refusal| match refusal {
+        Refusal::Missing => format!(
+            "the authority's key {name} is not here; do this on the machine that keeps it, or make one with 'farshore cert init'"
+        ),
+        Refusal::Failed(error) => format!("the authority's key {name} cannot be read: {error}"),
+        Refusal::Unsafe(sentence) => sentence,
+        Refusal::NotPlain => format!("the authority's key {name} is not a plain file; put the key itself there"),
+        Refusal::TooLong => {
+            format!("the authority's key {name} is larger than {KEY_BYTES_MAX} bytes; is it the right file?")
+        }
+    })?;
+    String::from_utf8(bytes).map_err(|_| format!("{name} is damaged: it is no text"))
 }
 
 fn make_directory(path: &Path) -> Result<(), String> {

@@ -194,6 +194,23 @@ fn links_are_not_followed_to_what_is_believed() {
     led_elsewhere(&Place::new(false), "secret/file", "the secret file DIR/secret/file is a symbolic link");
 }
 
+/// It was used whoever could read it: who has it makes itself any node.
+#[test]
+fn a_key_of_the_authority_that_others_can_read_signs_nothing() {
+    let place = Place::new(true);
+    let words =
+        "the authority's key DIR/tls/ca.key has mode 0644, so others can use it; run: chmod 0600 DIR/tls/ca.key";
+    place.set("tls/ca.key", 0o644);
+    for command in [&["client", "backup"][..], &["node", "beta"], &["rotate", "--ca"], &["rotate", "alpha"]] {
+        let output = place.under_no_mask(&[&["cert"], command].concat());
+        let said =
+            String::from_utf8_lossy(&output.stderr).replace(&place.directory.path().display().to_string(), "DIR");
+        assert!(output.status.code() == Some(2) && said.contains(words), "{command:?}: {said}");
+    }
+    place.set("tls/ca.key", 0o600);
+    assert!(place.under_no_mask(&["cert", "client", "backup"]).status.success());
+}
+
 #[test]
 fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
     let place = Place::new(true);

@@ -183,9 +183,12 @@ impl Desk {
         let mut clients = self.control.snapshot().await?.clients;
         clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
         let mut reply = self.command(name, Command::Demote).await?;
-        if let (Reply::Ok { message, .. }, Some(whom)) = (&mut reply, attached::cut_off(&clients)) {
-            *message += &format!("\n{whom}");
+        if matches!(reply, Reply::Error { .. }) {
+            // Refused at once it has cut nobody off, failed while it drained it has.
+            let still_there = self.control.snapshot().await?.clients;
+            attached::leave_gone(&mut clients, &still_there);
         }
+        attached::name_cut_off(&mut reply, &clients);
         Ok(reply)
     }
 

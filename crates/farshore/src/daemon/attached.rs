@@ -37,6 +37,21 @@ pub fn cut_off(clients: &[ClientInfo]) -> Option<String> {
     Some(format!("{whom} cut off, {fails} not flushed:\n{}", listed(clients).join("\n")))
 }
 
+/// The same at the end of an answer, whether the demotion came about or not.
+pub fn name_cut_off(reply: &mut Reply, clients: &[ClientInfo]) {
+    if let (Reply::Ok { message, .. } | Reply::Error { message, .. }, Some(whom)) = (reply, cut_off(clients)) {
+        *message += &format!("\n{whom}");
+    }
+}
+
+/// Leaves those that are attached no more. Who has connected again since is gone: it was cut off too.
+pub fn leave_gone(clients: &mut Vec<ClientInfo>, now: &[ClientInfo]) {
+    let is = |before: &ClientInfo, now: &ClientInfo| {
+        (&before.export, &before.who) == (&now.export, &now.who) && now.attached >= before.attached
+    };
+    clients.retain(|before| !now.iter().any(|now| is(before, now)));
+}
+
 fn listed(clients: &[ClientInfo]) -> Vec<String> {
     let more = clients.len().saturating_sub(SHOWN_MAX);
     let rest = (more > 0).then(|| format!("  and {more} more"));
@@ -81,6 +96,20 @@ mod tests {
                 "1 NBD client is cut off, it fails with what it has not flushed:\n  db/data: 10.0.0.7:1, attached for 1 h 2 min, no request yet"
             )
         );
+    }
+
+    /// A demotion that failed while it drained had cut its clients off, and named nobody.
+    #[test]
+    fn an_answer_names_who_was_cut_off_whatever_came_of_it() {
+        let (mut clients, again) = (vec![client(1), client(2), client(3)], Duration::from_secs(1));
+        leave_gone(&mut clients, &[client(2), ClientInfo { attached: again, ..client(3) }]);
+        assert_eq!(clients, [client(1), client(3)]);
+        for mut reply in [Reply::ok("demoted"), Reply::error(ErrorCode::Refused, "it stays primary, and failed")] {
+            name_cut_off(&mut reply, &[]);
+            name_cut_off(&mut reply, &[client(1)]);
+            let (Reply::Ok { message, .. } | Reply::Error { message, .. }) = reply else { panic!("{reply:?}") };
+            assert!(message.contains("\n1 NBD client is cut off") && message.contains("10.0.0.7:1,"), "{message}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Strays {
         let strays = entries.filter(|entry| !entry.file_name().to_str().is_some_and(is_named));
         let named = strays.filter_map(|entry| {
             let path = entry.path();
-            let names = std::fs::read_to_string(path.join(VOLUMES.file)).ok()?;
+            let names = durable::open(&path.join(VOLUMES.file)).and_then(std::io::read_to_string).ok()?;
             Some((path, names))
         });
         Strays(named.collect())

@@ -1,6 +1,7 @@
 //! A group's own files in the state directory: each has its size, and a rule for when it is found with another one.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use host::disk::File;
 use host::disk::meta::{create_or_open_meta, create_or_open_sparse, lengthen_meta, read_blocks};
 use host::disk::volume::OpenError;
 use host::driver::Stores;
+use rustix::fs::OFlags;
 
 use super::names;
 use super::open::Patience;
@@ -143,7 +145,7 @@ impl Files<'_> {
     /// A crash in between leaves no file, and the next start makes it.
     fn remove_if_other_size(&self, name: &str, size_bytes: u64) -> anyhow::Result<()> {
         let path = self.path(name);
-        match std::fs::metadata(&path) {
+        match std::fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && found.len() != size_bytes => {
                 std::fs::remove_file(&path).with_context(|| format!("{} cannot be replaced", path.display()))
             }
@@ -154,7 +156,7 @@ impl Files<'_> {
     /// It may grow at any time, and shrink when it holds nothing.
     fn resize_undo(&self, size_bytes: u64, holds_point: bool) -> anyhow::Result<()> {
         let path = self.path("undo");
-        let Ok(found) = std::fs::metadata(&path) else { return Ok(()) };
+        let Ok(found) = std::fs::symlink_metadata(&path) else { return Ok(()) };
         if !found.is_file() || found.len() == size_bytes {
             return Ok(());
         }
@@ -172,10 +174,36 @@ impl Files<'_> {
             );
         }
         let resize = || {
-            let file = std::fs::OpenOptions::new().write(true).open(&path)?;
+            let flags = OFlags::NOFOLLOW.bits().cast_signed();
+            let file = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(&path)?;
             file.set_len(size_bytes)?;
             file.sync_all()
         };
         resize().with_context(|| format!("{} cannot be given {}", path.display(), show_exact(size_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A link there had whatever it led to cut to the size of the undo store, or was removed as if it were the file.
+    #[test]
+    fn links_in_the_place_of_state_files_are_not_followed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let files = Files { directory: place.path(), patience: Patience::new() };
+        let victim = place.path().join("victim");
+        fs::write(&victim, [7; 4096]).expect("written");
+        for name in ["undo", "activity", "superblock"] {
+            symlink(&victim, files.path(name)).expect("a link");
+        }
+        files.resize_undo(8192, false).expect("left to whoever opens it");
+        files.remove_if_other_size("activity", 8192).expect("left to whoever opens it");
+        assert!(fs::read(&victim).expect("there") == [7; 4096], "it was written to");
+        assert!(fs::symlink_metadata(files.path("activity")).expect("there").is_symlink());
+        assert!(read_blocks(&files.path("superblock")).is_err());
     }
 }

@@ -274,7 +274,6 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errn
     Ok(())
 }
 
-/// Makes names in a directory durable.
 /// In place of a block that the disk does not give: no record begins like this, and it is not blank.
 const LOST: u8 = 0xff;
 
@@ -318,8 +317,9 @@ impl Blocks {
 /// # Errors
 /// It cannot be opened, or nothing of it can be read.
 pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
-    // A pipe in its place is not waited for.
-    let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    // A pipe in its place is not waited for, a link not followed.
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let mut file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let mut bytes = Vec::new();
     let refused = match file.read_to_end(&mut bytes) {
         Ok(_) => return Ok(bytes),
@@ -338,6 +338,7 @@ fn sync_directory(path: &Path) -> Result<(), OpenError> {
     flush_names(path).map_err(|errno| OpenError::at(path, "flushing the directory", errno))
 }
 
+/// Makes names in a directory durable.
 fn flush_names(directory: &Path) -> Result<(), Errno> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
