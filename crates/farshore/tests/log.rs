@@ -104,9 +104,19 @@ fn a_client_cannot_fill_the_log() {
         // To the end: whatever it answers.
         let _ = client.read_to_end(&mut Vec::new());
     }
+    // NBD_OPT_EXPORT_NAME of what there is not: another name each time.
+    for number in 0..50 {
+        let mut client = UnixStream::connect(&socket).expect("the daemon listens");
+        client.read_exact(&mut [0; 18]).expect("a greeting");
+        let name = format!("no-such-{number:02}");
+        let option = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &1u32.to_be_bytes(), &10u32.to_be_bytes()].concat();
+        client.write_all(&[&option, name.as_bytes()].concat()).expect("the daemon reads");
+        assert_eq!(client.read_to_end(&mut Vec::new()).expect("it hangs up"), 0, "there is no answer to that");
+    }
     pair.stop(Node::Near);
     let log = pair.log(Node::Near);
     assert_eq!(log.matches("was cut off").count(), 1, "{log}");
+    assert!(log.matches("no-such-").count() <= 1, "{log}");
 }
 
 #[test]
