@@ -34,7 +34,14 @@ fn replicates(mut logs: impl FnMut(Node) -> Stdio) -> Pair {
 
 #[test]
 fn a_full_disk_beneath_the_log() {
-    replicates(|_| OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into());
+    let full = |_| OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into();
+    let mut pair = replicates(full);
+    pair.serve_with_log(Node::Near, full(Node::Near));
+    pair.until("status counts what is lost", |pair| {
+        let said = String::from_utf8_lossy(&pair.run(Node::Near, &["status"]).stdout).into_owned();
+        ["lines of this daemon's log", "were not written"].iter().all(|words| said.contains(words))
+    });
+    pair.stop(Node::Near);
 }
 
 #[test]
