@@ -258,3 +258,25 @@ fn emptied_overrides_do_not_count_as_nothing_set() {
     pair.serve(Node::Near);
     assert_eq!(pair.status(Node::Near)["settings"]["policy"]["value"], "strict");
 }
+
+/// The same of the link's own.
+#[test]
+fn emptied_link_settings_do_not_count_as_nothing_set() {
+    let mut pair = in_step();
+    pair.done(Node::Near, &["link", "set", "buffers=8MiB"]);
+    pair.stop_both();
+    let file = pair.path("near/state/link.toml");
+    let whole = fs::read(&file).expect("written by 'link set'");
+    for end in [0, whole.len() - 1] {
+        fs::write(&file, &whole[..end]).expect("cut");
+        for command in [&["serve"][..], &["config", "check"]] {
+            let (code, said) = pair.told(Node::Near, command);
+            assert_eq!(code, 2, "{command:?} {end}: {said}");
+            for part in ["link.toml", "what 'farshore link set' changed is not known"] {
+                assert!(said.contains(part), "{command:?} {end}: no {part:?} in: {said}");
+            }
+        }
+    }
+    fs::write(&file, whole).expect("restored");
+    pair.serve(Node::Near);
+}

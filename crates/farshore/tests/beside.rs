@@ -2,8 +2,8 @@
 //! peer that is authenticated and lies. Shown are latencies of seven groups' clients before and meanwhile, by turns, and the daemon's
 //! memory.
 //!
-//! `cargo xtask bench beside` runs it for long and prints a table: `FARSHORE_ROUNDS` turns (1) of `FARSHORE_SECONDS` (1). Here it holds
-//! bounds that a busy machine keeps as well.
+//! `cargo xtask bench beside` runs it for long and prints a table: `FARSHORE_ROUNDS` turns (1) of `FARSHORE_SECONDS` (1). Only then it
+//! fails by the ratio of the two; else it holds bounds that a busy machine keeps as well.
 
 mod common;
 
@@ -34,6 +34,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// What nobody may have to wait for, on a machine that does something else too.
 const LONGEST: Duration = Duration::from_secs(5);
+/// So many times as long as before the 99th percentile of the others may be, where rounds are asked for.
+const RATIO_MAX: f64 = 2.0;
 const MIB: u32 = 1 << 20;
 const LIAR: &str = "liar";
 /// The number of the group of the liar: they go by their names.
@@ -295,9 +297,10 @@ fn median<T: Copy>(mut values: Vec<T>, order: impl Fn(&T, &T) -> std::cmp::Order
 }
 
 /// Before and meanwhile, by turns. With `FARSHORE_ONLY` only what has this in its name.
-async fn measure(pair: &Pair, trouble: &mut impl Trouble) {
+/// How many times as long the others waited.
+async fn measure(pair: &Pair, trouble: &mut impl Trouble) -> f64 {
     if std::env::var("FARSHORE_ONLY").is_ok_and(|only| !trouble.name().contains(&only)) {
-        return;
+        return 1.0;
     }
     let (rounds, seconds) = (setting("FARSHORE_ROUNDS", 1), setting("FARSHORE_SECONDS", 1));
     let length = Duration::from_secs(u64::from(seconds));
@@ -323,12 +326,12 @@ async fn measure(pair: &Pair, trouble: &mut impl Trouble) {
     let limit_mib = status["shared"]["memory_limit_bytes"].as_u64().expect("it is told") >> 20;
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
     println!(
-        "BESIDE {}: p99 of the others before {:.2} ms, meanwhile {:.2} ms, ratio {ratio:.2} (bar 2: {}); resident {} MiB before, {} MiB \
+        "BESIDE {}: p99 of the others before {:.2} ms, meanwhile {:.2} ms, ratio {ratio:.2} (bar {RATIO_MAX}: {}); resident {} MiB before, {} MiB \
          meanwhile, of {limit_mib} MiB allowed",
         trouble.name(),
         milliseconds(before),
         milliseconds(beside),
-        if ratio <= 2.0 { "met" } else { "not met" },
+        if ratio <= RATIO_MAX { "met" } else { "not met" },
         resident[0],
         resident[1],
     );
@@ -343,6 +346,7 @@ async fn measure(pair: &Pair, trouble: &mut impl Trouble) {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    ratio
 }
 
 #[test]
@@ -351,14 +355,18 @@ fn nobody_disturbs_the_clients_of_other_groups() {
         return;
     }
     let (store, pair) = eight_groups(Node::Near, liar);
-    run(async {
-        measure(&pair, &mut Hanging { store, stuck: None }).await;
-        measure(&pair, &mut Stalled::default()).await;
-        measure(&pair, &mut Connects::default()).await;
-        measure(&pair, &mut Lies::default()).await;
+    let ratios = run(async {
+        [
+            measure(&pair, &mut Hanging { store, stuck: None }).await,
+            measure(&pair, &mut Stalled::default()).await,
+            measure(&pair, &mut Connects::default()).await,
+            measure(&pair, &mut Lies::default()).await,
+        ]
     });
     println!(
         "{}",
         pair.log(Node::Near).lines().filter(|line| line.contains(LIAR)).take(3).collect::<Vec<_>>().join("\n")
     );
+    let is_measured = std::env::var_os("FARSHORE_ROUNDS").is_some();
+    assert!(!is_measured || ratios.iter().all(|ratio| *ratio <= RATIO_MAX), "{RATIO_MAX} is the most: {ratios:.2?}");
 }

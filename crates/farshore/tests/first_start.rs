@@ -48,6 +48,8 @@ fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
         fs::rename(&state, &away).expect("unmounted");
         fs::DirBuilder::new().mode(0o700).create(&state).expect("the mount point");
         is_not_opened(&mut pair, Node::Near);
+        let reason = pair.status(Node::Near)["reason"].to_string();
+        assert!(reason.contains("nothing is recorded of the group on this node"), "{reason}");
         pair.kill(Node::Near);
         fs::remove_dir_all(&state).expect("removed");
         fs::rename(&away, &state).expect("mounted");

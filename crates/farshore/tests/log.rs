@@ -34,7 +34,14 @@ fn replicates(mut logs: impl FnMut(Node) -> Stdio) -> Pair {
 
 #[test]
 fn a_full_disk_beneath_the_log() {
-    replicates(|_| OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into());
+    let full = |_| OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into();
+    let mut pair = replicates(full);
+    pair.serve_with_log(Node::Near, full(Node::Near));
+    pair.until("status counts what is lost", |pair| {
+        let said = String::from_utf8_lossy(&pair.run(Node::Near, &["status"]).stdout).into_owned();
+        ["lines of this daemon's log", "were not written"].iter().all(|words| said.contains(words))
+    });
+    pair.stop(Node::Near);
 }
 
 #[test]
@@ -104,9 +111,19 @@ fn a_client_cannot_fill_the_log() {
         // To the end: whatever it answers.
         let _ = client.read_to_end(&mut Vec::new());
     }
+    // NBD_OPT_EXPORT_NAME of what there is not: another name each time.
+    for number in 0..50 {
+        let mut client = UnixStream::connect(&socket).expect("the daemon listens");
+        client.read_exact(&mut [0; 18]).expect("a greeting");
+        let name = format!("no-such-{number:02}");
+        let option = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &1u32.to_be_bytes(), &10u32.to_be_bytes()].concat();
+        client.write_all(&[&option, name.as_bytes()].concat()).expect("the daemon reads");
+        assert_eq!(client.read_to_end(&mut Vec::new()).expect("it hangs up"), 0, "there is no answer to that");
+    }
     pair.stop(Node::Near);
     let log = pair.log(Node::Near);
     assert_eq!(log.matches("was cut off").count(), 1, "{log}");
+    assert!(log.matches("no-such-").count() <= 1, "{log}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn a_device_that_cannot_be_opened_keeps_one_group_down() {
         let back = |path: &Path| fs::rename(aside(path), path).expect("put back");
 
         away(&volume);
-        let missing = format!("volume h/data: {} does not exist", volume.display());
+        let missing = format!("it cannot be opened: volume h/data: {} does not exist", volume.display());
         only_h_fails(&mut pair, node, &[&missing]);
         let (code, said) = pair.told(node, &["config", "check"]);
         assert!(code == 2 && said.contains("does not exist; attach the device"), "{said}");

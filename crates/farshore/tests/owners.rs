@@ -232,6 +232,39 @@ fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
     assert!(Path::new(&place.path("tls/clients/backup/client-cert.pem")).exists());
 }
 
+/// What stands below a directory, all the way down.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(directory).expect("there").map(|entry| entry.expect("listed").path());
+    paths
+        .flat_map(|path| if path.is_dir() { [vec![path.clone()], below(&path)].concat() } else { vec![path] })
+        .collect()
+}
+
+#[test]
+fn a_state_directory_made_without_a_mask_is_open_to_nobody_all_the_same() {
+    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
+    for node in Node::BOTH {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_farshore")]);
+        command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
+        pair.serve_by(node, command);
+    }
+    pair.sync_fully(Node::Near);
+    pair.done(Node::Near, &["set", "g", "mode=sync"]);
+    pair.done(Node::Near, &["link", "set", "buffers=8MiB"]);
+    let is_there = |all: &[PathBuf], name: &str| all.iter().any(|path| path.ends_with(name));
+    for node in Node::BOTH {
+        let state = pair.path(node.name()).join("state");
+        let all = [below(&state), vec![state]].concat();
+        let open: Vec<_> =
+            all.iter().filter(|path| fs::symlink_metadata(path).expect("there").mode() & 0o077 != 0).collect();
+        assert!(open.is_empty(), "{open:?}");
+        assert!(["superblock", "undo", "volumes", "control.sock", "nbd.sock"].iter().all(|name| is_there(&all, name)));
+        assert_eq!(["overrides.toml", "link.toml"].map(|name| is_there(&all, name)), [node == Node::Near; 2]);
+    }
+    pair.stop_both();
+}
+
 /// Nobody looked again after the start, so a secret that an administrator opened to everybody stayed so without a word.
 #[test]
 fn what_others_can_use_by_now_is_told_while_the_node_runs() {

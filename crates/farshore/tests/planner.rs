@@ -79,6 +79,13 @@ fn a_trace_is_scanned_kept_and_planned() {
     // Text and JSON of the same plan, twice: nothing is left to chance.
     let text = || bench.run(&["plan", "db.trace", "--link", "100Mbit,50ms,loss=0.1%"]).stdout;
     assert_eq!(text(), text());
+    // It stands where somebody is blocked, and nowhere else.
+    let says_bound = |link: &str, mode: &str| {
+        let plan = bench.run(&["plan", "db.trace", "--link", link, "--mode", mode, "--queue", "1MiB"]);
+        String::from_utf8_lossy(&plan.stdout)
+            .contains("blocked is an upper bound: the trace's writers do not write later")
+    };
+    assert_eq!([says_bound("10Mbit,50ms", "async"), says_bound("10Mbit,50ms", "logging")], [true, false]);
 }
 
 #[test]

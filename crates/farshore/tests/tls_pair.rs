@@ -298,7 +298,11 @@ fn clients_of_a_served_volume_encrypt_by_certificates_made_here() {
 
 /// A pair whose first node serves NBD over TCP there as well; `tls` stands in the table `[tls]`.
 fn served_over_tcp(tls: &str) -> (Pair, SocketAddr) {
-    let pair = certified(&PLAN);
+    plan_over_tcp(&PLAN, tls)
+}
+
+fn plan_over_tcp(plan: &Plan, tls: &str) -> (Pair, SocketAddr) {
+    let pair = certified(plan);
     pair.edit_config("directory = \"tls\"\n", &format!("directory = \"tls\"\n{tls}"));
     let address: SocketAddr = address(&pair, Node::Near).parse().expect("an address");
     let nbd = SocketAddr::new(address.ip(), address.port() + 1000);
@@ -316,8 +320,13 @@ fn with_papers(program: &str, words: &[&str], nbd: SocketAddr, own: &Path) -> (b
 
 #[test]
 fn a_table_of_clients_says_who_may_use_what() {
-    let (mut pair, nbd) = served_over_tcp("clients = { backup = [\"g/data:ro\"] }\n");
+    let volumes = &["data", "log"];
+    let (mut pair, nbd) =
+        plan_over_tcp(&Plan { volumes, ..PLAN }, "clients = { backup = [\"g/data:ro\"], logs = [\"g/log\"] }\n");
     pair.first_sync();
+    assert!(!with_papers("/usr/bin/nbdinfo", &[], nbd, &client(&pair, "logs")).0);
+    let words = "the table 'clients' of the configuration grants nothing of g/data to its certificate";
+    assert!(pair.log(Node::Near).contains(words), "{}", pair.log(Node::Near));
     let (backup, other) = (client(&pair, "backup"), client(&pair, "other"));
     let (is_in, said) = with_papers("/usr/bin/nbdinfo", &["--json"], nbd, &backup);
     assert!(is_in && said.contains("\"is_read_only\": true"), "{said}");

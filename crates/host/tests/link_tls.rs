@@ -112,14 +112,20 @@ impl Node {
     }
 
     /// With these definitions; complaints are repeated after this time.
-    fn meaning(
+    fn meaning(definitions: &str, repeat_after: Duration, who: (&str, &str, SocketAddr), tls: Option<Store>) -> Node {
+        Node::of_cluster(CLUSTER, definitions, repeat_after, who, tls)
+    }
+
+    /// The same for one that belongs to this cluster.
+    fn of_cluster(
+        cluster: &str,
         definitions: &str,
         repeat_after: Duration,
         (name, peer, peer_address): (&str, &str, SocketAddr),
         tls: Option<Store>,
     ) -> Node {
         let ours = Ourselves {
-            cluster: CLUSTER.into(),
+            cluster: cluster.into(),
             node: name.into(),
             peers: vec![peer.into()],
             secret: Secret::new(b"correct horse battery staple"),
@@ -387,6 +393,15 @@ fn a_peer_that_says_something_else_each_time_fills_no_log() {
             east.told.until("the difference", |told| !told.differ.borrow().is_empty()).await;
         }
         assert_eq!(west.told.differ.borrow().len(), 1);
+        let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), None);
+        for number in 0..5 {
+            let who = ("east", "west", west.address());
+            let east = Node::of_cluster(&format!("cluster{number}"), "group a", Duration::ZERO, who, None);
+            east.told.refused_with(&format!("this node to \"cluster{number}\"")).await;
+        }
+        let refused = west.told.refused.borrow();
+        let told: Vec<_> = refused.iter().filter(|(_, why)| why.contains("belongs to cluster")).collect();
+        assert!(told.len() == 1 && told[0].1.contains("cluster0"), "{refused:?}");
     });
 }
 

@@ -225,6 +225,8 @@ mod tests {
     use std::os::unix::net::UnixStream as Client;
     use std::path::PathBuf;
 
+    use rustix::fs::inotify;
+
     use super::*;
     use crate::api::client;
 
@@ -358,12 +360,17 @@ mod tests {
         assert!(bind(&dir.path().join("no/such.sock")).unwrap_err().contains("cannot be opened"));
     }
 
-    /// It had the mode that the umask left from its making to a chmod, and whoever was quick came in.
+    /// It had the mode that the umask left from its making to a chmod, and whoever was quick came in. The kernel tells of a chmod.
     #[test]
     fn the_socket_never_has_another_mode_than_its_own() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        let _inside = runtime.enter();
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("socket");
-        let _socket = bind_private(&path).expect("bound");
+        let changes = inotify::init(inotify::CreateFlags::NONBLOCK).expect("the kernel tells");
+        inotify::add_watch(&changes, dir.path(), inotify::WatchFlags::ATTRIB).expect("it looks");
+        let _socket = bind(&path).expect("bound");
+        assert_eq!(rustix::io::read(&changes, &mut [0; 512]), Err(rustix::io::Errno::AGAIN), "its mode was changed");
         assert_eq!(std::fs::symlink_metadata(&path).expect("there").mode() & 0o7777, 0o600);
     }
 

@@ -206,4 +206,24 @@ mod tests {
         assert!(fs::symlink_metadata(files.path("activity")).expect("there").is_symlink());
         assert!(read_blocks(&files.path("superblock")).is_err());
     }
+
+    /// What it held would be gone without a word, and so would the way back.
+    #[test]
+    fn an_emptied_undo_store_with_a_rollback_point_is_refused() {
+        let place = tempfile::tempdir().expect("a directory");
+        let files = Files { directory: place.path(), patience: Patience::new() };
+        let undo = files.path("undo");
+        let told = |size_bytes| files.resize_undo(size_bytes, true).expect_err("refused").to_string();
+        fs::write(&undo, []).expect("emptied");
+        let said = told(8192);
+        assert!(said.contains("undo is empty, though it holds a rollback point: restore it; or remove it"), "{said}");
+        fs::write(&undo, [7; 8192]).expect("written");
+        let said = told(4096);
+        assert!(said.contains("so it cannot become smaller: give 'history' its old value (8KiB)"), "{said}");
+        assert_eq!(fs::read(&undo).expect("there").len(), 8192);
+        files.resize_undo(16384, true).expect("it may grow");
+        assert_eq!(fs::read(&undo).expect("there").len(), 16384);
+        files.resize_undo(4096, false).expect("it holds nothing");
+        assert_eq!(fs::read(&undo).expect("there").len(), 4096);
+    }
 }

@@ -137,7 +137,7 @@ pub fn status_of(pair: &Pair, node: Node) -> Vec<Value> {
     status["groups"].as_array().expect("a list").clone()
 }
 
-pub fn run(test: impl Future<Output = ()>) {
+pub fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, test);
+    tokio::task::LocalSet::new().block_on(&runtime, test)
 }

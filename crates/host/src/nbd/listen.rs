@@ -141,6 +141,7 @@ pub(super) fn tcp(address: SocketAddr) -> Result<std::net::TcpListener, ListenEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::inotify;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
@@ -166,6 +167,18 @@ mod tests {
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
         UnixStream::connect(&path).unwrap();
         drop(first);
+    }
+
+    /// A mode that is given after the bind leaves a moment in which others come in, and is a change that the kernel tells of.
+    #[test]
+    fn the_socket_comes_with_its_mode_and_keeps_it() {
+        let (directory, path) = place();
+        let changes = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&changes, directory.path(), inotify::WatchFlags::ATTRIB).unwrap();
+        let open = unix(&path).unwrap();
+        assert_eq!(rustix::io::read(&changes, &mut [0; 512]), Err(rustix::io::Errno::AGAIN), "its mode was changed");
+        assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        drop(open);
     }
 
     #[test]

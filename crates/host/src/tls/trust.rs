@@ -266,6 +266,15 @@ mod tests {
             // More was shown than is needed.
             assert!(is_believed(&trust, &node(&root), &[&one, &two]), "{length:?}");
             assert_eq!(is_believed(&trust, &node(&one), &[&two, &one]), longest >= 1, "{length:?}");
+            if longest == 0 {
+                let refused = trust.judge_server(&node(&one), &[one.der().clone()], UnixTime::now()).unwrap_err();
+                let told = super::super::verify::sentence(&refused);
+                for words in
+                    ["signed by an authority below this cluster's", "have it signed by the cluster's authority itself"]
+                {
+                    assert!(told.contains(words), "{told}");
+                }
+            }
         }
     }
 
