@@ -326,7 +326,7 @@ fn a_table_of_clients_says_who_may_use_what() {
     pair.first_sync();
     assert!(!with_papers("/usr/bin/nbdinfo", &[], nbd, &client(&pair, "logs")).0);
     let words = "the table 'clients' of the configuration grants nothing of g/data to its certificate";
-    assert!(pair.log(Node::Near).contains(words), "{}", pair.log(Node::Near));
+    pair.until("the log tells why", |pair| pair.log(Node::Near).contains(words));
     let (backup, other) = (client(&pair, "backup"), client(&pair, "other"));
     let (is_in, said) = with_papers("/usr/bin/nbdinfo", &["--json"], nbd, &backup);
     assert!(is_in && said.contains("\"is_read_only\": true"), "{said}");
@@ -334,7 +334,7 @@ fn a_table_of_clients_says_who_may_use_what() {
     let words = "(CN=other, O=farshore test; farshore://test/client/other) is that of nobody in the table 'clients'";
     let words =
         [words, "O=farshore test, CN=other; farshore://test/client/other) is that of nobody in the table 'clients'"];
-    assert!(words.iter().any(|words| pair.log(Node::Near).contains(words)), "{}", pair.log(Node::Near));
+    pair.until("the log tells why", |pair| words.iter().any(|words| pair.log(Node::Near).contains(words)));
     pair.stop_both();
 }
 
