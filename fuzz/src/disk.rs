@@ -155,7 +155,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         seq: Seq(seq),
         kind,
         no_hole: kind == RecordKind::Zero,
-        resync: seq % 2 == 0,
+        resync: seq.is_multiple_of(2),
         volume: VolumeId(2),
         offset: 4096,
         length: if payload_bytes > 0 { u64::from(payload_bytes) } else { 1 << 20 },
@@ -325,24 +325,6 @@ pub fn fingerprints_seeds() -> Vec<Seed> {
     vec![("file", one.clone()), ("group", [head, named("data"), named("log")].concat())]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seeds_are_believed() {
-        assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
-        assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
-        assert!(Index::decode(&journal_index_seeds()[1].1).is_some());
-        assert!(bitmap_cell_seeds().iter().all(|(_, seed)| BitmapCell::decode(&body(seed)).is_ok()));
-        assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
-        assert!(undo::Index::decode(&undo_index_seeds()[1].1).is_some());
-        assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
-        let sealed = farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).expect("sound");
-        assert_eq!((sealed.run.0, sealed.volumes.len()), (7, 2));
-    }
-}
-
 /// Rule: records come in the order of their numbers, each of them once.
 pub fn link_history(bytes: &[u8]) {
     for bytes in as_is_and_mended(bytes, 4096) {
@@ -360,4 +342,22 @@ pub fn link_history_seeds() -> Vec<Seed> {
         |minute: u64| history::Record { unix_ms: minute * 60_000, sent_bytes: 5, ..history::Record::default() };
     let three = history::example(LINK_TAG, &[record(1), record(2), record(3)]);
     vec![("three_minutes", three.clone()), ("another_link", history::example(8, &[])), ("cut", three[..4200].to_vec())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_believed() {
+        assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
+        assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
+        assert!(Index::decode(&journal_index_seeds()[1].1).is_some());
+        assert!(bitmap_cell_seeds().iter().all(|(_, seed)| BitmapCell::decode(&body(seed)).is_ok()));
+        assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
+        assert!(undo::Index::decode(&undo_index_seeds()[1].1).is_some());
+        assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
+        let sealed = farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).expect("sound");
+        assert_eq!((sealed.run.0, sealed.volumes.len()), (7, 2));
+    }
 }

@@ -123,7 +123,10 @@ pub fn frame_stream_seeds() -> Vec<Seed> {
         ("empty_data", input(1, &[frame(Kind::Data, 1, b"")])),
         ("packed_lz4", input(0, &[packed(Packing::Lz4, &mixed), mixed[1].clone()])),
         ("packed_zstd", input(0, &[mixed[0].clone(), packed(Packing::Zstd, &mixed)])),
-        ("packed_cut_short", input(1, &[packed(Packing::Lz4, &[mixed[3][..1000].to_vec()]), mixed[3][1000..].to_vec()])),
+        (
+            "packed_cut_short",
+            input(1, &[packed(Packing::Lz4, &[mixed[3][..1000].to_vec()]), mixed[3][1000..].to_vec()]),
+        ),
         ("probe_and_goodbye", input(1, &[frame(Kind::Probe, 5, &[8; 32]), frame(Kind::Goodbye, 0, b"until tomorrow")])),
     ]
 }

@@ -2,7 +2,7 @@
 //! whatever the bytes.
 //!
 //! To add a parser: a function and its seeds in a file of `src/`, a line in [`TARGETS`], a three-line file in
-//! `fuzz_targets/` with its `[[bin]]`, and `FARSHORE_WRITE_CORPUS=1 cargo test --manifest-path fuzz/Cargo.toml` to write
+//! `fuzz_targets/` with its `[[bin]]`, and `FARSHORE_WRITE_CORPUS=1 cargo test -p farshore-fuzz` to write
 //! the seeds to `corpus/`. What a fuzzer finds is kept there too, under a name that says what it was.
 
 mod auth;

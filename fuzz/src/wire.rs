@@ -107,8 +107,15 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         volume_bytes: vec![1 << 40, 512],
         ..GroupHello::default()
     };
-    let begin =
-        SyncBegin { from: at(2, 5), parent: at(1, 9), to: Incarnation(4), nothing_dirty: false, dirty_bytes: 1 << 30, cut: 0, attempt: 2 };
+    let begin = SyncBegin {
+        from: at(2, 5),
+        parent: at(1, 9),
+        to: Incarnation(4),
+        nothing_dirty: false,
+        dirty_bytes: 1 << 30,
+        cut: 0,
+        attempt: 2,
+    };
     let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
     let tick = Tick {
         state: State::Queuing,

@@ -40,7 +40,7 @@ fn committed_seeds_are_the_generated_ones() {
             assert!(
                 committed == bytes,
                 "{} differs from what its generator makes: the format changed? \
-                 FARSHORE_WRITE_CORPUS=1 cargo test --manifest-path fuzz/Cargo.toml writes it anew",
+                 FARSHORE_WRITE_CORPUS=1 cargo test -p farshore-fuzz writes it anew",
                 path.display()
             );
         }

@@ -42,8 +42,6 @@ pub struct Bench {
 /// How a step ended.
 pub enum Outcome {
     Ok(Counts),
-    /// There is nothing to do it on; the reason.
-    Absent(&'static str),
     Failed(Counts, String),
 }
 
@@ -98,7 +96,6 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
                 sum.add(counts);
                 if counts.flaky > 0 { format!("ok, but {} flaky", counts.flaky) } else { "ok".to_owned() }
             }
-            Outcome::Absent(reason) => format!("- ({reason})"),
             Outcome::Failed(counts, reason) => {
                 is_ok = false;
                 // A step without tests, or one that broke before its tests, still fails the sum.

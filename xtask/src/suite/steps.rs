@@ -19,12 +19,16 @@ pub const STEPS: &[Step] = &[
     Step { name: "clippy", what: "lints; every warning is an error", is_slow: false, run: clippy },
     Step { name: "deny", what: "licences and origins of dependencies", is_slow: true, run: deny },
     Step { name: "tidy", what: "rules of the house", is_slow: false, run: tidy_up },
-    Step { name: "test", what: "unit, story and whole-process tests", is_slow: false, run: tests },
+    Step {
+        name: "test",
+        what: "unit, story and whole-process tests, replay of fuzz corpora",
+        is_slow: false,
+        run: tests,
+    },
     Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
     Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
     Step { name: "sparse", what: "sparse scenarios", is_slow: false, run: play_scenarios },
     Step { name: "crashes", what: "stories with a crash at their instants", is_slow: true, run: enumerate_crashes },
-    Step { name: "fuzz", what: "replay of the fuzzers' corpora", is_slow: true, run: replay_corpora },
 ];
 
 /// Seeds for the simulator: it prints one summary line, `N passed, N failed`. From a thousand on it also wants every rare
@@ -106,16 +110,5 @@ fn enumerate_crashes(bench: &Bench) -> Result<Outcome> {
 fn run_simulator(bench: &Bench, with: &[&str]) -> Result<Outcome> {
     let mut arguments = vec!["run", "--quiet", "--locked", "--profile", "sim", "--package", "sim", "--"];
     arguments.extend(with);
-    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
-}
-
-fn replay_corpora(bench: &Bench) -> Result<Outcome> {
-    if !bench.project.root.join("fuzz/Cargo.toml").exists() {
-        return Ok(Outcome::Absent("there is no fuzz folder"));
-    }
-    // In the workspace's own target folder: what both need is built once.
-    let target = bench.project.target.to_string_lossy();
-    let arguments =
-        ["test", "--locked", "--no-fail-fast", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", target.as_ref()];
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
