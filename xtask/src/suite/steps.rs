@@ -86,8 +86,13 @@ fn tidy_up(bench: &Bench) -> Result<Outcome> {
 fn tests(bench: &Bench) -> Result<Outcome> {
     let mut nextest = bench.project.command("cargo");
     let has_nextest = nextest.args(["nextest", "--version"]).output()?.status.success();
-    let runner: &[&str] = if has_nextest { &["nextest", "run"] } else { &["test", "--tests"] };
-    let arguments = [runner, &["--workspace", "--locked", "--no-fail-fast"]].concat();
+    // Half of the tests of whole processes wait most of the time, for a deadline of theirs.
+    let cores = std::thread::available_parallelism()?.get();
+    let threads = (cores + cores.div_ceil(2)).to_string();
+    let at_once = ["--test-threads", threads.as_str()];
+    let (runner, at_once): (&[&str], &[&str]) =
+        if has_nextest { (&["nextest", "run"], &at_once) } else { (&["test", "--tests"], &[]) };
+    let arguments = [runner, at_once, &["--workspace", "--locked", "--no-fail-fast"]].concat();
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
 
