@@ -38,6 +38,7 @@ use std::process::ExitCode;
 use ::units::quantities::{Bytes, show_bytes};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::{Value, json};
 
 use crate::api::Reply;
@@ -155,6 +156,12 @@ fn run(command: Command) -> Outcome {
         Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
         Command::Demo(args) => demo::run(&args.rest),
     }
+}
+
+/// Before the first key is read: a core dump, or whoever may trace this user's processes, would have them all.
+fn forbid_core_dumps() -> Result<(), Failure> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}").into())
 }
 
 /// A file that a person or a command wrote, of at most so many bytes.

@@ -235,6 +235,20 @@ fn emptied_state_files_are_named_and_refused() {
     }
 }
 
+/// What it held would be gone without a word, and so would the way back.
+#[test]
+fn an_emptied_undo_store_of_a_sync_under_way_keeps_its_group_closed() {
+    let mut pair = in_step();
+    pair.done(Node::Near, &["link", "set", "rate=64kbit/s", "compression=off"]);
+    pair.done(Node::Near, &["sync", GROUP, "--full"]);
+    pair.until("there is an image before the sync", |pair| {
+        pair.done(Node::Far, &["mark", "list", GROUP]).contains("before-sync-")
+    });
+    pair.kill(Node::Far);
+    fs::write(state(&pair, Node::Far, "undo"), "").expect("emptied");
+    is_refused(&mut pair, Node::Far, &["undo is empty, though it holds a rollback point: restore it; or remove it"]);
+}
+
 /// A policy that an operator has set is not given up because a file lost its content.
 #[test]
 fn emptied_overrides_do_not_count_as_nothing_set() {

@@ -50,7 +50,7 @@ fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
         is_not_opened(&mut pair, Node::Near);
         let reason = pair.status(Node::Near)["reason"].to_string();
         assert!(reason.contains("nothing is recorded of the group on this node"), "{reason}");
-        pair.kill(Node::Near);
+        assert!(pair.stop(Node::Near).success(), "{}", pair.log(Node::Near));
         fs::remove_dir_all(&state).expect("removed");
         fs::rename(&away, &state).expect("mounted");
         if is_promoted_elsewhere {

@@ -41,7 +41,7 @@ fn a_full_disk_beneath_the_log() {
         let said = String::from_utf8_lossy(&pair.run(Node::Near, &["status"]).stdout).into_owned();
         ["lines of this daemon's log", "were not written"].iter().all(|words| said.contains(words))
     });
-    pair.stop(Node::Near);
+    assert!(pair.stop(Node::Near).success());
 }
 
 #[test]

@@ -5,13 +5,16 @@ mod common;
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{Background, GROUP, Node, Pair, Plan, address, must_skip};
 use farshore::certs::{Holder, Registry, Validity};
 use host::tls::Identity;
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const VOLUMES: &[&str] = &["data"];
@@ -413,34 +416,51 @@ fn nodes_and_clients_meet_over_ipv6() {
 
 /// A core dump would hold the keys, and lie about for anybody.
 #[test]
-fn a_daemon_that_is_killed_leaves_no_core() {
-    use std::os::unix::process::ExitStatusExt;
+fn a_program_with_keys_that_is_killed_leaves_no_core() {
     let place = tempfile::tempdir().expect("a directory");
-    let leaves_core = |program: &str| {
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", &format!("ulimit -c unlimited && {program}")])
-            .current_dir(place.path())
-            .stderr(Stdio::null());
-        shell.spawn().expect("a shell")
-    };
-    let mut plain = leaves_core("kill -QUIT $$");
-    if must_skip(
-        "a_daemon_that_is_killed_leaves_no_core",
-        &[("core dumps", plain.wait().expect("ended").core_dumped())],
-    ) {
+    let mut plain = may_dump("kill -QUIT $$", place.path());
+    let dumps = [("core dumps", plain.wait().expect("ended").core_dumped())];
+    if must_skip("a_program_with_keys_that_is_killed_leaves_no_core", &dumps) {
         return;
     }
     let pair = Pair::new(&Plan::default());
-    let binary = env!("CARGO_BIN_EXE_farshore");
-    let mut daemon = leaves_core(&format!("exec {binary} serve --node near --config {}", pair.config().display()));
-    let started = std::time::Instant::now();
-    while pair.told(Node::Near, &["status"]).0 > 1 {
-        assert!(started.elapsed() < common::DEADLINE, "it did not start");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let process = rustix::process::Pid::from_child(&daemon);
-    rustix::process::kill_process(process, rustix::process::Signal::QUIT).expect("our own child");
-    let status = daemon.wait().expect("ended");
-    assert!(status.signal() == Some(3) && !status.core_dumped(), "{status}");
+    let (config, pipe) = (pair.config(), place.path().join("pipe"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket can");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a pipe");
+    let asked = format!("link test {} --node near", listener.local_addr().expect("its address"));
+    // Each until it holds its keys; `cert` has none yet, and waits for its configuration.
+    let answers = || pair.told(Node::Near, &["status"]).0 < 2;
+    let listens =
+        || fs::read_to_string(place.path().join("said")).is_ok_and(|said| said.contains("serving line tests"));
+    let connects = || listener.accept().is_ok();
+    let reads = || rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).is_ok();
+    let programs: [(&str, &Path, &dyn Fn() -> bool); 4] = [
+        ("serve --node near", &config, &answers),
+        ("link serve --listen 127.0.0.1:0 --node near", &config, &listens),
+        (&asked, &config, &connects),
+        ("cert show", &pipe, &reads),
+    ];
+    let leaves_core = |(words, config, is_ready): &(&str, &Path, &dyn Fn() -> bool)| {
+        let binary = env!("CARGO_BIN_EXE_farshore");
+        let mut child = may_dump(&format!("exec {binary} {words} --config {} > said", config.display()), place.path());
+        let started = Instant::now();
+        while !is_ready() {
+            assert!(started.elapsed() < common::DEADLINE, "it did not start: {words}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        rustix::process::kill_process(Pid::from_child(&child), Signal::QUIT).expect("our own child");
+        let status = child.wait().expect("ended");
+        assert_eq!(status.signal(), Some(Signal::QUIT.as_raw()), "{words}: {status}");
+        status.core_dumped().then(|| (*words).to_owned())
+    };
+    let left: Vec<String> = programs.iter().filter_map(leaves_core).collect();
+    assert!(left.is_empty(), "these left a core: {left:?}");
+}
+
+/// A shell's command whose core may be as large as it wants.
+fn may_dump(command: &str, place: &Path) -> Child {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -c unlimited && {command}")]).current_dir(place).stderr(Stdio::null());
+    shell.spawn().expect("a shell")
 }

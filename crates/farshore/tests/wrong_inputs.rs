@@ -1,5 +1,5 @@
 //! The tables of docs/wrong-inputs.md: what is typed there is typed here, and gets that answer and exit code; the tests that it
-//! names are there, and each speaks of the words that its line quotes.
+//! names are there, and each speaks of the words that its line quotes and asserts its code.
 
 mod common;
 
@@ -85,26 +85,84 @@ fn unbroken(source: &str) -> String {
     parts.fold(first, |text, part| text + part.trim_start())
 }
 
-/// The test of that name, from its first line to its last.
-fn body<'a>(source: &'a str, test: &str) -> Option<&'a str> {
-    let start = source.find(&format!("fn {test}()"))?;
-    let indent = start - source[..start].rfind('\n').map_or(0, |end| end + 1);
+/// The function of that name, from its first line to its last.
+fn body<'a>(source: &'a str, name: &str) -> Option<&'a str> {
+    let start = source.find(&format!("fn {name}("))?;
+    let line = &source[source[..start].rfind('\n').map_or(0, |end| end + 1)..];
+    let indent = line.len() - line.trim_start_matches(' ').len();
     let end = source[start..].find(&format!("\n{}}}\n", " ".repeat(indent)))?;
     Some(&source[start..start + end])
+}
+
+/// The file of the test that shows a row's answer, and the test's name.
+fn shown_by(row: &[String]) -> Option<(String, &str)> {
+    let (file, test) = row[3].trim_matches('`').split_once("::").expect("FILE::TEST");
+    let places = ["farshore/tests", "farshore/src/daemon", "host/tests", "host/src/tls"];
+    let sources = places.map(|place| root().join(format!("crates/{place}/{file}.rs")));
+    let mut texts = sources.iter().filter_map(|source| fs::read_to_string(source).ok()).map(|text| unbroken(&text));
+    texts.find(|text| body(text, test).is_some()).map(|text| (text, test))
 }
 
 #[test]
 fn each_test_that_shows_an_answer_is_there_and_speaks_of_its_words() {
     let rows = rows("Found");
     let is_wrong = |row: &&Vec<String>| {
-        let (file, test) = row[3].trim_matches('`').split_once("::").expect("FILE::TEST");
-        let places = ["farshore/tests", "farshore/src/daemon", "host/tests", "host/src/tls"];
-        let sources = places.map(|place| root().join(format!("crates/{place}/{file}.rs")));
-        let texts = sources.iter().filter_map(|source| fs::read_to_string(source).ok());
-        let text = texts.map(|text| unbroken(&text)).find_map(|text| body(&text, test).map(str::to_owned));
+        let shown = shown_by(row);
+        let text = shown.as_ref().and_then(|(text, test)| body(text, test));
         let mut quoted = row[1].split('"').skip(1).step_by(2).peekable();
         quoted.peek().is_none() || text.is_none_or(|text| quoted.any(|words| !text.contains(words)))
     };
     let wrong: Vec<_> = rows.iter().filter(is_wrong).collect();
     assert!(rows.len() > 12 && wrong.is_empty(), "{wrong:?}");
+}
+
+/// What is called there by name.
+fn calls(text: &str) -> impl Iterator<Item = &str> {
+    let is_part_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    text.match_indices('(').map(move |(at, _)| {
+        let before = &text[..at];
+        &before[before.trim_end_matches(is_part_of_name).len()..]
+    })
+}
+
+/// The test with all that it calls of its own file and of what tests of damage share, each in one line.
+fn with_helpers(source: &str, test: &str) -> String {
+    let shared = fs::read_to_string(root().join("crates/farshore/tests/common/damage.rs")).expect("there");
+    let mut found = vec![body(source, test).expect("it was found before")];
+    let mut next = 0;
+    while next < found.len() {
+        let helpers = calls(found[next]).filter(|name| !name.is_empty());
+        let new: Vec<&str> = helpers.filter_map(|name| body(source, name).or_else(|| body(&shared, name))).collect();
+        new.into_iter().for_each(|text| {
+            if !found.contains(&text) {
+                found.push(text)
+            }
+        });
+        next += 1;
+    }
+    found.iter().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether something is seen to end with that code, in one of the ways in which our tests say so.
+fn asserts(text: &str, code: char) -> bool {
+    let ways = [format!("Some({code})"), format!("code == {code}"), format!("code, {code},")];
+    let ends_well = [".success()", ".done(", ".stop_both()"];
+    let expects = text.split("expect(&").skip(1).filter_map(|rest| rest.split(';').next());
+    ways.iter().any(|way| text.contains(way))
+        || expects.into_iter().any(|words| words.contains(&format!(", {code},")))
+        || (code == '0' && ends_well.iter().any(|way| text.contains(way)))
+}
+
+#[test]
+fn each_test_that_shows_an_answer_sees_its_exit_code() {
+    let rows = rows("Found");
+    let is_wrong = |row: &&Vec<String>| {
+        let mut codes = row[2].chars().filter(char::is_ascii_digit).peekable();
+        let is_known = codes.peek().is_some() || row[2] == "-";
+        let Some((source, test)) = shown_by(row) else { return true };
+        let text = with_helpers(&source, test);
+        !is_known || codes.any(|code| !asserts(&text, code))
+    };
+    let wrong: Vec<_> = rows.iter().filter(is_wrong).collect();
+    assert!(rows.len() > 12 && wrong.is_empty(), "{wrong:#?}");
 }

@@ -58,6 +58,7 @@ fn one_client_does_not_take_all_places() {
     let exports: &[(&'static str, u64)] = &[("g/v", 1 << 20), ("g/w", 1 << 20)];
     let server = TestServer::start(Setup { exports: exports.to_vec(), ..Setup::default() });
     let tcp = Address::Tcp(server.tcp);
+    let lines = server.keep_lines();
     let (held, refused) = on_runtime(async {
         let mut held = Vec::new();
         loop {
@@ -71,6 +72,10 @@ fn one_client_does_not_take_all_places() {
     let told = "this node serves 1280 connections at once, 1024 of them are this client's; close some";
     assert!(refused.contains(told), "{refused}");
     assert_eq!(server.counters().connections_refused, 1);
+    let said =
+        "was refused g/v: 1024 of 1280 places for clients are taken; 127.0.0.1 holds most, 1024, and all were used";
+    let lines = lines.lock().unwrap().clone();
+    assert!(lines.iter().any(|line| line.contains(said)), "{lines:?}");
     let mut by_file: Vec<Line> = (0..16).map(|_| server.enter_export("g/v")).collect();
     by_file.iter_mut().for_each(read_once);
     let other = on_runtime(async { Client::connect(&tcp, "g/w").await.map_err(|error| error.to_string()) });

@@ -7,7 +7,6 @@ mod papers;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use host::nbd::proto::{self, Command};
@@ -125,41 +124,6 @@ fn live_encrypted(address: SocketAddr, life: Life, papers: &Papers, own: &Paths)
     mortal
 }
 
-/// Keeps the lines of the thread that it is set on, those that operators see.
-struct Teller(Arc<Mutex<Vec<String>>>);
-
-/// The sentence of a line.
-struct Sentence(String);
-
-impl tracing::field::Visit for Sentence {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
-impl tracing::Subscriber for Teller {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::INFO
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut sentence = Sentence(String::new());
-        event.record(&mut sentence);
-        self.0.lock().unwrap().push(sentence.0);
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -186,9 +150,7 @@ fn holdings(server: &TestServer) -> Holdings {
 
 /// Has clients live beside one that works all the while. Afterwards the server holds what it held before.
 fn beside_a_healthy_client(server: &TestServer, what: &str, clients: impl FnOnce() -> usize) {
-    let lines = Arc::<Mutex<Vec<String>>>::default();
-    let teller = Teller(lines.clone());
-    server.ask(|_| std::mem::forget(tracing::subscriber::set_default(teller)));
+    let lines = server.keep_lines();
     let mut healthy = server.enter(true);
     let before = holdings(server);
     let counters = server.counters();

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Settings, Store, VolumeId};
+use engine::{Command, CommandResult, GroupId, Settings, Store, VolumeId};
 use sim::disk::Disk;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -102,6 +102,51 @@ fn strict_answers_nobody_alone_when_a_full_sync_is_ordered() {
     world.pass(500 * MILLISECOND);
     assert_eq!(world.reply(id), None, "it waits for the peer");
     world.order(0, Command::Sync { full: true });
+    let (done, _) = world.answer(id);
+    assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
+    world.settle();
+}
+
+/// The same if the full sync had to wait for its turn: what streams goes on streaming until then, and then it ends.
+#[test]
+fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
+    let mut world = World::for_story(Options {
+        pairs: vec![[0, 1]; 4],
+        volumes: 1,
+        syncs_at_once: 1,
+        bytes_per_s: 400_000,
+        wait_limit_ms: 60_000,
+        ..options(Mode::Sync, Policy::Strict)
+    });
+    world.pass(SECOND);
+    let (busy, waiting) = (GroupId(2), GroupId(0));
+    world.command(0, waiting, Command::Sync { full: true });
+    world.until("synced", |world| world.in_step(waiting));
+    let glance = |world: &World, group| world.glance(0, group).expect("up");
+    let place = |world: &World| {
+        let engine = world.nodes[0].engine.as_ref().expect("up");
+        engine.status_of(waiting).expect("there").sync_place
+    };
+    // Zeroes would be no load.
+    world.set(busy, |settings| settings.policy = Policy::Degrade);
+    for n in 0..16 {
+        world.write_to(busy, 0, n * 64 * KIB, 64 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, busy, Command::Sync { full: true });
+    world.until("it syncs", |world| glance(world, busy).state == State::Syncing);
+    world.command(0, waiting, Command::Sync { full: true });
+    world.until("it stands in line", |world| place(world) == Some(1));
+    assert_eq!(glance(&world, waiting).state, State::Replicating);
+    world.pass(SECOND / 2);
+    // The peer hears nothing any more, and the one before it in line is stopped.
+    world.nodes[1].trouble.stalled_until = world.now + 3 * SECOND;
+    let id = world.write_to(waiting, 0, 0, 8 * KIB);
+    world.pass(500 * MILLISECOND);
+    assert_eq!((world.reply(id), place(&world)), (None, Some(1)), "it waits for the peer");
+    world.command(0, busy, Command::Logging);
+    world.until("its turn has come", |world| place(world).is_none());
+    assert!(world.now < world.nodes[1].trouble.stalled_until, "the peer cannot have taken it");
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
     world.settle();

@@ -26,6 +26,7 @@ struct Place {
 
 impl Place {
     fn find(args: &CertPlace) -> Result<Place, Failure> {
+        super::forbid_core_dumps()?;
         let config = Config::load(&args.config)?;
         let Some(Tls { directory, .. }) = &config.tls else {
             let advice = "add for example: [tls] directory = \"/etc/farshore/tls\"";

@@ -8,6 +8,7 @@ use crate::link_overrides::LinkOverrides;
 use crate::overrides::Overrides;
 
 pub fn check(args: &CheckArgs) -> Outcome {
+    super::forbid_core_dumps()?;
     let config = Config::load(&args.file()).map_err(told)?;
     let node = match &args.node {
         Some(name) => Some(config.local_node(Some(name)).map_err(told)?),

@@ -24,6 +24,7 @@ pub fn run(args: &InitArgs) -> Outcome {
     // Two sides can be sound each and not together: the same address, the same device on one machine.
     Config::parse(file, &text)?;
     if args.create_secret {
+        super::forbid_core_dumps()?;
         create_secret(&args.secret_file)?;
     }
     let written = match &args.out {

@@ -304,6 +304,7 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
 
 /// Who this is, what it shows, and what it asks of its connections.
 fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, LinkSettings), Failure> {
+    super::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {

@@ -1,7 +1,5 @@
 //! `serve`: everything that can be wrong is found before anything is touched.
 
-use rustix::process::DumpableBehavior;
-
 use std::path::Path;
 
 use super::{Failure, Outcome};
@@ -13,9 +11,7 @@ use crate::log;
 use crate::overrides::Overrides;
 
 pub fn run(args: &ServeArgs) -> Outcome {
-    // Before the first key is read: a core dump, or whoever may trace this user's processes, would have them all.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}"))?;
+    super::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
     let silent = config.check_to_serve(&name)?;

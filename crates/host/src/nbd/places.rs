@@ -66,17 +66,20 @@ pub(super) fn judge<'a>(
         held.by_client
     );
     let all = held.all;
-    Err(Full { told, why: format!("{all} of {most} places for clients are taken; {}", biggest(connections)) })
+    let quiet = connections.filter_map(|connection| {
+        let info = connection.info()?;
+        Some((&*connection.visitor.client, info.last_request.unwrap_or(info.attached)))
+    });
+    Err(Full { told, why: format!("{all} of {most} places for clients are taken; {}", who_holds_most(quiet)) })
 }
 
-/// Who holds most, and how much of that idly.
-fn biggest<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> String {
+/// Who holds most, and how much of that idly; of each connection its client, and for how long it has asked for nothing.
+fn who_holds_most<'a>(connections: impl Iterator<Item = (&'a str, Duration)>) -> String {
     let mut by_client = std::collections::BTreeMap::<&str, (usize, usize)>::new();
-    for connection in connections {
-        let Some(info) = connection.info() else { continue };
-        let (held, idle) = by_client.entry(&connection.visitor.client).or_default();
+    for (client, quiet) in connections {
+        let (held, idle) = by_client.entry(client).or_default();
         *held += 1;
-        *idle += usize::from(info.last_request.unwrap_or(info.attached) >= IDLE);
+        *idle += usize::from(quiet >= IDLE);
     }
     let most = by_client.into_iter().max_by_key(|(_, (held, _))| *held);
     let (client, (held, idle)) = most.unwrap_or(("nobody", (0, 0)));
@@ -113,5 +116,20 @@ mod tests {
             assert_eq!(held.leaves_room(1280), may, "{held:?}");
         }
         assert!(held(1, 1, 1, 1).leaves_room(2) && !held(2, 2, 2, 2).leaves_room(2));
+    }
+
+    /// Whoever reads the log is to know whose connections can be ended.
+    #[test]
+    fn who_holds_most_is_named_with_what_it_holds_idly() {
+        let told = |connections: &[(&'static str, u64)]| {
+            who_holds_most(connections.iter().map(|(client, quiet_s)| (*client, Duration::from_secs(*quiet_s))))
+        };
+        let others = [("192.0.2.1", 1000), ("192.0.2.1", 1000)];
+        let used = [("192.0.2.7", 0), ("192.0.2.7", 12), ("192.0.2.7", 299)];
+        let words = "192.0.2.7 holds most, 3, and all were used in the last 5 minutes";
+        assert_eq!(told(&[&others[..], &used].concat()), words);
+        let idle = [("192.0.2.7", 299), ("192.0.2.7", 300), ("192.0.2.7", 86400)];
+        let words = "192.0.2.7 holds most, 3, and 2 of them asked for nothing in the last 5 minutes: end those";
+        assert_eq!(told(&[&idle[..], &others].concat()), words);
     }
 }

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use host::buffers::{Buffer, Pool};
@@ -167,6 +168,14 @@ impl TestServer {
         }
     }
 
+    /// What the server says to operators from now on, line by line.
+    pub fn keep_lines(&self) -> Arc<Mutex<Vec<String>>> {
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let teller = Teller(lines.clone());
+        self.ask(|_| std::mem::forget(tracing::subscriber::set_default(teller)));
+        lines
+    }
+
     pub fn until_quiet(&self) {
         self.until("every client has left", |world| world.server.counters().connections_open == 0);
     }
@@ -224,6 +233,41 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Keeps the lines of the thread that it is set on, those that operators see.
+struct Teller(Arc<Mutex<Vec<String>>>);
+
+/// The sentence of a line.
+struct Sentence(String);
+
+impl tracing::field::Visit for Sentence {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl tracing::Subscriber for Teller {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut sentence = Sentence(String::new());
+        event.record(&mut sentence);
+        self.0.lock().unwrap().push(sentence.0);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 pub fn on_runtime<T>(work: impl Future<Output = T>) -> T {
