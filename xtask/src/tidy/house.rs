@@ -24,6 +24,7 @@ const ARROWS: &[(&str, May)] = &[
     ("farshore", May::OfOurs(&["engine", "host", "plan", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
+    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "units", "witness"])),
     ("xtask", May::OfOurs(&["units"])),
 ];
 
@@ -36,8 +37,11 @@ const ENGINE_FOLDER: &str = "crates/engine/src/";
 pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for Crate { name, dependencies } in crates {
-        let manifest =
-            if name == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{name}/Cargo.toml") };
+        let manifest = match name.as_str() {
+            "xtask" => "xtask/Cargo.toml".to_owned(),
+            "farshore-fuzz" => "fuzz/Cargo.toml".to_owned(),
+            _ => format!("crates/{name}/Cargo.toml"),
+        };
         let mut report = |sentence| problems.push(Problem { path: manifest.clone(), line: 0, sentence });
         let Some((_, may)) = ARROWS.iter().find(|(known, _)| known == name) else {
             report(format!("{name} is a new crate: write a decision page and add its arrows to xtask tidy"));
