@@ -33,7 +33,7 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
     vec![
         row("interface", &card(|card| Some(card.name.clone()))),
         row("mtu", &card(|card| Some(card.mtu.to_string()))),
-        row("path mtu", &|facts| path_mtu(facts).map(|mtu| mtu.to_string())),
+        row("path mtu", &|facts| facts.path_mtu().map(|mtu| mtu.to_string())),
         row("speed", &card(|card| real(card)?.speed_mbit.map(super::checks::speed))),
         row("duplex", &card(|card| real(card)?.full_duplex.map(|full| if full { "full" } else { "half" }.to_owned()))),
         row(
@@ -74,14 +74,6 @@ fn flush(here: &Facts, there: &Facts) -> Row {
 /// A virtual card's speed is made up.
 fn real(card: &Interface) -> Option<&Interface> {
     (!card.is_virtual).then_some(card)
-}
-
-/// As found by echoes, else as the kernel has it.
-fn path_mtu(facts: &Facts) -> Option<u32> {
-    let link = || Some(facts.link.as_ref()?.tcp?.path_mtu);
-    let handshake = || Some(facts.peer.as_ref()?.handshake?.path_mtu);
-    let found = facts.peer.as_ref().and_then(|peer| peer.path_mtu);
-    found.or_else(link).or_else(handshake).filter(|mtu| *mtu > 0)
 }
 
 /// What must be alike.

@@ -230,6 +230,14 @@ impl Facts {
     pub fn words(&self, name: &str) -> Vec<&str> {
         self.sysctls.get(name).map(|text| text.split_whitespace().collect()).unwrap_or_default()
     }
+
+    /// The largest packet of the path: as found by echoes, else as the kernel has it for the link or the handshake.
+    pub fn path_mtu(&self) -> Option<u32> {
+        let link = || Some(self.link.as_ref()?.tcp?.path_mtu);
+        let handshake = || Some(self.peer.as_ref()?.handshake?.path_mtu);
+        let found = self.peer.as_ref().and_then(|peer| peer.path_mtu);
+        found.or_else(link).or_else(handshake).filter(|mtu| *mtu > 0)
+    }
 }
 
 /// Bandwidth and round trip to judge by, and where they are from.

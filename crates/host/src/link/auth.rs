@@ -34,10 +34,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use aws_lc_rs::{constant_time, hmac};
 use engine::SessionId;
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
 
 pub use message::{
     BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NAME_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL, is_name,
@@ -68,12 +66,12 @@ impl fmt::Debug for Secret {
 }
 
 fn keyed(key: &[u8], label: &str, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     for part in [&[label.as_bytes()], parts].concat() {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part);
     }
-    mac.finalize().into_bytes().into()
+    mac.sign().as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 /// Protocol versions that a node speaks, both included.
@@ -257,7 +255,7 @@ fn read_definitions(body: &[u8], key: &[u8; 32], label: &str) -> Result<String, 
 }
 
 fn same(ours: &[u8; MAC_BYTES], theirs: &[u8; MAC_BYTES]) -> bool {
-    ours.ct_eq(theirs).into()
+    constant_time::verify_slices_are_equal(ours, theirs).is_ok()
 }
 
 enum Stage {
@@ -616,6 +614,18 @@ mod tests {
 
     fn authenticated(outcome: &Outcome) -> bool {
         matches!(outcome, Some(Ok(_)))
+    }
+
+    /// docs/protocol.md, calculated by another library.
+    #[test]
+    fn proofs_are_those_of_the_protocol() {
+        let hex = |bytes: [u8; MAC_BYTES]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let opening = Opening { hello: b"hello".to_vec(), challenge: b"challenge".to_vec() };
+        let proof = opening.proof(&Secret::new(b"a shared secret"));
+        assert_eq!(hex(proof), "7764de1cde15093eee63d7bbb67101bfe07731d150fadff6d92caa5206beec46");
+        // A key that is longer than a block of the hash.
+        let key = opening.authenticated(&Secret::new(&[b'k'; 100]), "west", 5, ATTEMPT).key;
+        assert_eq!(hex(key), "32feb4e2b7efcccfbffb7f517bfe18ccdec752e8570bcf5bcc7d7e91fc8a38cc");
     }
 
     #[test]

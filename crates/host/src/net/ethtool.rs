@@ -7,7 +7,6 @@ use socket2::{Domain, Socket, Type};
 
 // linux/sockios.h, linux/ethtool.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-const GET_LINK: u32 = 0x0a;
 const GET_LINK_SETTINGS: u32 = 0x4c;
 const GET_RECEIVE_CHECKSUM: u32 = 0x14;
 const GET_TSO: u32 = 0x1e;
@@ -74,8 +73,6 @@ pub struct Settings {
     pub twisted_pair: bool,
     pub supported: LinkModes,
     pub advertised: LinkModes,
-    /// `None`: it cannot tell.
-    pub link_detected: Option<bool>,
 }
 
 /// What the card or its driver does for the kernel; `None`: it cannot tell.
@@ -134,7 +131,7 @@ pub fn settings_of(interface: &str) -> io::Result<Settings> {
     bytes[..4].copy_from_slice(&GET_LINK_SETTINGS.to_ne_bytes());
     bytes[15] = words;
     ask(&socket, interface, &mut bytes)?;
-    Ok(Settings { link_detected: value(&socket, interface, GET_LINK), ..parse(&bytes, words.into()) })
+    Ok(parse(&bytes, words.into()))
 }
 
 fn parse(bytes: &[u8], words: usize) -> Settings {
@@ -154,12 +151,11 @@ fn parse(bytes: &[u8], words: usize) -> Settings {
         twisted_pair: bytes[9] == 0,
         supported: mask(0),
         advertised: mask(1),
-        link_detected: None,
     }
 }
 
 /// The modes of a mask, slowest first; bits that are no modes (ports, pause, error correction) are left out.
-pub fn modes_of(mask: &[u32]) -> LinkModes {
+fn modes_of(mask: &[u32]) -> LinkModes {
     let is_set = |bit: u32| mask.get(bit as usize / 32).is_some_and(|word| word >> (bit % 32) & 1 == 1);
     let mut found: Vec<_> = MODES.iter().filter(|(bit, ..)| is_set(*bit)).collect();
     found.sort_by_key(|(_, _, mbit)| *mbit);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use clock::{Clock, clock};
 pub use echo::{ClockOffset, PathMtu, clock_offset, path_mtu, round_trip};
-pub use ethtool::{LinkModes, Offloads, Settings, modes_of, offloads_of, settings_of};
+pub use ethtool::{LinkModes, Offloads, Settings, offloads_of, settings_of};
 pub use netlink::{Route, qdisc_of, route_to};
 
 pub use crate::link::info::HandshakeFacts;

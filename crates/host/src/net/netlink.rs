@@ -1,7 +1,7 @@
 //! Two questions to the kernel's routing: which way a packet to an address takes, and what queues an interface has.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -20,8 +20,6 @@ const NEW_QDISC: u16 = 36;
 const GET_QDISC: u16 = 38;
 const ROUTE_DESTINATION: u16 = 1;
 const ROUTE_INTERFACE: u16 = 4;
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_SOURCE: u16 = 7;
 const ROUTE_METRICS: u16 = 8;
 const METRIC_MTU: u16 = 2;
 const METRIC_RTO_MIN: u16 = 13;
@@ -36,8 +34,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub struct Route {
     /// Index of the interface.
     pub interface: u32,
-    pub source: Option<IpAddr>,
-    pub gateway: Option<IpAddr>,
     /// What the kernel has learned or was told of the path; `None`: the interface's.
     pub mtu: Option<u32>,
     /// Shortest retransmission pause, which wins over a socket's; milliseconds.
@@ -149,21 +145,11 @@ fn attributes(bytes: &[u8]) -> Vec<(u16, &[u8])> {
     found
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => bytes.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into()),
-        16 => bytes.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into()),
-        _ => None,
-    }
-}
-
 fn parse_route(body: &[u8]) -> Route {
     let mut route = Route::default();
     for (kind, value) in attributes(body.get(ROUTE_BYTES..).unwrap_or_default()) {
         match kind {
             ROUTE_INTERFACE => route.interface = word(value, 0),
-            ROUTE_SOURCE => route.source = address(value),
-            ROUTE_GATEWAY => route.gateway = address(value),
             ROUTE_METRICS => {
                 let metric = |wanted| attributes(value).into_iter().find(|(kind, _)| *kind == wanted);
                 let number = |wanted| metric(wanted).map(|(_, value)| word(value, 0)).filter(|number| *number > 0);
@@ -194,14 +180,12 @@ mod tests {
             vec![0; ROUTE_BYTES],
             attribute(ROUTE_DESTINATION, &[10, 0, 0, 2]),
             attribute(ROUTE_INTERFACE, &7u32.to_ne_bytes()),
-            attribute(ROUTE_SOURCE, &[10, 0, 0, 1]),
             attribute(ROUTE_METRICS, &metrics.concat()),
             vec![9, 0, 1],
         ]
         .concat();
         let route = parse_route(&body);
         assert_eq!((route.interface, route.mtu, route.rto_min_ms), (7, Some(1400), Some(15)));
-        assert_eq!((route.source, route.gateway), ("10.0.0.1".parse().ok(), None));
         assert_eq!(parse_route(&[]), Route::default());
     }
 

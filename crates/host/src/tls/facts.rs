@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
@@ -100,7 +100,7 @@ impl Facts {
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
             serial: digits(parsed.raw_serial()),
-            fingerprint: digits(&Sha256::digest(certificate)),
+            fingerprint: digits(digest::digest(&digest::SHA256, certificate).as_ref()),
             public_key: parsed.public_key().subject_public_key.data.to_vec(),
         };
         let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;

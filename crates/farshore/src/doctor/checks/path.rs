@@ -29,7 +29,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         Some("bbr") => "farshore link set pacing=RATE        (a few percent below the line's)",
         _ => "farshore link set congestion=bbr",
     };
-    list.extend([round_trip(peer, facts.link.as_ref(), shorten), path_mtu(peer, tcp, facts), clock_offset(peer)]);
+    list.extend([round_trip(peer, facts.link.as_ref(), shorten), path_mtu(peer, facts), clock_offset(peer)]);
     list.extend(tcp.map(|tcp| retransmissions(tcp, shorten)));
     list
 }
@@ -87,7 +87,7 @@ fn round_trip(peer: &Peer, link: Option<&Link>, shorten: &str) -> Check {
     }
 }
 
-fn path_mtu(peer: &Peer, tcp: Option<&Tcp>, facts: &Facts) -> Check {
+fn path_mtu(peer: &Peer, facts: &Facts) -> Check {
     const ID: &str = "path-mtu";
     let interface = facts.interface.as_ref();
     // The longest IPv4 packet; loopback would carry one byte more.
@@ -101,8 +101,7 @@ fn path_mtu(peer: &Peer, tcp: Option<&Tcp>, facts: &Facts) -> Check {
                 "ip link set {name} mtu {found}        (or sysctl -w net.ipv4.tcp_mtu_probing=1 on both nodes)"
             ));
     }
-    let kernels = tcp.map(|tcp| tcp.path_mtu).or(peer.handshake.map(|found| found.path_mtu)).filter(|mtu| *mtu > 0);
-    match peer.path_mtu.or(kernels) {
+    match facts.path_mtu() {
         Some(found) if found < here => Check::new(ID, Verdict::Info, format!("{found}; {name} has {here}"))
             .why("a part of the way is narrower, and says so: the kernel keeps to it"),
         Some(found) => Check::ok(ID, found.to_string()),
