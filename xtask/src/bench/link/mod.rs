@@ -66,6 +66,9 @@ pub struct LinkArgs {
     /// Over IPv6
     #[arg(long)]
     ipv6: bool,
+    /// What the lines of the series loss draw their losses from: under one seed two runs lose the same segments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/link.md]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     queue: Option<u64>,
