@@ -291,6 +291,15 @@ fn descriptors(pair: &Pair) -> usize {
     fs::read_dir(format!("/proc/{}/fd", pair.pid(Node::Near))).expect("it runs").count()
 }
 
+/// What the trouble held is free again; else the next turn's time alone would have its memory, and its end, in it.
+async fn all_has_come_back(pair: &Pair, name: &str, held: usize) {
+    let ended = Instant::now();
+    while descriptors(pair) > held {
+        assert!(ended.elapsed() < common::DEADLINE, "{name}: {} descriptors, {held} before", descriptors(pair));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 fn median<T: Copy>(mut values: Vec<T>, order: impl Fn(&T, &T) -> std::cmp::Ordering) -> T {
     values.sort_by(order);
     values[values.len() / 2]
@@ -314,6 +323,7 @@ async fn measure(pair: &Pair, trouble: &mut impl Trouble) -> f64 {
         let troubled = others_work(pair, length).await;
         resident[1] = resident[1].max(resident_mib(pair));
         trouble.end().await;
+        all_has_come_back(pair, trouble.name(), held).await;
         assert!(troubled.quantile(1000) < LONGEST, "{}: {:?}", trouble.name(), troubled.quantile(1000));
         before.push(alone.quantile(990));
         beside.push(troubled.quantile(990));
@@ -336,16 +346,6 @@ async fn measure(pair: &Pair, trouble: &mut impl Trouble) -> f64 {
         resident[1],
     );
     assert!(resident[1] <= limit_mib, "{} MiB, {limit_mib} are allowed", resident[1]);
-    let ended = Instant::now();
-    while descriptors(pair) > held {
-        assert!(
-            ended.elapsed() < common::DEADLINE,
-            "{}: {} descriptors, {held} before",
-            trouble.name(),
-            descriptors(pair)
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
     ratio
 }
 

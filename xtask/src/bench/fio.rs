@@ -90,6 +90,18 @@ pub fn start(mut command: Command) -> Result<Running> {
     Ok(Running(command.spawn().context("starting fio failed; is it installed?")?))
 }
 
+impl Running {
+    /// Waits for its own end, when what it logs is complete.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn ended(mut self) -> Result<()> {
+        let status = self.0.wait().context("waiting for fio failed")?;
+        ensure!(status.success(), "fio failed: {status}");
+        Ok(())
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // Both fail when it has ended by itself, its server being gone.
@@ -129,6 +141,26 @@ fn parse_latency(stdout: &[u8]) -> Result<Latency> {
     Ok(Latency { mean_ms, p50_ms: p50 / 1e6, p99_ms: p99 / 1e6, max_ms: times.max / 1e6, per_second: job.write.iops })
 }
 
+/// One write, in seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Write {
+    pub done_s: f64,
+    pub took_s: f64,
+}
+
+/// The writes of a log that fio made with `--write_lat_log` and `--log_unix_epoch=1`.
+///
+/// # Errors
+/// A line is not as fio writes it.
+pub fn logged_writes(log: &str) -> Result<Vec<Write>> {
+    let write = |line: &str| -> Option<Write> {
+        let mut fields = line.split(',').map(str::trim);
+        let (done_ms, took_ns): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Write { done_s: done_ms / 1e3, took_s: took_ns / 1e9 })
+    };
+    log.lines().map(|line| write(line).with_context(|| format!("no line of a log of fio: {line:?}"))).collect()
+}
+
 fn first_job(stdout: &[u8]) -> Result<Job> {
     // Some versions print a line of text before the object.
     let start = stdout.iter().position(|&byte| byte == b'{').context("no JSON in its output")?;
@@ -141,6 +173,15 @@ fn first_job(stdout: &[u8]) -> Result<Job> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logged_writes_are_read() {
+        let log = "1700000000250, 50250000, 1, 4096, 8192, 0\n1700000000500, 100000000, 1, 4096, 0, 0\n";
+        let writes = logged_writes(log).expect("fio writes so");
+        assert_eq!(writes[0], Write { done_s: 1_700_000_000.25, took_s: 0.05025 });
+        assert_eq!(writes.len(), 2);
+        assert!(logged_writes("time, value").is_err());
+    }
 
     #[test]
     fn a_turn_is_read_from_fio_s_json() {

@@ -8,6 +8,7 @@
 
 mod buffers;
 mod compression;
+mod fall;
 mod idle;
 mod lone;
 mod modes;
@@ -65,6 +66,9 @@ pub struct LinkArgs {
     /// Over IPv6
     #[arg(long)]
     ipv6: bool,
+    /// What the lines of the series loss draw their losses from: under one seed two runs lose the same segments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/link.md]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     queue: Option<u64>,
@@ -90,6 +94,8 @@ enum Series {
     Idle,
     /// One write at a time on a line that was never full, and after it was
     Lone,
+    /// A full line whose rate falls: what a lone writer beside the load waits, second by second
+    Fall,
     /// Small writes on a short line that loses
     Rto,
     /// What a write waits for in each mode on a short line
@@ -101,13 +107,14 @@ enum Series {
 }
 
 impl Series {
-    const ALL: [Series; 10] = [
+    const ALL: [Series; 11] = [
         Series::Throughput,
         Series::Loss,
         Series::Buffers,
         Series::Outage,
         Series::Idle,
         Series::Lone,
+        Series::Fall,
         Series::Rto,
         Series::Modes,
         Series::Slow,
@@ -122,6 +129,7 @@ impl Series {
             Series::Outage => outage::play(stage, arguments),
             Series::Idle => idle::large(stage),
             Series::Lone => lone::play(stage, arguments),
+            Series::Fall => fall::play(stage, arguments),
             Series::Rto => idle::small(stage, arguments.seconds),
             Series::Modes => modes::play(stage, arguments),
             Series::Slow => slow::play(stage, arguments),

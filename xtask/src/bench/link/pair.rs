@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// `congestion = "auto"` looks at a full line for so long, and a little more.
 const AUTO_TAKES: Duration = Duration::from_secs(4);
 const GROUP: &str = "bench";
+/// In `sync`, beside the other one, where a series asks for it.
+const LONE_GROUP: &str = "lone";
+const LONE_VOLUME_BYTES: u64 = 16 << 20;
 const PORT: u16 = 7337;
 /// What one queued write counts for beside its bytes: the product's own, told here so that the bench notices a change.
 const ITEM_OVERHEAD_BYTES: u64 = 256;
@@ -75,12 +78,28 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// With the end of the log of the daemon that failed.
     pub fn start(stage: &'a Stage, setup: &Setup) -> Result<Pair<'a>> {
+        Pair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)])
+    }
+
+    /// The same with a second, small group in `sync`, for a writer beside the others.
+    ///
+    /// # Errors
+    /// With the end of the log of the daemon that failed.
+    pub fn start_beside(stage: &'a Stage, setup: &Setup) -> Result<Pair<'a>> {
+        let lone = (LONE_GROUP, "mode = \"sync\"", LONE_VOLUME_BYTES);
+        Pair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes), lone])
+    }
+
+    /// Name, lines of its table, and size of its volume, each.
+    fn start_groups(stage: &'a Stage, setup: &Setup, groups: &[(&str, &str, u64)]) -> Result<Pair<'a>> {
         let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&stage.dir);
         let home = home.with_context(|| format!("no directory can be made in {}", stage.dir.display()))?;
         let config = home.path().join("farshore.toml");
-        fs::write(&config, config_text(home.path(), setup, stage))?;
+        fs::write(&config, config_text(home.path(), setup.link, stage, groups))?;
         for node in ["near", "far"] {
-            File::create_new(home.path().join(format!("{node}.img")))?.set_len(setup.volume_bytes)?;
+            for (group, _, volume_bytes) in groups {
+                File::create_new(home.path().join(format!("{node}.{group}.img")))?.set_len(*volume_bytes)?;
+            }
         }
         for words in [&["init"][..], &["node", "near"], &["node", "far"]] {
             certify(&stage.program, words, &config)?;
@@ -95,7 +114,9 @@ impl<'a> Pair<'a> {
         };
         let (far, near) = (serve(Side::Far, "far")?, serve(Side::Near, "near")?);
         let pair = Pair { stage, near, far, wan, home };
-        pair.tell("near", &["sync", GROUP, "--full", "--wait"])?;
+        for (group, ..) in groups {
+            pair.tell("near", &["sync", group, "--full", "--wait"])?;
+        }
         pair.wait_until("the group replicates", |look| look.state() == "replicating")?;
         Ok(pair)
     }
@@ -134,10 +155,13 @@ impl<'a> Pair<'a> {
 
     /// fio with the export to write to.
     pub fn fio(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("fio");
-        command.args(["--ioengine=nbd", "--norandommap", "--thread", "--name=writer"]);
-        command.arg(format!("--uri={}", self.near.uri)).args(arguments);
-        command
+        fio_to(&self.near.uri, arguments)
+    }
+
+    /// The same with the export of the second group.
+    pub fn fio_beside(&self, arguments: &[&str]) -> Command {
+        let (first, second) = (format!("/{GROUP}/"), format!("/{LONE_GROUP}/"));
+        fio_to(&self.near.uri.replacen(&first, &second, 1), arguments)
     }
 
     /// Writers who go on until the result is dropped.
@@ -214,6 +238,11 @@ impl<'a> Pair<'a> {
         drop(running);
         self.drain()?;
         Ok(in_use)
+    }
+
+    /// Where a series may keep files of its own.
+    pub fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// The congestion control that the link uses.
@@ -321,31 +350,42 @@ impl Look {
     }
 }
 
+fn fio_to(uri: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("fio");
+    command.args(["--ioengine=nbd", "--norandommap", "--thread", "--name=writer"]);
+    command.arg(format!("--uri={uri}")).args(arguments);
+    command
+}
+
 fn certify(program: &Path, words: &[&str], config: &Path) -> Result<()> {
     let output = Command::new(program).arg("cert").args(words).arg("--config").arg(config).output()?;
     ensure!(output.status.success(), "making certificates failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
-fn config_text(home: &Path, setup: &Setup, stage: &Stage) -> String {
+fn config_text(home: &Path, link: &str, stage: &Stage, groups: &[(&str, &str, u64)]) -> String {
     let [near, far] = match stage.ipv6 {
         true => [NEAR_ADDRESS6, FAR_ADDRESS6].map(|address| format!("[{address}]:{PORT}")),
         false => [NEAR_ADDRESS4, FAR_ADDRESS4].map(|address| format!("{address}:{PORT}")),
     };
     let path = |name: &str| home.join(name);
-    let (Setup { link, group, .. }, more) = (setup, &stage.link);
-    // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
-    let patience = if group.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
-    format!(
+    let more = &stage.link;
+    let mut text = format!(
         "cluster = \"bench\"\n\n[tls]\ndirectory = {tls:?}\n\n[link]\n{link}\n{more}\n\n\
          [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\
-         [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n\n\
-         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\n{group}\n{patience}\n\n\
-         [groups.{GROUP}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
+         [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n",
         tls = path("tls"),
         near_state = path("near.state"),
         far_state = path("far.state"),
-        near_file = path("near.img"),
-        far_file = path("far.img"),
-    )
+    );
+    for (name, lines, _) in groups {
+        // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
+        let patience = if lines.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
+        let [near_file, far_file] = ["near", "far"].map(|node| path(&format!("{node}.{name}.img")));
+        text += &format!(
+            "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\n{patience}\n\n\
+             [groups.{name}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
+        );
+    }
+    text
 }

@@ -4,6 +4,7 @@
 use super::pair::{Carried, Pair, Setup};
 use super::report::{Row, Section, mbit_text, median, share_text};
 use super::{BAR, Line, LinkArgs, Stage};
+use crate::wan::Options;
 use anyhow::Result;
 use serde::Serialize;
 
@@ -97,7 +98,8 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> R
     let window = line.window_bytes();
     let group = format!("queue.memory = \"{queue}B\"\nwindow = \"{window}B\"");
     let volume_bytes = stage.volume_bytes;
-    let pair = Pair::start(stage, &Setup { line: line.options(), link: &link, group: &group, volume_bytes })?;
+    let options = Options { seed: arguments.seed, ..line.options() };
+    let pair = Pair::start(stage, &Setup { line: options, link: &link, group: &group, volume_bytes })?;
     let (warm_up, seconds) = (line.warm_up(), f64::from(arguments.seconds));
     let in_use = pair.congestion_under_load(WRITERS, warm_up)?;
     let (mut iperf, mut ours): (Vec<f64>, Vec<Carried>) = (Vec::new(), Vec::new());
