@@ -155,6 +155,7 @@ fn judge_rest(world: &mut World, group: GroupId) {
             let inside = world.nodes[node].engine.as_ref().map(|e| e.explain(group));
             world.log(format_args!("node {node}: {inside:?}"));
         }
+        world.log(format_args!("{}", world.net.explain()));
         return world.fail(Failure::new(Oracle::Liveness, what));
     }
     let (x, y) = (world.nodes[a].views(group), world.nodes[b].views(group));

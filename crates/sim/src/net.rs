@@ -84,6 +84,13 @@ impl Net {
         self.paths[&connection.ends]
     }
 
+    /// What the paths carry, and which connections are open at which end: for a failure report.
+    pub fn explain(&self) -> String {
+        let paths = self.paths.iter().map(|(pair, path)| format!("path {pair:?} passes {:?}", path.passes));
+        let connections = self.connections.values().map(|c| format!("connection {} open {:?}", c.id, c.open));
+        paths.chain(connections).collect::<Vec<_>>().join(", ")
+    }
+
     /// The number of a connection that is open at its first end.
     pub fn open_between(&self, pair: [usize; 2]) -> Option<u64> {
         self.connections.values().find(|c| c.ends == pair && c.open[0]).map(|c| c.id)
@@ -126,6 +133,10 @@ impl World {
         let session = SessionId(c.session);
         // What it said before goes on the older one.
         self.drain(node);
+        if !self.nodes[node].up() {
+            // Its last word was that it has stopped.
+            return;
+        }
         let Some(c) = self.net.connections.get_mut(&connection) else { return };
         c.open[end] = true;
         self.input(node, Input::LinkUp { peer, link: LinkId(connection), session });

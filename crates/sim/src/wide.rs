@@ -189,6 +189,11 @@ impl Options {
         self.spread.is_some() && self.volume_bytes > FORKS_MAX
     }
 
+    /// Nor is an update sync that has so much to send or to compare, because records of what differs were lost.
+    pub fn takes_hours(&self, dirty_bytes: u64) -> bool {
+        self.spread.is_some() && dirty_bytes > FORKS_MAX
+    }
+
     /// Sizes that are odd multiples of a sector, on media of either kind, and wide volumes: for some seeds.
     pub fn with_drawn_sizes(mut self, rng: &mut Rng) -> Options {
         let odd = rng.percent(30);

@@ -524,7 +524,11 @@ impl World {
                 self.check_prefix(node, group, at);
             }
             // What was confirmed of the sync is undone, and that is what was asked for.
-            engine::Event::RolledBack { .. } => self.watch.forget(group, node),
+            engine::Event::RolledBack { .. } => {
+                self.watch.forget(group, node);
+                // The image before the sync needs nothing that landed after it: the journal is given up with all that it held.
+                self.watch.hit.remove(&(group, node));
+            }
             engine::Event::Promoted { .. } => {
                 self.watch.may_flow(group, self.other(group, node));
                 self.watch.forget(group, node);
@@ -543,9 +547,10 @@ impl World {
             engine::Event::SyncBegan { full: true, .. } if self.operator.authority(group) != node => {
                 self.overwrites_the_primary(self.other(group, node), group);
             }
-            engine::Event::SyncBegan { full: false, .. } => {
+            engine::Event::SyncBegan { full: false, dirty_bytes, .. } => {
                 self.check_consent(node, group);
                 self.check_covered(group);
+                self.over |= self.options.takes_hours(dirty_bytes);
             }
             engine::Event::Note(words) => self.note(node, group, &words),
             engine::Event::SyncEnded { .. } => self.synced(group, node),
