@@ -483,7 +483,13 @@ impl Group {
         }
     }
 
+    /// Of a small queue no read takes more than a quarter beyond the half that a sync may fill.
+    pub fn longest_sync_read(&self, cx: &Cx) -> u64 {
+        cx.peer.part_bytes.min(self.settings.queue_bytes / 4).max(REGION_BYTES)
+    }
+
     fn next_range(&mut self, cx: &mut Cx) -> Option<(Range, bool)> {
+        let longest_read = self.longest_sync_read(cx);
         let resync = self.resync.as_mut()?;
         if let Some(range) = resync.resend.pop_front() {
             return Some((range, false));
@@ -502,9 +508,7 @@ impl Group {
             let mut next = first + 1;
             let size = volume.config.size_bytes;
             let compare = volume.in_doubt(first);
-            // Of a small queue no read takes more than a quarter beyond the half that a sync may fill.
-            let part_bytes = cx.peer.part_bytes.min(self.settings.queue_bytes / 4);
-            let longest = if compare { limits::PROBE_BYTES } else { part_bytes.max(REGION_BYTES) };
+            let longest = if compare { limits::PROBE_BYTES } else { longest_read };
             let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
             while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;

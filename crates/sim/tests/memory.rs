@@ -1,10 +1,10 @@
 //! The node's memory is used up: writers wait as they do for a full queue, the policy acts, and a group that has what it
 //! needs is not starved by one whose peer stands still.
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, GroupId};
+use engine::{Command, CommandResult, GroupId};
 use sim::storage::ALWAYS;
 use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
@@ -97,6 +97,45 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     assert!(done && after < 50 * MILLISECOND);
     assert_eq!(world.glance(0, other).map(|g| g.state), Some(State::Queuing), "its own shelf was free");
     assert!(held(&world, 2) >= 128 * KIB);
+}
+
+/// A sync in the stream: what was sent stands with a peer whose disk takes nothing, and is held here until it is confirmed. The next
+/// region is not read before memory has room for it (rule 22), and when it has, the sync goes on.
+#[test]
+fn a_sync_reads_no_region_that_memory_has_no_room_for() {
+    let narrow = Options {
+        volumes: 1,
+        volume_bytes: 64 * MIB,
+        queue_bytes: 64 * MIB,
+        journal_bytes: 64 * MIB,
+        window_bytes: 4 * MIB,
+        history_bytes: 128 * MIB,
+        // Two long parts of a region, and no third.
+        memory_bytes: 2 * MIB + 256 * KIB,
+        bytes_per_s: 8_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    };
+    let mut world = World::in_peace(narrow);
+    world.pass(5 * SECOND);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..512 {
+        world.write(0, n * 128 * KIB, 128 * KIB);
+    }
+    world.pass(SECOND);
+    // What it was writing when it stopped is compared, in the stream, and so everything is sent there.
+    world.crash(0, true, 100 * MILLISECOND);
+    world.pass(5 * SECOND);
+    world.command(0, GROUP, Command::Sync { full: false });
+    let sent =
+        |world: &World| world.figures(0).sync.filter(|sync| sync.cut.is_none()).map_or(0, |sync| sync.sent_bytes);
+    world.until("it goes in the stream, in long parts", |world| sent(world) > 16 * MIB);
+    world.nodes[1].trouble.slow_until = world.now + 10 * SECOND;
+    for _ in 0..2000 {
+        world.pass(5 * MILLISECOND);
+        world.look_around();
+    }
+    world.until("in step", |world| world.in_step(GROUP));
+    world.verdict.expect("nobody objects");
 }
 
 /// With all that waited to be applied, or to land, and what was under way when its volume failed, or its journal.
