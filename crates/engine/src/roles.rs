@@ -118,16 +118,19 @@ impl Group {
                  power"
             ),
         };
+        let there = match &self.hello {
+            None => "a promotion there, if the peer is not primary already, needs --force",
+            Some(_) => "a promotion there needs --force",
+        };
         let follows = match (dirty_bytes, in_doubt) {
             _ if self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary) => {
                 "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
                  this node has"
+                    .into()
             }
-            (0, false) => "a promotion there needs --force",
-            (_, false) => "a promotion there needs --force and gives that up",
-            (_, true) => {
-                "a promotion there needs --force and gives up what only this node has, one here asks the peer first"
-            }
+            (0, false) => there.into(),
+            (_, false) => format!("{there} and gives that up"),
+            (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
         };
         format!("{differs}; {follows}")
     }

@@ -353,3 +353,17 @@ fn a_sync_after_a_full_one_that_was_called_off_begins() {
     }
     goes_on(&mut world);
 }
+
+/// The link was down when the peer was promoted: who is demoted then is not told that this is still to be forced.
+#[test]
+fn a_demotion_without_the_peer_claims_nothing_of_its_role() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    world.pass(30 * SECOND);
+    let entropy = world.rng.draw();
+    assert!(matches!(world.order(1, Command::Promote { force: true, entropy }), CommandResult::Warning(_)));
+    let CommandResult::Warning(said) = world.order(0, Command::Demote) else {
+        panic!("it is not known who has everything")
+    };
+    assert!(said.contains("a promotion there, if the peer is not primary already, needs --force"), "{said}");
+}
