@@ -489,19 +489,25 @@ impl World {
     fn engine_event(&mut self, node: usize, group: GroupId, event: engine::Event) {
         match &event {
             engine::Event::AppliedWrite { .. } => {}
-            engine::Event::Admitted { .. } if std::env::var_os("SIM_ADMITTED").is_none() => {}
+            engine::Event::Admitted { .. } if !self.verbose || std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
         if let Err(failure) = self.judge.event(node, group, &event) {
             return self.fail(failure);
         }
-        if matches!(event, engine::Event::SyncBegan { .. }) {
-            self.check_asked_for(node, group);
+        match &event {
+            engine::Event::SyncBegan { .. } => self.check_asked_for(node, group),
+            engine::Event::Ready { .. } => {
+                self.nodes[node].ready.insert(group);
+                self.change_is_recorded(node, group);
+            }
+            _ => {}
         }
-        if matches!(event, engine::Event::Ready { .. }) {
-            self.nodes[node].ready.insert(group);
-            self.change_is_recorded(node, group);
-        }
+        self.follows_event(node, group, event);
+    }
+
+    /// What the operator and the judges make of what an engine told.
+    fn follows_event(&mut self, node: usize, group: GroupId, event: engine::Event) {
         match event {
             engine::Event::Ready { role, .. } if self.operator.came_back(group, node, role) => {
                 self.watch.told_is_void(group, node);
