@@ -395,8 +395,9 @@ impl Judge {
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        if g.runs.get(&key).is_none_or(|run| run.withheld) {
-            g.runs.insert(key, Run::new(copied(images), true));
+        match g.runs.get_mut(&key).filter(|run| run.withheld) {
+            Some(run) => run.begins_anew(images),
+            None => _ = g.runs.entry(key).or_insert_with(|| Run::new(copied(images), true)),
         }
     }
 
@@ -663,6 +664,16 @@ impl Run {
             withheld,
             replayed: None,
         }
+    }
+
+    /// Nothing has counted in it yet, and its volumes changed; they keep their place in memory.
+    fn begins_anew(&mut self, images: &[&[u8]]) {
+        let mut base = std::mem::take(&mut self.base);
+        for (volume, image) in base.iter_mut().zip(images) {
+            volume.clear();
+            volume.extend_from_slice(image);
+        }
+        *self = Run::new(base, true);
     }
 
     /// The volumes after exactly the numbers up to `seq`: what was looked at last, and what came after it.

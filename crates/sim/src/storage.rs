@@ -69,16 +69,16 @@ fn first_run(image: &[u8]) -> (u64, bool) {
 }
 
 impl World {
-    pub fn disk_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: &[u8], durable: bool) {
+    pub fn disk_write(&mut self, node: usize, token: Token, store: Store, offset: u64, data: Vec<u8>, durable: bool) {
         if let Some(spread) = self.spread_of(store) {
-            let Some(folded) = spread.folded(offset, data) else {
+            let Some(folded) = spread.folded(offset, &data) else {
                 let what = format!("node {node} writes {store:?} from byte {offset} on, where nobody wrote");
                 return self.fail(Failure::new(Oracle::Prefix, what));
             };
             let offset = spread.image(offset, data.len() as u64).start;
             return self.begin_write(node, token, store, offset, folded, durable);
         }
-        self.begin_write(node, token, store, offset, data.to_vec(), durable);
+        self.begin_write(node, token, store, offset, data, durable);
     }
 
     pub fn disk_zero(&mut self, node: usize, token: Token, store: Store, offset: u64, length: u64, durable: bool) {

@@ -113,7 +113,8 @@ pub struct World {
     pub rng: Rng,
     pub now: u64,
     order: u64,
-    events: BTreeMap<(u64, u64), Event>,
+    /// Boxed: a map's nodes move what stands in them.
+    events: BTreeMap<(u64, u64), Box<Event>>,
     pub nodes: Vec<SimNode>,
     pub net: Net,
     pub judge: Judge,
@@ -195,7 +196,7 @@ impl World {
 
     pub fn schedule(&mut self, after: u64, event: Event) {
         self.order += 1;
-        self.events.insert((self.now + after, self.order), event);
+        self.events.insert((self.now + after, self.order), Box::new(event));
     }
 
     pub fn log(&self, line: std::fmt::Arguments) {
@@ -214,13 +215,10 @@ impl World {
     /// Runs until `until` or a verdict.
     pub fn run_until(&mut self, until: u64) {
         while self.verdict.is_ok() && !self.over {
-            let Some((&(at, order), _)) = self.events.first_key_value() else { break };
-            if at > until {
-                break;
-            }
-            let event = self.events.remove(&(at, order)).expect("first was there");
+            let Some(next) = self.events.first_entry().filter(|next| next.key().0 <= until) else { break };
+            let ((at, _), event) = next.remove_entry();
             self.now = at;
-            self.happen(event);
+            self.happen(*event);
         }
         self.now = self.now.max(until);
     }
@@ -417,7 +415,7 @@ impl World {
         match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
                 let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
-                self.disk_write(node, token, store, offset, &data, durable);
+                self.disk_write(node, token, store, offset, data, durable);
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
                 self.disk_zero(node, token, store, offset, length, durable);
