@@ -212,10 +212,11 @@ impl Group {
         }
     }
 
-    /// A demotion that stands in one slot may still be taken back.
+    /// A role that stands in one slot may still be taken back.
     fn waits_for_the_other_slot(&self) -> bool {
         let durable = self.sb.current.update;
-        self.sb.after.iter().any(|(at, then)| *at > durable && matches!(then, AfterSuper::Demoted { .. }))
+        let takes_role = |then: &AfterSuper| matches!(then, AfterSuper::Demoted { .. } | AfterSuper::Promoted { .. });
+        self.sb.after.iter().any(|(at, then)| *at > durable && takes_role(then))
     }
 
     pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {

@@ -123,7 +123,7 @@ impl Group {
             Some(_) => "a promotion there needs --force",
         };
         let follows = match (dirty_bytes, in_doubt) {
-            _ if self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary) => {
+            _ if self.peer_is_primary() => {
                 "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
                  this node has"
                     .into()
@@ -140,6 +140,11 @@ impl Group {
         let head = self.replica.ring.head_after(Seq(u64::MAX));
         let sb = &mut self.sb.current;
         (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
+    }
+
+    /// As the peer said last, in this session.
+    fn peer_is_primary(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
     }
 
     /// The peer is connected, and holds the image of this place, whole.
@@ -340,7 +345,7 @@ impl Group {
         let warn = force && peer_dirty || silent.is_some() || other_mode.is_some();
         let text = text + &other_mode.unwrap_or_default();
         self.told = None;
-        self.save(cx, Some(AfterSuper::Promoted { id, text, warn }));
+        self.save_in_both_slots(cx, AfterSuper::Promoted { id, text, warn });
     }
 
     /// What is set on this node counts from now on, whatever the primary before had.
@@ -368,7 +373,9 @@ impl Group {
         } else {
             self.reason = "promoted".into();
             self.open_or_withhold(cx);
-            cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+            let both = self.peer_is_primary();
+            let text = if both { text + "; but the peer was promoted meanwhile: both nodes are primary" } else { text };
+            cx.answer(id, if warn || both { CommandResult::Warning(text) } else { CommandResult::Done(text) });
         }
         self.say_hello(cx, Kind::GroupState);
         match self.early_hello.take() {

@@ -238,7 +238,7 @@ impl Group {
         }
         self.settling = Settling::Recording;
         self.forget_doubt();
-        self.save(cx, Some(AfterSuper::Settled));
+        self.save_in_both_slots(cx, AfterSuper::Settled);
     }
 
     pub fn settled_recorded(&mut self, cx: &mut Cx) {
@@ -483,7 +483,7 @@ impl Group {
         self.sb.current.given_up = Seq(u64::MAX);
         self.never_served();
         self.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
-        self.save(cx, Some(then));
+        self.save_in_both_slots(cx, then);
     }
 
     /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.

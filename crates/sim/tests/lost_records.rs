@@ -5,7 +5,7 @@ use engine::cell::SLOT_BYTES;
 use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Store};
+use engine::{Command, CommandResult, Incarnation, Store};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
 use sim::swarm::Options;
 use sim::world::World;
@@ -45,6 +45,62 @@ fn a_demotion_is_not_forgotten() {
         loses(&mut world, 0, slot, &before);
         world.pass(20 * SECOND);
         assert_eq!(world.glance(0, GROUP).map(|glance| glance.identity.role), Some(Role::Secondary), "slot {slot}");
+    }
+}
+
+/// A primary that lost its power fetched what the peer had confirmed, opened and served: the next start does not ask again, and is not
+/// given what was overwritten since.
+#[test]
+fn what_was_settled_with_the_peer_is_not_forgotten() {
+    for slot in [0, 1] {
+        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        world.set(GROUP, |settings| settings.autosync = false);
+        world.pass(20 * SECOND);
+        let older = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(older).0);
+        world.pass(SECOND);
+        world.crash(0, true, SECOND);
+        let mut before = superblock(&world, 0);
+        while !world.nodes[0].serving.contains(&GROUP) {
+            if world.recorded(0).in_doubt != Incarnation(0) {
+                before = superblock(&world, 0);
+            }
+            world.pass(MILLISECOND / 10);
+        }
+        let newer = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(newer).0);
+        let flushed = world.flush(0);
+        assert!(world.answer(flushed).0);
+        let acknowledged = world.images_of(0);
+        loses(&mut world, 0, slot, &before);
+        world.until("it serves again", |world| world.nodes[0].serving.contains(&GROUP));
+        assert!(
+            world.images_of(0) == acknowledged,
+            "slot {slot}: what was flushed is overwritten by what the peer kept (P1)"
+        );
+    }
+}
+
+/// What clients wrote after a forced promotion is a fork that somebody decides of, however the record of the promotion fares.
+#[test]
+fn a_promotion_is_not_forgotten() {
+    for slot in [0, 1] {
+        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        world.settle();
+        world.pass(20 * SECOND);
+        world.cut([false; 2]);
+        let before = superblock(&world, FAR);
+        assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
+        let id = world.write(0, 0, 64 * KIB);
+        assert!(world.answer(id).0);
+        let flushed = world.flush(0);
+        assert!(world.answer(flushed).0);
+        let fork = world.images_of(FAR);
+        loses(&mut world, FAR, slot, &before);
+        world.restore_path();
+        world.pass(30 * SECOND);
+        assert_eq!(world.glance(FAR, GROUP).map(|glance| glance.identity.role), Some(Role::Primary), "slot {slot}");
+        assert!(world.images_of(FAR) == fork, "slot {slot}: the fork is overwritten, and nobody asked for it (P6)");
     }
 }
 

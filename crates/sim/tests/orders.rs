@@ -367,3 +367,19 @@ fn a_demotion_without_the_peer_claims_nothing_of_its_role() {
     };
     assert!(said.contains("a promotion there, if the peer is not primary already, needs --force"), "{said}");
 }
+
+/// The group was handed over, and while the disk there is slow to record the promotion the other node takes its demotion back by force.
+#[test]
+fn a_promotion_says_that_the_peer_was_promoted_meanwhile() {
+    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.nodes[1].trouble.slow_until = world.now + SECOND;
+    let entropy = world.rng.draw();
+    let unforced = world.command(1, GROUP, Command::Promote { force: false, entropy });
+    assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
+    world.until("it is answered", |world| world.operator.results.contains_key(&unforced));
+    let CommandResult::Warning(said) = &world.operator.results[&unforced] else {
+        panic!("it heard of the other primary: {:?}", world.operator.results[&unforced])
+    };
+    assert!(said.contains("both nodes are primary"), "{said}");
+}
