@@ -186,8 +186,18 @@ impl Activity {
         self.in_flight > 0 || self.broken
     }
 
+    /// Gives the extents of writes that wait, first come first, their slots; false if there are not enough. A write needs all of its
+    /// own at one moment: what it has is not taken from it for one that came later, or they might take turns at it for ever.
+    pub fn admit_line(&mut self, line: &[Vec<Extent>], may_leave: impl Fn(Extent) -> bool) -> bool {
+        let mut spoken_for = BTreeSet::<Extent>::new();
+        line.iter().all(|extents| {
+            spoken_for.extend(extents);
+            extents.iter().all(|extent| self.admit(*extent, |old| !spoken_for.contains(&old) && may_leave(old)))
+        })
+    }
+
     /// Gives the extent a slot, in place of one that `may_leave`; false if there is none.
-    pub fn admit(&mut self, extent: Extent, may_leave: impl Fn(Extent) -> bool) -> bool {
+    fn admit(&mut self, extent: Extent, may_leave: impl Fn(Extent) -> bool) -> bool {
         if self.by_extent.contains_key(&extent) {
             return true;
         }
@@ -330,6 +340,50 @@ mod tests {
         assert!(!log.admit(extent(10), |_| false));
         log.unpin(&pins);
         assert!(log.admit(extent(10), |_| true));
+    }
+
+    /// Sixteen places, and writes over several extents each that want more; each keeps its places for some updates of the log.
+    #[test]
+    fn writes_over_several_extents_do_not_take_each_others_places() {
+        let mut log = Activity::new(ActivityConfig { extents: 16, ..CONFIG });
+        let (mut drawn, mut next) = (1u64, 0);
+        let mut draw = |least: u64, most: u64| {
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            least + (drawn >> 33) % (most - least + 1)
+        };
+        let (mut line, mut writing, mut first_waits) = (Vec::new(), Vec::new(), 0);
+        for update_number in 0..50_000 {
+            writing.retain(|(until, pins)| {
+                let goes_on = *until > update_number;
+                if !goes_on {
+                    log.unpin(pins);
+                }
+                goes_on
+            });
+            while line.len() + writing.len() < 4 {
+                let extents = draw(1, 8);
+                line.push((next..next + extents).map(extent).collect::<Vec<_>>());
+                next += extents;
+            }
+            log.admit_line(&line, |_| true);
+            update(&mut log);
+            let first = line.first().cloned();
+            line.retain(|extents| {
+                let hot = extents.iter().all(|extent| log.is_hot(*extent));
+                if hot {
+                    let mut pins = Pins::default();
+                    extents.iter().for_each(|extent| log.pin(*extent, &mut pins));
+                    writing.push((update_number + draw(1, 5), pins));
+                }
+                !hot
+            });
+            first_waits = if line.first() == first.as_ref() { first_waits + 1 } else { 0 };
+            assert!(
+                first_waits < 16,
+                "update {update_number}: the first waits for ever, with {} behind it",
+                line.len() - 1
+            );
+        }
     }
 
     #[test]

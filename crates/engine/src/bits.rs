@@ -401,18 +401,20 @@ impl Group {
         if self.activity.is_writing() || self.activity.cold.is_empty() {
             return;
         }
-        let mut crowded = false;
+        let mut line = Vec::new();
         for slot in self.activity.cold.clone() {
             let op = self.slots.write(slot);
             let (id, offset, length) = (op.volume, op.offset, op.length);
             let extents: Vec<Extent> = self.activity.extents(id, offset, length).collect();
             if extents.len() > EXTENTS_PER_WRITE_MAX.min(self.config.activity.extents as usize / 2) {
                 self.announce_write(slot, id, offset, length);
-            } else if !extents.iter().all(|extent| self.admit_extent(*extent)) {
-                crowded = true;
-                break;
+            } else {
+                line.push(extents);
             }
         }
+        let (volumes, config) = (&self.volumes, self.config.activity);
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        let crowded = !self.activity.admit_line(&line, may_leave);
         self.activity.crowded = crowded;
         self.store_ahead(crowded);
         self.pump_cells(cx);
@@ -422,12 +424,6 @@ impl Group {
             self.sb.current.confirmed,
         );
         self.write_activity(cx, cells);
-    }
-
-    fn admit_extent(&mut self, extent: Extent) -> bool {
-        let (volumes, config) = (&self.volumes, self.config.activity);
-        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
-        self.activity.admit(extent, may_leave)
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
