@@ -354,7 +354,12 @@ impl Group {
         let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
         // Without a stream what waits for its range will not be queued: it is its client's memory.
         let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
-        self.queue.bytes() + reserved + lease + cut + self.answers.held_bytes()
+        self.queue.bytes() + self.sync_waiting_bytes() + reserved + lease + cut + self.answers.held_bytes()
+    }
+
+    /// What reads of a sync in the stream that wait for their range will put into the queue.
+    pub fn sync_waiting_bytes(&self) -> u64 {
+        self.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
     }
 
     pub fn dirty_bytes(&self) -> u64 {

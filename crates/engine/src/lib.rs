@@ -35,6 +35,7 @@ mod kept;
 pub mod limits;
 mod link;
 pub mod marks;
+mod meeting;
 mod memory;
 mod newest;
 mod node;

@@ -160,7 +160,7 @@ impl Group {
         let memory = self.held_bytes() + bytes <= cx.allowance;
         self.wants_memory |= !memory;
         memory
-            && self.queue.bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
+            && self.queue.bytes() + self.sync_waiting_bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
             && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
     }
 
@@ -253,7 +253,7 @@ impl Group {
                 self.unreserve(slot);
                 self.take_range(cx, slot);
             } else {
-                self.admit_resync_read(cx, slot);
+                self.admit_waiting_read(cx, slot);
             }
         }
         self.volume(volume).is_waking = false;

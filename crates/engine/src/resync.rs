@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::bits::AfterBits;
 use crate::group::{Cx, Group, GroupTimer, Phase};
-use crate::identity::{Decision, Role, Row, Why, row, row_back, went_back};
+use crate::identity::{Decision, Role};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::marks::Mark;
@@ -16,10 +16,10 @@ use crate::queue::{Body, Item, cost};
 use crate::settle::Settling;
 use crate::slots::Op;
 use crate::stall::unreadable;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Mode, State};
 use crate::time::Mono;
 use crate::volume::Conflict;
-use crate::wire::{GroupHello, Header, Kind, SyncBegin, flags};
+use crate::wire::{Header, Kind, SyncBegin, flags};
 use crate::{Event, IoDone, IoError, Output, Slice, Store};
 
 /// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
@@ -31,6 +31,13 @@ struct Range {
     volume: VolumeId,
     offset: u64,
     length: u64,
+}
+
+impl Range {
+    /// Payload of its read in the queue: that of a comparison has none.
+    fn queued_bytes(&self, compare: bool) -> u64 {
+        if compare { 0 } else { self.length }
+    }
 }
 
 /// One read under way, or waiting for its range.
@@ -60,7 +67,8 @@ pub(crate) struct Resync {
     volume: usize,
     region: u64,
     pub reads: usize,
-    pub reading_bytes: u64,
+    /// What reads that wait for their range will hold: they are in no queue yet.
+    pub waiting_bytes: u64,
     probes: BTreeMap<Seq, Range>,
     /// Ranges found different, or whose read failed.
     resend: VecDeque<Range>,
@@ -75,7 +83,30 @@ pub(crate) struct Resync {
     pub sent_bytes: u64,
 }
 
+/// What a pass reads next.
+struct NextRead {
+    range: Range,
+    compare: bool,
+    /// The region at which the walk goes on; `None`: it is of what is sent again.
+    goes_on_at: Option<u64>,
+}
+
 impl Resync {
+    /// The next read begins: another one is the next.
+    fn begins_read(&mut self, next: &NextRead) {
+        self.reads += 1;
+        if let Some(region) = next.goes_on_at {
+            self.region = region;
+            return;
+        }
+        let Some(range) = self.resend.front_mut() else { return };
+        range.offset += next.range.length;
+        range.length -= next.range.length;
+        if range.length == 0 {
+            self.resend.pop_front();
+        }
+    }
+
     /// The pass of this number is still to be announced.
     pub fn begins(&self, pass: u64) -> bool {
         self.pass == pass && !self.begun
@@ -90,7 +121,7 @@ impl Resync {
             volume: 0,
             region: 0,
             reads: 0,
-            reading_bytes: 0,
+            waiting_bytes: 0,
             probes: BTreeMap::new(),
             resend: VecDeque::new(),
             failures: 0,
@@ -105,161 +136,6 @@ impl Resync {
 }
 
 impl Group {
-    // ---- meeting the peer ------------------------------------------------------------------------------------------
-
-    pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.is_starting() {
-            // Who this node is, is not known yet.
-            self.early_hello = Some(hello);
-            return;
-        }
-        if !self.fits(cx, &hello) {
-            return;
-        }
-        self.take_peer_hello(hello);
-        self.meet_peer(cx);
-        self.tell_primary_state(cx);
-        self.send_tick(cx);
-    }
-
-    /// The peer's role or health changed within the session.
-    pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.is_starting() {
-            self.early_hello = Some(hello);
-            return;
-        }
-        self.stall.moved(cx.now.mono);
-        let failed = hello.failed;
-        let promoted = hello.identity.role == Role::Primary;
-        if failed || promoted {
-            self.stop_asking();
-        }
-        // A change of roles may turn sizes that were fine into ones that are not.
-        if !self.fits(cx, &hello) {
-            return;
-        }
-        self.take_peer_hello(hello);
-        if failed {
-            return self.peer_failed(cx);
-        }
-        if promoted && !matches!(self.phase, Phase::Running) {
-            // Whatever this node is in the middle of, its stream has nobody any more who receives it.
-            self.fail_held(cx);
-            self.fall_if_primary(cx, "the peer was promoted");
-        }
-        if self.state == State::Logging || promoted {
-            self.meet_peer(cx);
-        }
-    }
-
-    /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
-    /// are held.
-    fn peer_failed(&mut self, cx: &mut Cx) {
-        let why = "the peer reports that its half of the group has failed; see 'status' there";
-        let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
-        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
-        if self.role() == Role::Primary && holds && promises && self.stream.is_some() {
-            return self.stream_lost(cx, why);
-        }
-        self.fall_if_primary(cx, why);
-    }
-
-    fn fall_if_primary(&mut self, cx: &mut Cx, why: &str) {
-        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
-            self.fall_to_logging(cx, why);
-        }
-    }
-
-    /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    pub fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
-        let Some(what) = &unfit else {
-            if self.unfit.take().is_some() && self.role() == Role::Secondary {
-                self.reason.clear();
-            }
-            return true;
-        };
-        self.hello = None;
-        cx.event(self.id(), Event::Note(what.clone()));
-        self.fail_held(cx);
-        self.fall_if_primary(cx, what);
-        if self.role() == Role::Secondary {
-            self.reason.clone_from(what);
-        }
-        self.unfit = unfit;
-        false
-    }
-
-    pub fn decision(&self) -> Option<Decision> {
-        self.decided().map(|(_, decision)| decision)
-    }
-
-    /// The decision, and the row of the table it comes from.
-    fn decided(&self) -> Option<(Row, Decision)> {
-        let hello = self.hello.as_ref()?;
-        let (ours, theirs) = (self.identity(), &hello.identity);
-        let earliest = self.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
-        if let Some(decision) = went_back(earliest, &ours, theirs) {
-            return Some((row_back(earliest, theirs), decision));
-        }
-        let row = row(&ours, theirs, self.unbroken());
-        Some((row, row.decision(&ours, theirs)))
-    }
-
-    pub fn peer_went_back(&self) -> bool {
-        matches!(self.decision(), Some(Decision::NeedsFullSync(Why::PeerWentBack { .. })))
-    }
-
-    pub fn meet_peer(&mut self, cx: &mut Cx) {
-        if self.role() != Role::Primary
-            || !matches!(self.phase, Phase::Running)
-            || matches!(self.state, State::Failed(_))
-        {
-            return;
-        }
-        let Some((row, decision)) = self.decided() else { return };
-        let Some(hello) = &self.hello else { return };
-        let (granted, failed) = (hello.granted_bytes, hello.failed);
-        cx.event(self.id(), Event::Decided { row, decision });
-        if !failed && !matches!(decision, Decision::Continue(_)) {
-            self.fail_held(cx);
-        }
-        match decision {
-            _ if failed => self.peer_failed(cx),
-            Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
-                if self.stream.is_some() {
-                    self.fail_held(cx);
-                    self.fall_to_logging(cx, "the peer holds differences of its own");
-                }
-            }
-            Decision::Continue(received) if self.stream.is_some() => {
-                self.continue_stream(cx, received, granted);
-                self.wanted_update = false;
-                if self.full_is_wanted() {
-                    self.sync_in_turn(cx, true);
-                }
-            }
-            Decision::Continue(_) | Decision::UpdateSync => {
-                self.fall_to_logging(cx, "the link is up, a sync is due");
-                self.try_autosync(cx);
-            }
-            Decision::NeedsFullSync(why) => {
-                self.fall_to_logging(cx, &alloc::format!("{why}"));
-                if self.full_is_wanted() {
-                    // The operator has asked for it already, and it waited for its turn.
-                    self.sync_in_turn(cx, true);
-                } else {
-                    self.settle_fork(cx);
-                }
-            }
-            Decision::Refuse(why) => {
-                cx.marks.hit(Mark::ForkRefused);
-                self.fall_to_logging(cx, &alloc::format!("{why}"));
-            }
-            Decision::Idle => {}
-        }
-    }
-
     // ---- beginning -------------------------------------------------------------------------------------------------
 
     /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
@@ -464,35 +340,39 @@ impl Group {
             let Some(resync) = reads.filter(|_| !self.waits_to_resume()) else { return };
             let busy = resync.reads >= limits::RESYNC_READS_MAX
                 || cx.now.mono < resync.reads_again_at
-                || self.queue.unsent_sync_bytes() + resync.reading_bytes >= cx.peer.resync_backlog_bytes()
+                || self.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
             if busy {
                 return;
             }
-            if !self.has_room_for_sync(cx) {
+            let next = self.next_read(cx);
+            if next.as_ref().is_some_and(|next| !self.has_room_for_sync(cx, next.range.queued_bytes(next.compare))) {
                 return self.look_for_room(cx);
             }
             if let Some(resync) = self.resync.as_mut() {
                 resync.had_room_at = cx.now.mono;
             }
-            match self.next_range(cx) {
-                Some((range, compare)) => self.read_range(cx, range, compare),
+            match next {
+                Some(next) => self.read_range(cx, next),
                 None if self.end_pass(cx) => {}
                 None => return,
             }
         }
     }
 
-    /// Of a small queue no read takes more than a quarter beyond the half that a sync may fill.
-    pub fn longest_sync_read(&self, cx: &Cx) -> u64 {
-        cx.peer.part_bytes.min(self.settings.queue_bytes / 4).max(REGION_BYTES)
+    /// Of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what is left of that half.
+    fn longest_sync_read(&self, cx: &Cx) -> u64 {
+        let memory = (cx.allowance / 2).saturating_sub(self.held_bytes()) / REGION_BYTES * REGION_BYTES;
+        cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(memory).max(REGION_BYTES)
     }
 
-    fn next_range(&mut self, cx: &mut Cx) -> Option<(Range, bool)> {
+    /// What is to be read next; it stays the next until the read begins.
+    fn next_read(&mut self, cx: &mut Cx) -> Option<NextRead> {
         let longest_read = self.longest_sync_read(cx);
         let resync = self.resync.as_mut()?;
-        if let Some(range) = resync.resend.pop_front() {
-            return Some((range, false));
+        if let Some(&range) = resync.resend.front() {
+            let length = range.length.min(longest_read);
+            return Some(NextRead { range: Range { length, ..range }, compare: false, goes_on_at: None });
         }
         while let Some(volume) = self.volumes.get(resync.volume) {
             let mut skipped = 0;
@@ -513,20 +393,22 @@ impl Group {
             while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
             }
-            resync.region = next;
+            // What was skipped is not looked at again.
+            resync.region = first;
             let offset = first * REGION_BYTES;
             let length = (next * REGION_BYTES).min(size) - offset;
             let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
             let length = if leaves_tail { length / 4096 * 4096 } else { length };
-            return Some((Range { volume: VolumeId(resync.volume as u16), offset, length }, compare));
+            let range = Range { volume: VolumeId(resync.volume as u16), offset, length };
+            return Some(NextRead { range, compare, goes_on_at: Some(next) });
         }
         None
     }
 
-    fn read_range(&mut self, cx: &mut Cx, range: Range, compare: bool) {
+    fn read_range(&mut self, cx: &mut Cx, next: NextRead) {
+        let NextRead { range, compare, .. } = next;
         let resync = self.resync.as_mut().expect("a pass is under way");
-        resync.reads += 1;
-        resync.reading_bytes += range.length;
+        resync.begins_read(&next);
         let pass = resync.pass;
         let slot = self.slots.insert(Op::Resync(ResyncRead {
             range,
@@ -543,22 +425,30 @@ impl Group {
                 if conflict == Conflict::Write {
                     cx.marks.hit(Mark::ResyncWaitedForWrite);
                 }
+                if let Some(resync) = self.resync.as_mut() {
+                    resync.waiting_bytes += next.range.queued_bytes(next.compare);
+                }
                 self.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
             }
         }
     }
 
-    /// The range is free: lock it, take the number, read.
-    pub fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
-        let Some(Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
-        let mut read = *read;
-        if self.resync.as_ref().is_none_or(|r| r.pass != read.pass) {
+    /// What a read waited for has its range free.
+    pub fn admit_waiting_read(&mut self, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+        let Some(resync) = self.resync.as_mut().filter(|resync| resync.pass == read.pass) else {
             // The stream ended while the read waited for its range.
-            let volume = read.range.volume;
-            self.volume(volume).let_go(slot);
+            self.volume(read.range.volume).let_go(slot);
             self.slots.take(slot);
             return;
-        }
+        };
+        resync.waiting_bytes -= read.range.queued_bytes(read.compare);
+        self.admit_resync_read(cx, slot);
+    }
+
+    /// The range is free: lock it, take the number, read.
+    fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(mut read)) = self.slots.get(slot) else { unreachable!("the slot is a resync read's") };
         let Range { volume, offset, length } = read.range;
         let wall = self.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
@@ -607,7 +497,6 @@ impl Group {
         let range = read.range;
         let resync = self.resync.as_mut().expect("checked by the caller");
         resync.reads -= 1;
-        resync.reading_bytes -= range.length;
         let body = match result {
             Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
             Ok(IoDone::Payload { buf, .. }) => {
@@ -756,14 +645,4 @@ impl Group {
         self.confirmed(self.place(applied));
         self.transition(cx, State::CatchingUp, "the sync is done");
     }
-}
-
-/// Rule 23: a peer that cannot do without something this program does not know is refused.
-fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
-    let unknown = hello.required & !crate::wire::FEATURES_KNOWN;
-    (unknown != 0).then(|| {
-        alloc::format!(
-            "the peer runs a newer farshore and needs features this one does not have (bits {unknown:#x}); upgrade this node"
-        )
-    })
 }

@@ -218,16 +218,13 @@ impl Group {
         self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
     }
 
-    /// Half of the queue, and of memory, is for live writes alone. With nothing left to send a sync may take of that half, too, but its
-    /// next read has to fit in what memory there is: what was sent is held until the peer confirms it (rule 22).
-    pub fn has_room_for_sync(&self, cx: &Cx) -> bool {
-        let reading_bytes = self.resync.as_ref().map_or(0, |r| r.reading_bytes);
-        let (unsent, held) = (self.queue.unsent_bytes() + reading_bytes > 0, self.held_bytes() + reading_bytes);
-        let lone = self.queue.is_empty() && reading_bytes == 0;
-        let fits = held + self.longest_sync_read(cx) <= cx.allowance && !(unsent && held >= cx.allowance / 2);
-        self.queue.bytes() + reading_bytes < self.settings.queue_bytes / 2
-            && (lone || fits)
-            && self.queue.len() < self.settings.queue_items / 2
+    /// Half of the queue, and of memory, is for live writes alone, and what was sent is held until the peer confirms it (rule 22). Where
+    /// nothing is held for the peer the next read of a sync goes out, however scarce memory is.
+    pub fn has_room_for_sync(&self, cx: &Cx, bytes: u64) -> bool {
+        let queued = self.queue.bytes() + self.sync_waiting_bytes();
+        let lone = self.queue.is_empty() && self.sync_waiting_bytes() == 0;
+        let fits = self.held_bytes() + bytes <= cx.allowance / 2;
+        queued < self.settings.queue_bytes / 2 && (lone || fits) && self.queue.len() < self.settings.queue_items / 2
     }
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.

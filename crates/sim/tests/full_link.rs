@@ -86,8 +86,8 @@ fn the_recovery_point_goes_on_when_writers_fill_the_link() {
             // Far beyond the link a queue of some seconds fills as well, and cuts take over.
             let most = if small || load > 1020 { 15_000 } else { 3_000 };
             assert!(beside.longest_without_new_point_ms <= most, "{load}, {queue_bytes}: {beside:?}");
-            assert!(small || beside.ended_after_ms.is_some_and(|after| after <= 5_000), "{load}: {beside:?}");
-            assert!(!small || load != 1000 || beside.cuts > 2, "{beside:?}");
+            assert!(beside.ended_after_ms.is_some_and(|after| after <= 5_000), "{load}: {beside:?}");
+            assert!(!small || load <= 1020 || beside.cuts > 2, "{beside:?}");
         }
     }
 }

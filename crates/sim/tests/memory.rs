@@ -99,43 +99,127 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     assert!(held(&world, 2) >= 128 * KIB);
 }
 
-/// A sync in the stream: what was sent stands with a peer whose disk takes nothing, and is held here until it is confirmed. The next
-/// region is not read before memory has room for it (rule 22), and when it has, the sync goes on.
-#[test]
-fn a_sync_reads_no_region_that_memory_has_no_room_for() {
-    let narrow = Options {
+/// A link of 8 MB/s, which is measured, so that parts are long; all that is dirty, 64 MiB from the first byte on, goes in the stream.
+fn long_parts(memory_bytes: u64, delay_ns: u64) -> World {
+    let mut world = World::in_peace(Options {
         volumes: 1,
-        volume_bytes: 64 * MIB,
+        volume_bytes: 96 * MIB,
         queue_bytes: 64 * MIB,
         journal_bytes: 64 * MIB,
         window_bytes: 4 * MIB,
         history_bytes: 128 * MIB,
-        // Two long parts of a region, and no third.
-        memory_bytes: 2 * MIB + 256 * KIB,
+        activity: engine::ActivityConfig { extent_bytes: MIB, extents: 64 },
+        memory_bytes,
+        delay_ns,
         bytes_per_s: 8_000_000,
+        wait_limit_ms: 60_000,
         ..options(Mode::Async, Policy::Degrade)
-    };
-    let mut world = World::in_peace(narrow);
+    });
     world.pass(5 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..512 {
-        world.write(0, n * 128 * KIB, 128 * KIB);
+        let id = world.write(0, n * 128 * KIB, 128 * KIB);
+        world.answer(id);
     }
-    world.pass(SECOND);
+    world.pass(10 * SECOND);
     // What it was writing when it stopped is compared, in the stream, and so everything is sent there.
     world.crash(0, true, 100 * MILLISECOND);
     world.pass(5 * SECOND);
     world.command(0, GROUP, Command::Sync { full: false });
-    let sent =
-        |world: &World| world.figures(0).sync.filter(|sync| sync.cut.is_none()).map_or(0, |sync| sync.sent_bytes);
-    world.until("it goes in the stream, in long parts", |world| sent(world) > 16 * MIB);
-    world.nodes[1].trouble.slow_until = world.now + 10 * SECOND;
-    for _ in 0..2000 {
+    world.until("it goes in the stream, in long parts", |world| sent_by_sync(world) > 16 * MIB);
+    world
+}
+
+fn sent_by_sync(world: &World) -> u64 {
+    world.figures(0).sync.filter(|sync| sync.cut.is_none()).map_or(0, |sync| sync.sent_bytes)
+}
+
+fn watched(world: &mut World, ns: u64) {
+    for _ in 0..ns / (5 * MILLISECOND) {
         world.pass(5 * MILLISECOND);
         world.look_around();
     }
+}
+
+/// What a sync in the stream has sent stands with a peer whose disk takes nothing, and is held here until it is confirmed. The next
+/// region is not read before memory has room for it (rule 22), and when it has, the sync goes on.
+#[test]
+fn a_sync_reads_no_region_that_memory_has_no_room_for() {
+    // Two long parts, and no third.
+    let mut world = long_parts(2 * MIB + 256 * KIB, MILLISECOND);
+    world.nodes[1].trouble.slow_until = world.now + 10 * SECOND;
+    watched(&mut world, 10 * SECOND);
     world.until("in step", |world| world.in_step(GROUP));
     world.verdict.expect("nobody objects");
+}
+
+/// There is no room for a long part beside what writers have on its way, however long they write: then the parts are shorter.
+#[test]
+fn a_sync_goes_on_beside_writers_where_memory_has_no_room_for_a_long_part() {
+    let mut world = long_parts(MIB + 128 * KIB, 25 * MILLISECOND);
+    let mut ended = None;
+    for n in 0..20_000u64 {
+        world.write(0, 64 * MIB + n % 256 * 8 * KIB, 4 * KIB);
+        world.pass(MILLISECOND);
+        if ended.is_none() && world.figures(0).state == State::Replicating {
+            ended = Some(n);
+        }
+    }
+    assert!(ended.is_some(), "{:?}", world.figures(0).sync);
+    assert_eq!(world.mark(0, Mark::SyncTurnedToCuts), 0);
+}
+
+/// Reads of a sync wait for writes to a slow disk in their ranges, and live writes take what room there is meanwhile, in memory or in
+/// the queue: in that room the reads have their part, for when it is their turn.
+#[test]
+fn reads_that_wait_for_their_range_count() {
+    const QUEUE: u64 = 8 * MIB;
+    // A group's part of 2.5 MiB is less than its queue, of 64 MiB it is more.
+    for memory_bytes in [2560 * KIB, 64 * MIB] {
+        let mut world = World::in_peace(Options {
+            volumes: 1,
+            volume_bytes: 32 * MIB,
+            queue_bytes: QUEUE,
+            journal_bytes: 8 * MIB,
+            window_bytes: 4 * MIB,
+            history_bytes: 64 * MIB,
+            // No write waits for the activity log.
+            activity: engine::ActivityConfig { extent_bytes: 32 * MIB, extents: 4 },
+            memory_bytes,
+            delay_ns: 10 * MILLISECOND,
+            bytes_per_s: 20_000_000,
+            wait_limit_ms: 60_000,
+            ..options(Mode::Async, Policy::Degrade)
+        });
+        assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+        // Two long parts, little enough for the stream on a link that was measured a moment ago.
+        for n in 0..16 {
+            let id = world.write(0, n * 128 * KIB, 128 * KIB);
+            assert!(world.answer(id).0);
+        }
+        world.command(0, GROUP, Command::Sync { full: false });
+        world.pass(10 * MILLISECOND);
+        // The sync is announced, and the peer's answer on its way. Clients write into both parts, to a disk that stands still.
+        world.nodes[0].trouble.stalled_until = world.now + SECOND;
+        (0..2).for_each(|n| _ = world.write(0, n * MIB + 4 * KIB, 4 * KIB));
+        world.until("a read waits", |world| world.mark(0, Mark::ResyncWaitedForWrite) > 0);
+        // Live writes take all the room that there is, none has to wait for it, and the peer confirms nothing.
+        world.nodes[1].trouble.stalled_until = world.now + 3 * SECOND;
+        let shelf = engine::limits::MEMORY_GROUP_BYTES;
+        let room = QUEUE.min(shelf + (memory_bytes - shelf) / 5 * 4);
+        let held = |world: &World| world.nodes[0].engine.as_ref().expect("up").shared().memory_bytes;
+        let mut taken = 0;
+        let full = |world: &World| if memory_bytes > QUEUE { world.figures(0).queue.bytes } else { held(world) };
+        while full(&world) + 132 * KIB <= room && taken < QUEUE {
+            world.write(0, 8 * MIB + taken, 128 * KIB);
+            taken += 128 * KIB;
+        }
+        assert!(taken > 0, "the reads leave room for some");
+        // The disk goes on, and both parts are read: the judges look at what is held.
+        watched(&mut world, 5 * SECOND);
+        world.until("in step", |world| world.in_step(GROUP));
+        world.verdict.expect("nobody objects");
+    }
 }
 
 /// With all that waited to be applied, or to land, and what was under way when its volume failed, or its journal.
