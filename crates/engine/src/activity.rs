@@ -111,6 +111,14 @@ pub(crate) struct Pins {
     more: Vec<u32>,
 }
 
+impl ActivityConfig {
+    /// The extents of a range.
+    pub(crate) fn extents_of(self, volume: VolumeId, offset: u64, length: u64) -> impl Iterator<Item = Extent> {
+        (offset / self.extent_bytes..=(offset + length - 1) / self.extent_bytes)
+            .map(move |number| Extent { volume, number })
+    }
+}
+
 /// The log in memory.
 #[derive(Debug)]
 pub(crate) struct Activity {
@@ -144,12 +152,6 @@ impl Activity {
             cold: VecDeque::new(),
             crowded: false,
         }
-    }
-
-    /// The extents of a range.
-    pub fn extents(&self, volume: VolumeId, offset: u64, length: u64) -> impl Iterator<Item = Extent> + use<> {
-        let bytes = self.config.extent_bytes;
-        (offset / bytes..=(offset + length - 1) / bytes).map(move |number| Extent { volume, number })
     }
 
     /// First byte and length of an extent, cut at the volume's end.
@@ -188,10 +190,14 @@ impl Activity {
 
     /// Gives the extents of writes that wait, first come first, their slots; false if there are not enough. A write needs all of its
     /// own at one moment: what it has is not taken from it for one that came later, or they might take turns at it for ever.
-    pub fn admit_line(&mut self, line: &[Vec<Extent>], may_leave: impl Fn(Extent) -> bool) -> bool {
+    pub fn admit_line(
+        &mut self,
+        mut line: impl Iterator<Item = Vec<Extent>>,
+        may_leave: impl Fn(Extent) -> bool,
+    ) -> bool {
         let mut spoken_for = BTreeSet::<Extent>::new();
-        line.iter().all(|extents| {
-            spoken_for.extend(extents);
+        line.all(|extents| {
+            spoken_for.extend(&extents);
             extents.iter().all(|extent| self.admit(*extent, |old| !spoken_for.contains(&old) && may_leave(old)))
         })
     }
@@ -365,7 +371,7 @@ mod tests {
                 line.push((next..next + extents).map(extent).collect::<Vec<_>>());
                 next += extents;
             }
-            log.admit_line(&line, |_| true);
+            log.admit_line(line.iter().cloned(), |_| true);
             update(&mut log);
             let first = line.first().cloned();
             line.retain(|extents| {

@@ -18,9 +18,10 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::primary::WriteOp;
 use crate::slots::Op;
 use crate::state::{Broken, State};
-use crate::{Bytes, Output, Store};
+use crate::{ActivityConfig, Bytes, Output, Store};
 
 /// Cells of the bitmap being written at once.
 const CELLS_IN_FLIGHT_MAX: usize = 8;
@@ -329,7 +330,7 @@ impl Group {
 
     /// A crash from now on finds this range: by the log, or by its stored bits.
     fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
-        self.activity.extents(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
+        self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
     }
 
     fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
@@ -388,7 +389,7 @@ impl Group {
         let op = self.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
         let mut pins = Pins::default();
-        for extent in self.activity.extents(id, offset, length) {
+        for extent in self.config.activity.extents_of(id, offset, length) {
             self.activity.pin(extent, &mut pins);
         }
         self.slots.write(slot).pins = pins;
@@ -401,20 +402,20 @@ impl Group {
         if self.activity.is_writing() || self.activity.cold.is_empty() {
             return;
         }
-        let mut line = Vec::new();
-        for slot in self.activity.cold.clone() {
-            let op = self.slots.write(slot);
-            let (id, offset, length) = (op.volume, op.offset, op.length);
-            let extents: Vec<Extent> = self.activity.extents(id, offset, length).collect();
-            if extents.len() > EXTENTS_PER_WRITE_MAX.min(self.config.activity.extents as usize / 2) {
-                self.announce_write(slot, id, offset, length);
-            } else {
-                line.push(extents);
+        let config = self.config.activity;
+        let cold = self.activity.cold.clone();
+        for slot in &cold {
+            let op = self.slots.write_ref(*slot);
+            if is_very_long(config, op) {
+                let (id, offset, length) = (op.volume, op.offset, op.length);
+                self.announce_write(*slot, id, offset, length);
             }
         }
-        let (volumes, config) = (&self.volumes, self.config.activity);
+        let volumes = &self.volumes;
         let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
-        let crowded = !self.activity.admit_line(&line, may_leave);
+        let writes = cold.iter().map(|slot| self.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
+        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
+        let crowded = !self.activity.admit_line(line, may_leave);
         self.activity.crowded = crowded;
         self.store_ahead(crowded);
         self.pump_cells(cx);
@@ -553,6 +554,12 @@ fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
             *word |= 1 << (region % 64);
         }
     }
+}
+
+/// It is covered by stored bits, and not by the log.
+fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
+    let most = EXTENTS_PER_WRITE_MAX.min(config.extents as usize / 2);
+    config.extents_of(op.volume, op.offset, op.length).count() > most
 }
 
 /// The stored bitmap holds every bit of the extent: it may leave the log.

@@ -56,6 +56,8 @@ pub(crate) struct Queue {
     /// When each of those before it was sent.
     sent_at: VecDeque<Mono>,
     bytes: u64,
+    /// Of that, what a sync put there.
+    sync_bytes: u64,
     unsent_bytes: u64,
     /// Of that, what a sync put there.
     unsent_sync_bytes: u64,
@@ -69,6 +71,7 @@ impl Queue {
             assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
         }
         self.bytes += item.cost_bytes;
+        self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
@@ -132,6 +135,7 @@ impl Queue {
             self.sent_at.pop_front();
             self.unsent_from -= 1;
             self.bytes -= item.cost_bytes;
+            self.sync_bytes -= item.sync_bytes();
         }
     }
 
@@ -149,7 +153,8 @@ impl Queue {
         let dropped = (self.items.len() as u64, self.bytes);
         self.items.clear();
         self.sent_at.clear();
-        (self.unsent_from, self.bytes, self.unsent_bytes, self.unsent_sync_bytes) = (0, 0, 0, 0);
+        (self.unsent_from, self.bytes, self.sync_bytes) = (0, 0, 0);
+        (self.unsent_bytes, self.unsent_sync_bytes) = (0, 0);
         dropped
     }
 
@@ -163,14 +168,19 @@ impl Queue {
         let Some(item) = self.get_mut(seq) else { return };
         let saved = item.cost_bytes.saturating_sub(cost_bytes);
         item.cost_bytes -= saved;
-        let of_a_sync = item.flags & flags::RESYNC != 0;
+        let of_a_sync = if item.flags & flags::RESYNC != 0 { saved } else { 0 };
         self.bytes -= saved;
+        self.sync_bytes -= of_a_sync;
         self.unsent_bytes -= saved;
-        self.unsent_sync_bytes -= if of_a_sync { saved } else { 0 };
+        self.unsent_sync_bytes -= of_a_sync;
     }
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub fn sync_bytes(&self) -> u64 {
+        self.sync_bytes
     }
 
     pub fn unsent_bytes(&self) -> u64 {

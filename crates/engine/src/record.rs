@@ -1,5 +1,6 @@
 //! The superblock's updates: one in flight at a time, and what goes on once one is durable.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -10,6 +11,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::marks::Mark;
 use crate::planted::{Fault, planted};
+use crate::roles::PromotionAnswer;
 use crate::slots::Op;
 use crate::start::StartStage;
 use crate::state::{Broken, State};
@@ -32,8 +34,7 @@ pub(crate) enum AfterSuper {
     },
     Promoted {
         id: CommandId,
-        text: String,
-        warn: bool,
+        answer: PromotionAnswer,
     },
     Demoted {
         id: CommandId,
@@ -224,7 +225,7 @@ impl Group {
             AfterSuper::Ready => self.ready(cx),
             AfterSuper::SyncReady { number } => self.sync_ready(cx, number),
             AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
-            AfterSuper::Promoted { id, text, warn } => self.promoted(cx, id, text, warn),
+            AfterSuper::Promoted { id, answer } => self.promoted(cx, id, answer),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, result } => cx.answer(id, result),
             AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
@@ -275,7 +276,13 @@ impl Group {
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
                     self.phase = Phase::Running;
-                    cx.refuse(id, Broken::Superblock.words())
+                    // One of its slots may say it.
+                    let why = format!(
+                        "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \
+                         'farshore status' before another node gets a role",
+                        Broken::Superblock.words()
+                    );
+                    cx.refuse(id, &why);
                 }
                 _ => {}
             }

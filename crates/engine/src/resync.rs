@@ -360,10 +360,11 @@ impl Group {
         }
     }
 
-    /// Of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what is left of that half.
+    /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
+    /// for it.
     fn longest_sync_read(&self, cx: &Cx) -> u64 {
-        let memory = (cx.allowance / 2).saturating_sub(self.held_bytes()) / REGION_BYTES * REGION_BYTES;
-        cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(memory).max(REGION_BYTES)
+        let most = cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(self.sync_memory_bytes(cx));
+        (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
     }
 
     /// What is to be read next; it stays the next until the read begins.

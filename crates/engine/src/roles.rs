@@ -155,7 +155,7 @@ impl Group {
         })
     }
 
-    pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
+    pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
         self.phase = Phase::Running;
         cx.event(self.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
@@ -198,7 +198,7 @@ impl Group {
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    fn promote_needs_force(&self, cx: &Cx) -> Option<alloc::string::String> {
+    fn promote_needs_force(&self, cx: &Cx) -> Option<String> {
         let position = self.promotable().map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
         let hello = match &self.hello {
@@ -318,34 +318,30 @@ impl Group {
         self.recovered = None;
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
-        let text = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
-            format!(
-                "promoted at {image}; this node lost power before it was demoted: the export opens when the peer was asked what it \
-                 confirmed, or after 'start_alone'; the peer needs 'sync --full' to follow"
-            )
+        let follows = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
+            "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
+             'start_alone'; the peer needs 'sync --full' to follow"
+                .into()
         } else if takes_back && peer_dirty {
-            format!(
-                "promoted at {image}, the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is \
-                 sent to it; what one that was has written is not here"
-            )
+            "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one that \
+             was has written is not here"
+                .into()
         } else if force && peer_dirty {
-            format!(
-                "promoted at {image}; whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow"
-            )
+            "whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow".into()
         } else if let Some(silent) = silent {
             format!(
-                "promoted at {image}; nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, \
-                 what it has written is not here",
+                "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \
+                 not here",
                 silent.as_millis()
             )
         } else {
-            format!("promoted at {image}; nothing is missing")
+            "nothing is missing".into()
         };
-        let other_mode = self.serves_otherwise();
-        let warn = force && peer_dirty || silent.is_some() || other_mode.is_some();
-        let text = text + &other_mode.unwrap_or_default();
+        let other_mode = self.serves_otherwise().unwrap_or_default();
+        let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
+        let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
         self.told = None;
-        self.save_in_both_slots(cx, AfterSuper::Promoted { id, text, warn });
+        self.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 
     /// What is set on this node counts from now on, whatever the primary before had.
@@ -362,7 +358,7 @@ impl Group {
         })
     }
 
-    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, text: alloc::string::String, warn: bool) {
+    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
         self.phase = Phase::Running;
         let generation = self.sb.current.identity.generation;
         cx.event(self.id(), crate::Event::Promoted { generation });
@@ -373,9 +369,7 @@ impl Group {
         } else {
             self.reason = "promoted".into();
             self.open_or_withhold(cx);
-            let both = self.peer_is_primary();
-            let text = if both { text + "; but the peer was promoted meanwhile: both nodes are primary" } else { text };
-            cx.answer(id, if warn || both { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+            cx.answer(id, answer.told(self.peer_is_primary()));
         }
         self.say_hello(cx, Kind::GroupState);
         match self.early_hello.take() {
@@ -388,8 +382,33 @@ impl Group {
     }
 }
 
+/// What a promotion came to.
+#[derive(Debug)]
+pub(crate) struct PromotionAnswer {
+    /// The image that was promoted.
+    at: String,
+    /// What it lacks, and what follows for the peer.
+    follows: String,
+    other_mode: String,
+    warn: bool,
+}
+
+impl PromotionAnswer {
+    /// A peer that is primary, before or since, goes on with what is not here.
+    fn told(self, both_are_primary: bool) -> CommandResult {
+        let PromotionAnswer { at, follows, other_mode, warn } = self;
+        if both_are_primary {
+            return CommandResult::Warning(format!(
+                "{at}; both nodes are primary now: what the other one acknowledges is not here, and one of them is to be demoted{other_mode}"
+            ));
+        }
+        let text = format!("{at}; {follows}{other_mode}");
+        if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) }
+    }
+}
+
 /// Another store failed while the promotion was being recorded: nothing is opened over it.
-fn failed_meanwhile(broken: Broken) -> alloc::string::String {
+fn failed_meanwhile(broken: Broken) -> String {
     format!(
         "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
         broken.words()

@@ -218,13 +218,21 @@ impl Group {
         self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
     }
 
-    /// Half of the queue, and of memory, is for live writes alone, and what was sent is held until the peer confirms it (rule 22). Where
-    /// nothing is held for the peer the next read of a sync goes out, however scarce memory is.
+    /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
+    /// memory is.
     pub fn has_room_for_sync(&self, cx: &Cx, bytes: u64) -> bool {
         let queued = self.queue.bytes() + self.sync_waiting_bytes();
-        let lone = self.queue.is_empty() && self.sync_waiting_bytes() == 0;
-        let fits = self.held_bytes() + bytes <= cx.allowance / 2;
-        queued < self.settings.queue_bytes / 2 && (lone || fits) && self.queue.len() < self.settings.queue_items / 2
+        let fits = queued == 0 || bytes <= self.sync_memory_bytes(cx);
+        queued < self.settings.queue_bytes / 2 && fits && self.queue.len() < self.settings.queue_items / 2
+    }
+
+    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
+    /// live writes, and beside some of them half.
+    pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
+        let free = cx.allowance.saturating_sub(self.held_bytes() + cx.allowance / 8);
+        let of_sync = self.queue.sync_bytes() + self.sync_waiting_bytes();
+        let beside_writers = self.queue.bytes() > self.queue.sync_bytes();
+        if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
     }
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.

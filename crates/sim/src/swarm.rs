@@ -97,7 +97,8 @@ impl Options {
             bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
             turn_ns: Options::draw_turn(seed),
-            queue_bytes: *rng.pick(&[256 * KIB, MIB, 8 * MIB]),
+            // One of them is no multiple of anything.
+            queue_bytes: *rng.pick(&[256 * KIB, MIB + 76 * KIB + 1, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
