@@ -14,5 +14,5 @@ fn crowds_run_short_of_memory_and_of_turns_to_sync() {
     }
     let [memory, turns] = [Mark::MemoryShort, Mark::SyncWaitedForTurn].map(|mark| sum.mark(mark));
     println!("short of memory {memory} times, of a turn to sync {turns} times");
-    assert!(memory >= 20 && turns >= 1000, "{memory} {turns}");
+    assert!(memory > 0 && turns >= 1000, "{memory} {turns}");
 }

@@ -33,6 +33,8 @@ fn comparing() -> World {
     world.pass(3 * SECOND);
     world.nodes[0].trouble.flush_ns = 500 * MILLISECOND;
     world.until("the comparison is under way", |world| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > MIB));
+    // It takes minutes, for the peer reads slowly.
+    world.nodes[1].trouble.slow_until = u64::MAX;
     world
 }
 
