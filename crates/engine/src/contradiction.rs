@@ -14,7 +14,7 @@ use crate::wire::{Ack, GroupHello, Header, Kind};
 
 impl Group {
     /// Who the peer said it is.
-    fn peer_said(&self) -> Option<&GroupHello> {
+    pub fn peer_said(&self) -> Option<&GroupHello> {
         self.hello.as_ref().or(self.early_hello.as_ref())
     }
 

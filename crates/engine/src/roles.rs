@@ -189,6 +189,10 @@ impl Group {
             return cx.refuse(id, &why);
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        if let Some(hello) = self.early_hello.take() {
+            // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
+            self.take_peer_hello(hello);
+        }
         if identity.inconsistent && !planted(Fault::PromoteMidSync) {
             return self.begin_rollback(cx, id, force, entropy);
         }
@@ -201,7 +205,7 @@ impl Group {
     fn promote_needs_force(&self, cx: &Cx) -> Option<String> {
         let position = self.promotable().map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
-        let hello = match &self.hello {
+        let hello = match self.peer_said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
                 return Some(format!(
@@ -295,7 +299,6 @@ impl Group {
         let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.peer_may_be_ahead();
         let takes_back = self.takes_demotion_back();
-        let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
         if takes_back && !peer_dirty {
             self.sb.current.confirmed = Confirmed { place: position, image: position };
         }
@@ -318,28 +321,22 @@ impl Group {
         self.recovered = None;
         self.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
-        let follows = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
-            "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
-             'start_alone'; the peer needs 'sync --full' to follow"
-                .into()
+        let in_doubt = self.is_in_doubt() && !self.sb.current.served_in_doubt;
+        let missing = if in_doubt {
+            Some("the peer needs 'sync --full' to follow")
         } else if takes_back && peer_dirty {
-            "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one that \
-             was has written is not here"
-                .into()
-        } else if force && peer_dirty {
-            "whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow".into()
-        } else if let Some(silent) = silent {
-            format!(
-                "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \
-                 not here",
-                silent.as_millis()
+            Some(
+                "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one \
+                 that was has written is not here",
             )
+        } else if force && peer_dirty {
+            Some("whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow")
         } else {
-            "nothing is missing".into()
+            None
         };
         let other_mode = self.serves_otherwise().unwrap_or_default();
-        let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
-        let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
+        let warn = force && peer_dirty || !other_mode.is_empty();
+        let answer = PromotionAnswer { at: format!("promoted at {image}"), in_doubt, missing, other_mode, warn };
         self.told = None;
         self.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
@@ -369,15 +366,14 @@ impl Group {
         } else {
             self.reason = "promoted".into();
             self.open_or_withhold(cx);
-            cx.answer(id, answer.told(self.peer_is_primary()));
+            let silent = cx.peer.silent_for(cx.now.mono);
+            let unheard = cx.peer.link.is_none() || silent > cx.peer.suspect_after();
+            cx.answer(id, answer.told(self.peer_is_primary(), Some(silent).filter(|_| unheard)));
         }
         self.say_hello(cx, Kind::GroupState);
-        match self.early_hello.take() {
-            // Promoted out of a start that stood still: only now it is known who meets the peer.
-            Some(hello) => self.peer_hello(cx, hello),
-            // As a primary it may be one that does not fit.
-            None if self.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
-            None => self.meet_peer(cx),
+        // As a primary it may be one that the peer does not fit.
+        if self.hello.clone().is_none_or(|hello| self.fits(cx, &hello)) {
+            self.meet_peer(cx);
         }
     }
 }
@@ -387,22 +383,41 @@ impl Group {
 pub(crate) struct PromotionAnswer {
     /// The image that was promoted.
     at: String,
-    /// What it lacks, and what follows for the peer.
-    follows: String,
+    /// The export stays closed.
+    in_doubt: bool,
+    /// What the image lacks, and what follows for the peer.
+    missing: Option<&'static str>,
     other_mode: String,
     warn: bool,
 }
 
 impl PromotionAnswer {
-    /// A peer that is primary, before or since, goes on with what is not here.
-    fn told(self, both_are_primary: bool) -> CommandResult {
-        let PromotionAnswer { at, follows, other_mode, warn } = self;
-        if both_are_primary {
-            return CommandResult::Warning(format!(
-                "{at}; both nodes are primary now: what the other one acknowledges is not here, and one of them is to be demoted{other_mode}"
-            ));
-        }
-        let text = format!("{at}; {follows}{other_mode}");
+    /// A peer that is primary, before or since, goes on with what is not here; what one did that is `silent` is not known.
+    fn told(self, both_are_primary: bool, silent: Option<Duration>) -> CommandResult {
+        let PromotionAnswer { at, in_doubt, missing, other_mode, warn } = self;
+        let closed = match in_doubt {
+            true => {
+                "; this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
+                 'start_alone'"
+            }
+            false => "",
+        };
+        let missing = match (missing, silent) {
+            _ if both_are_primary => {
+                "both nodes are primary now: what the other one acknowledged since is not here, and one of them \
+                                      is to be demoted"
+                    .into()
+            }
+            (Some(missing), _) => missing.into(),
+            (None, None) => "nothing is missing".into(),
+            (None, Some(silent)) => format!(
+                "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \
+                 not here",
+                silent.as_millis()
+            ),
+        };
+        let text = format!("{at}{closed}; {missing}{other_mode}");
+        let warn = warn || both_are_primary || silent.is_some();
         if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) }
     }
 }

@@ -254,7 +254,7 @@ impl Group {
             if let Then::Promote { id, .. } = then {
                 cx.refuse(
                     id,
-                    "a store of this node failed on the way back to the rollback point; a restart goes on with it",
+                    "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been recorded",
                 );
             }
             return;

@@ -7,6 +7,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::story::{GROUP, MILLISECOND, SECOND, options};
+use sim::swarm::Options;
 use sim::world::World;
 
 #[test]
@@ -49,6 +50,27 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
     // A secondary again, it confirms numbers of its own run: to nobody.
     assert!(matches!(world.order(1, Command::Demote), CommandResult::Warning(_)));
     world.pass(SECOND);
+}
+
+/// A promotion takes its time to be recorded, and the link ends meanwhile: whether anything is missing is what was known when the peer
+/// was last heard, and is told so.
+#[test]
+fn a_promotion_that_was_recorded_slowly_tells_what_it_cannot_know() {
+    let mut world = World::in_peace(Options { delay_ns: 50 * MILLISECOND, ..options(Mode::Sync, Policy::Degrade) });
+    let id = world.write(0, 0, 64 * KIB);
+    assert!(world.answer(id).0);
+    world.settle();
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(SECOND);
+    world.nodes[1].trouble.stalled_until = world.now + 20 * SECOND;
+    let entropy = world.rng.draw();
+    let promotion = world.command(1, GROUP, Command::Promote { force: false, entropy });
+    world.pass(MILLISECOND);
+    assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
+    world.cut([false; 2]);
+    world.until("answered", |world| world.operator.results.contains_key(&promotion));
+    let told = &world.operator.results[&promotion];
+    assert!(matches!(told, CommandResult::Warning(text) if text.contains("when the peer was last heard")), "{told:?}");
 }
 
 /// Nobody else was promoted: the peer follows as it did, and nothing is sent again.

@@ -362,6 +362,45 @@ fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
     world.settle();
 }
 
+/// It is connected to its primary, and its start stands still.
+fn connected_and_stands_still() -> World {
+    let (mut world, _) = killed_with_the_history_full(500 * KIB);
+    world.restore_path();
+    world.until("it is back, and stands still again", stands_still);
+    world.until("it is connected", |world| world.figures(NEAR).peer.link == engine::status::LinkStatus::Connected);
+    world.pass(SECOND);
+    world
+}
+
+/// A promotion out of a start that stands still is answered as what it is: with the primary there, whoever has not been met yet.
+#[test]
+fn a_promotion_out_of_a_start_knows_the_primary_that_is_connected() {
+    let mut world = connected_and_stands_still();
+    let entropy = world.rng.draw();
+    let why = world.refused(FAR, Command::Promote { force: false, entropy });
+    assert!(why.contains("the peer is primary and connected"), "{why}");
+    let CommandResult::Warning(told) = world.promote(FAR, true) else { panic!("no warning") };
+    assert!(told.contains("both nodes are primary now"), "{told}");
+}
+
+/// What the primary said while the start stood still is not what counts when the way back is over, if it was demoted meanwhile.
+#[test]
+fn a_primary_demoted_during_the_way_back_is_not_taken_for_one() {
+    let mut world = connected_and_stands_still();
+    world.nodes[FAR].trouble.slow_until = world.now + 5 * SECOND;
+    let entropy = world.rng.draw();
+    let promotion = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    let demoted = world.order(NEAR, Command::Demote);
+    assert!(!matches!(demoted, CommandResult::Refused(_)), "{demoted:?}");
+    world.pass(20 * MILLISECOND);
+    assert!(!world.operator.results.contains_key(&promotion), "it is on its way back");
+    world.until("promoted", |world| world.operator.results.contains_key(&promotion));
+    world.pass(SECOND);
+    let reason = world.figures(FAR).reason;
+    assert!(!reason.contains("both nodes"), "{reason}");
+    assert_eq!(world.figures(FAR).peer.role, Some(engine::identity::Role::Secondary));
+}
+
 fn stands_still(world: &World) -> bool {
     world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
 }
