@@ -346,7 +346,10 @@ impl Group {
                 return;
             }
             let next = self.next_read(cx);
-            if next.as_ref().is_some_and(|next| !self.has_room_for_sync(cx, next.range.queued_bytes(next.compare))) {
+            if next
+                .as_ref()
+                .is_some_and(|next| !self.has_room_for_sync(cx, cost(next.range.queued_bytes(next.compare))))
+            {
                 return self.look_for_room(cx);
             }
             if let Some(resync) = self.resync.as_mut() {
@@ -363,7 +366,8 @@ impl Group {
     /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
     /// for it.
     fn longest_sync_read(&self, cx: &Cx) -> u64 {
-        let most = cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(self.sync_memory_bytes(cx));
+        let memory = self.sync_memory_bytes(cx).saturating_sub(cost(0));
+        let most = cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(memory);
         (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
     }
 

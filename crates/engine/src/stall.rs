@@ -226,13 +226,12 @@ impl Group {
         queued < self.settings.queue_bytes / 2 && fits && self.queue.len() < self.settings.queue_items / 2
     }
 
-    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
-    /// live writes, and beside some of them half.
+    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22): half of memory, and an eighth
+    /// stays free for the next live write, whatever those before it hold.
     pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
         let free = cx.allowance.saturating_sub(self.held_bytes() + cx.allowance / 8);
         let of_sync = self.queue.sync_bytes() + self.sync_waiting_bytes();
-        let beside_writers = self.queue.bytes() > self.queue.sync_bytes();
-        if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
+        free.min((cx.allowance / 2).saturating_sub(of_sync))
     }
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.

@@ -171,6 +171,22 @@ fn a_sync_goes_on_beside_writers_where_memory_has_no_room_for_a_long_part() {
     }
 }
 
+/// A sync has all of memory's share for it where nobody writes, and a large write that comes then finds room beside it all the same: it
+/// does not turn the sync to cuts.
+#[test]
+fn a_large_write_finds_room_beside_a_sync_that_was_alone() {
+    let mut world = long_parts(MIB + 128 * KIB, 25 * MILLISECOND);
+    for n in 0.. {
+        assert!(n < 2_000, "{:?}", world.figures(0).sync);
+        world.write(0, 64 * MIB + n % 64 * 256 * KIB, 256 * KIB);
+        world.pass(250 * MILLISECOND);
+        if world.figures(0).state == State::Replicating {
+            break;
+        }
+    }
+    assert_eq!(world.mark(0, Mark::SyncTurnedToCuts), 0);
+}
+
 /// Reads of a sync wait for writes to a slow disk in their ranges, and live writes take what room there is meanwhile, in memory or in
 /// the queue: in that room the reads have their part, for when it is their turn.
 #[test]
