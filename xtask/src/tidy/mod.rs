@@ -4,6 +4,7 @@
 mod house;
 mod size;
 mod source;
+mod walls;
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
@@ -37,6 +38,7 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
     problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
+    let mut modules = Vec::new();
     for path in tracked_files(project)? {
         // A file removed but not yet from the index is no file.
         let Ok(bytes) = fs::read(project.root.join(&path)) else {
@@ -50,8 +52,10 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
             problems.extend(size::check_functions(&source));
             problems.extend(house::check_words(&source));
             problems.extend(house::check_purity(&source));
+            modules.extend(walls::Module::read(&path, &text));
         }
     }
+    problems.extend(walls::check(&modules));
     Ok(problems)
 }
 
