@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use engine::{Buf, Bytes, GroupId, Input, IoDone, IoError, Output, Slice, Store, Token};
+use engine::{Buf, Bytes, GroupId, IoDone, IoError, Output, Slice, Store, Token};
 
-use super::plane::Core;
-use crate::buffers::Buffer;
+use super::groups::LocalGroups;
+use super::slab::Slab;
+use crate::buffers::{Buffer, Pool};
 use crate::disk::meta::Blocks;
-use crate::disk::{Answer, Completion, DiskError, DiskOp, ErrorKind, File, Inline, Part, Parts, Run, is_zero};
+use crate::disk::{
+    Answer, Completion, DiskError, DiskOp, ErrorKind, File, FileEngine, Inline, Part, Parts, Run, is_zero,
+};
 use crate::frontend::{ClientId, Extent, Failure, Outcome};
 
 /// Who waits for a request at the disks.
-pub(super) enum Pending {
-    /// A client's read; it never passes the engine.
-    Read {
-        client: ClientId,
-        cookie: u64,
-        volume: usize,
-    },
-    Extents {
+enum Pending {
+    /// A client's read or question about allocation; neither passes the engine.
+    Client {
         client: ClientId,
         cookie: u64,
         volume: usize,
@@ -30,8 +28,35 @@ pub(super) enum Pending {
     },
 }
 
+/// What came of a request.
+pub(super) enum Finished {
+    /// It goes on with another one.
+    Continued,
+    Client {
+        client: ClientId,
+        cookie: u64,
+        outcome: Outcome,
+    },
+    Engine {
+        token: Token,
+        result: Result<IoDone, IoError>,
+    },
+    /// The engine wants these bytes of a volume hashed, with the key of the group's link.
+    Unhashed {
+        token: Token,
+        group: GroupId,
+        buffer: Buffer,
+    },
+}
+
+impl Finished {
+    fn failed(token: Token, error: IoError) -> Finished {
+        Finished::Engine { token, result: Err(error) }
+    }
+}
+
 /// What becomes of the engine's request when the disk is done.
-pub(super) enum Then {
+enum Then {
     Done,
     /// The zeroes must be durable too.
     Flush,
@@ -49,9 +74,36 @@ pub(super) enum Then {
     Run,
 }
 
-impl Core {
+/// The file engine, and what it has been given.
+pub(super) struct DiskRequests {
+    engine: FileEngine,
+    /// The number is the file engine's token.
+    pending: Slab<Pending>,
+    /// What the engine reads: bounded by the engine's own limits on reads in flight.
+    reads: Pool,
+}
+
+impl DiskRequests {
+    pub fn new(engine: FileEngine) -> DiskRequests {
+        DiskRequests { engine, pending: Slab::default(), reads: Pool::new(usize::MAX) }
+    }
+
+    pub fn engine(&self) -> &FileEngine {
+        &self.engine
+    }
+
+    pub fn engine_mut(&mut self) -> &mut FileEngine {
+        &mut self.engine
+    }
+
+    /// Puts a client's request on the tray, for the volume at this position.
+    pub fn ask(&mut self, (client, cookie): (ClientId, u64), volume: usize, device: &Arc<File>, op: DiskOp) {
+        let inline = if matches!(op, DiskOp::Read { .. }) { Inline::Allowed } else { Inline::Forbidden };
+        self.put(Pending::Client { client, cookie, volume }, device, op, inline);
+    }
+
     /// Puts one of the engine's disk requests on the tray.
-    pub fn submit_disk(&mut self, output: Output) {
+    pub fn submit(&mut self, output: Output, groups: &LocalGroups) {
         let (token, store, op, inline, then) = match output {
             Output::Write { token, store, offset, parts, durable, waits_for_peer } => {
                 let inline = if durable || waits_for_peer { Inline::Forbidden } else { Inline::Allowed };
@@ -80,7 +132,7 @@ impl Core {
             }
             other => unreachable!("not a request for a disk: {other:?}"),
         };
-        self.send_to_disk(Pending::Engine { token, store, then }, store, op, inline);
+        self.put(Pending::Engine { token, store, then }, groups.file(store), op, inline);
     }
 
     fn read(&self, offset: u64, length: u32) -> DiskOp {
@@ -88,69 +140,58 @@ impl Core {
         DiskOp::Read { offset, buffer }
     }
 
-    fn send_to_disk(&mut self, pending: Pending, store: Store, op: DiskOp, inline: Inline) {
-        let file = self.file(store).clone();
-        self.gather(pending, &file, op, inline);
-    }
-
-    pub fn gather(&mut self, pending: Pending, file: &Arc<File>, op: DiskOp, inline: Inline) {
+    fn put(&mut self, pending: Pending, file: &Arc<File>, op: DiskOp, inline: Inline) {
         let token = self.pending.put(pending);
-        self.disks.submit(u64::from(token), file, op, inline);
+        self.engine.submit(u64::from(token), file, op, inline);
     }
 
-    fn file(&mut self, store: Store) -> &Arc<File> {
-        match store {
-            Store::Volume(group, volume) => {
-                let at = self.group(group).first_volume + usize::from(volume.0);
-                self.volumes[at].device()
-            }
-            Store::Journal(group) => &self.group(group).stores().journal,
-            Store::Superblock(group) => &self.group(group).stores().superblock,
-            Store::Bitmap(group) => &self.group(group).stores().bitmap,
-            Store::Activity(group) => &self.group(group).stores().activity,
-            Store::Undo(group) => &self.group(group).stores().undo,
-        }
-    }
-
-    /// One request is done: tell whoever waits for it.
-    pub fn completed(&mut self, completion: Completion) {
+    /// One request is done.
+    pub fn completed(&mut self, completion: Completion, groups: &mut LocalGroups) -> Finished {
         let number = u32::try_from(completion.token).expect("tokens are our own numbers");
-        let pending = self.pending.take(number).expect("a request completes once");
-        match pending {
-            Pending::Read { client, cookie, volume } | Pending::Extents { client, cookie, volume } => {
+        match self.pending.take(number).expect("a request completes once") {
+            Pending::Client { client, cookie, volume } => {
                 if let Err(error) = &completion.result {
-                    self.note_failure(volume, error);
+                    groups.volume_mut(volume).failed(error);
                 }
-                self.answer(client, cookie, outcome_of(completion.result));
+                Finished::Client { client, cookie, outcome: outcome_of(completion.result) }
             }
-            Pending::Engine { token, store, then } => self.engine_completed(token, store, then, completion.result),
+            Pending::Engine { token, store, then } => match completion.result {
+                Ok(answer) => self.answered(token, store, then, answer, groups),
+                // A file system that cannot say: what stands there is read.
+                Err(_) if matches!(then, Then::Run) => {
+                    self.answered(token, store, then, Answer::Runs(Vec::new()), groups)
+                }
+                Err(error) => {
+                    groups.store_failed(store, &error);
+                    self.failed(token, store, then, error.kind, groups)
+                }
+            },
         }
     }
 
-    fn engine_completed(&mut self, token: Token, store: Store, then: Then, result: Result<Answer, DiskError>) {
-        let answer = match result {
-            Ok(answer) => answer,
-            // A file system that cannot say: what stands there is read.
-            Err(_) if matches!(then, Then::Run) => Answer::Runs(Vec::new()),
-            Err(error) => {
-                self.note_store_failure(store, &error);
-                if error.kind == ErrorKind::Io {
-                    match then {
-                        Then::Meta { offset, length } if is_of_cells(store) => {
-                            return self.read_block(token, store, Blocks::begin(offset, length as usize));
-                        }
-                        Then::Block(blocks) => return self.block_read(token, store, blocks, None),
-                        _ => {}
-                    }
-                }
-                let error = if error.kind == ErrorKind::NoSpace { IoError::NoSpace } else { IoError::Io };
-                return self.input(Input::Io { token, result: Err(error) });
+    fn failed(&mut self, token: Token, store: Store, then: Then, kind: ErrorKind, groups: &LocalGroups) -> Finished {
+        match then {
+            Then::Meta { offset, length } if kind == ErrorKind::Io && is_of_cells(store) => {
+                self.read_block(token, store, Blocks::begin(offset, length as usize), groups)
             }
-        };
+            Then::Block(blocks) if kind == ErrorKind::Io => self.block_read(token, store, blocks, None, groups),
+            _ => Finished::failed(token, if kind == ErrorKind::NoSpace { IoError::NoSpace } else { IoError::Io }),
+        }
+    }
+
+    fn answered(&mut self, token: Token, store: Store, then: Then, answer: Answer, groups: &LocalGroups) -> Finished {
         let result = match (then, answer) {
             (Then::Flush, Answer::Done) => {
                 let pending = Pending::Engine { token, store, then: Then::Done };
-                return self.send_to_disk(pending, store, DiskOp::Flush, Inline::Forbidden);
+                self.put(pending, groups.file(store), DiskOp::Flush, Inline::Forbidden);
+                return Finished::Continued;
+            }
+            (Then::Hash, Answer::Data(buffer)) => {
+                let Store::Volume(group, _) = store else { unreachable!("only volumes are compared") };
+                return Finished::Unhashed { token, group, buffer };
+            }
+            (Then::Block(blocks), Answer::Data(buffer)) => {
+                return self.block_read(token, store, blocks, Some(&buffer), groups);
             }
             (Then::Done, Answer::Done) => Ok(IoDone::Done),
             (Then::Payload { crc }, Answer::Data(buffer)) => payload(buffer, crc),
@@ -158,71 +199,42 @@ impl Core {
                 let (zero, crc) = (is_zero(&buffer), crc32c::crc32c(&buffer));
                 Ok(IoDone::Summed { buf: Buf::new(Arc::new(buffer)), zero, crc })
             }
-            (Then::Block(salvage), Answer::Data(buffer)) => {
-                return self.block_read(token, store, salvage, Some(&buffer));
-            }
             (Then::Meta { .. }, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
             (Then::Run, Answer::Runs(runs)) => {
                 let first = runs.first().copied().unwrap_or(Run { length: 0, hole: false });
                 Ok(IoDone::Run { length: first.length, is_hole: first.hole })
             }
-            (Then::Hash, Answer::Data(buffer)) => Ok(IoDone::Hash(self.hash(store, &buffer))),
             _ => unreachable!("the disks answer what was asked"),
         };
         if matches!(result, Err(IoError::Damaged)) {
-            let path = self.file(store).path().display().to_string();
+            let path = groups.file(store).path().display().to_string();
             tracing::error!(
                 "{path} holds bytes whose checksum does not match: the medium is failing, or it was written by others"
             );
         }
-        self.input(Input::Io { token, result });
+        Finished::Engine { token, result }
     }
 
-    fn block_read(&mut self, token: Token, store: Store, mut blocks: Blocks, block: Option<&[u8]>) {
+    fn block_read(
+        &mut self,
+        token: Token,
+        store: Store,
+        mut blocks: Blocks,
+        block: Option<&[u8]>,
+        groups: &LocalGroups,
+    ) -> Finished {
         blocks.take(block);
-        self.read_block(token, store, blocks);
+        self.read_block(token, store, blocks, groups)
     }
 
-    fn read_block(&mut self, token: Token, store: Store, blocks: Blocks) {
+    fn read_block(&mut self, token: Token, store: Store, blocks: Blocks, groups: &LocalGroups) -> Finished {
         let Some(offset) = blocks.next() else {
             let result = blocks.found().map(IoDone::Meta).ok_or(IoError::Io);
-            return self.input(Input::Io { token, result });
+            return Finished::Engine { token, result };
         };
         let op = self.read(offset, Blocks::BYTES as u32);
-        self.send_to_disk(Pending::Engine { token, store, then: Then::Block(blocks) }, store, op, Inline::Allowed);
-    }
-
-    fn hash(&mut self, store: Store, bytes: &[u8]) -> [u8; 32] {
-        let Store::Volume(group, _) = store else { unreachable!("only volumes are compared") };
-        let key = self.session_key(group);
-        *blake3::keyed_hash(&key, bytes).as_bytes()
-    }
-
-    /// The key of the group's link. A hash that outlives its session is of no use, and is keyed with whatever is there.
-    fn session_key(&mut self, group: GroupId) -> [u8; 32] {
-        let peer = self.group(group).peer;
-        self.meeting.key(peer)
-    }
-
-    fn note_store_failure(&mut self, store: Store, error: &DiskError) {
-        match store {
-            Store::Volume(group, volume) => {
-                let at = self.group(group).first_volume + usize::from(volume.0);
-                self.note_failure(at, error);
-            }
-            _ => tracing::error!("{error}"),
-        }
-    }
-
-    /// The first failure of a device is news, the next thousand are not.
-    fn note_failure(&mut self, volume: usize, error: &DiskError) {
-        let volume = &mut self.volumes[volume];
-        if volume.error.is_none() {
-            tracing::error!("volume {}: {error}", volume.export);
-            volume.error = Some(error.to_string());
-        } else {
-            tracing::debug!("volume {}: {error}", volume.export);
-        }
+        self.put(Pending::Engine { token, store, then: Then::Block(blocks) }, groups.file(store), op, Inline::Allowed);
+        Finished::Continued
     }
 }
 
