@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use units::size::show_exact;
 
-use super::file::Identity;
-use super::holders::{self, Number, sysfs};
-use super::volume::{OpenError, check_kind};
+use super::holders::{Number, sysfs};
+use super::identity::{Identity, identity_from, identity_of};
+use super::open_error::OpenError;
+use super::volume::check_kind;
 
 /// Longest value kept; longer ones are cut, which only makes them a little less telling.
 const VALUE_BYTES_MAX: usize = 512;
@@ -80,7 +81,7 @@ impl DeviceId {
         let failed = |errno| OpenError::at(path, "looking at it", errno);
         let stat = rustix::fs::stat(path).map_err(failed)?;
         check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
-        let identity = holders::identity_from(&stat);
+        let identity = identity_from(&stat);
         let mut id = DeviceId::default();
         match identity {
             Identity::File { .. } => {
@@ -165,7 +166,7 @@ impl DeviceId {
 
     fn add_below(&mut self, prefix: &str, backing: &Path, depth: usize) {
         let prefix = format!("{prefix}{BELOW}");
-        match holders::identity_of(backing) {
+        match identity_of(backing) {
             Ok(Identity::File { .. }) if self.add_file(&prefix, backing).is_ok() => {}
             Ok(Identity::Device { major, minor }) if depth < DEPTH_MAX => {
                 self.add_device(&prefix, (major, minor), depth + 1);

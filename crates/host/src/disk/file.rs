@@ -9,24 +9,8 @@ use std::time::Duration;
 
 use engine::limits::SECTOR_BYTES;
 
-/// Which thing on this machine a path leads to. Two paths with equal identities are one volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Identity {
-    File { device: u64, inode: u64 },
-    Device { major: u32, minor: u32 },
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Identity::File { device, inode } => {
-                let (major, minor) = (rustix::fs::major(*device), rustix::fs::minor(*device));
-                write!(formatter, "inode {inode} on device {major}:{minor}")
-            }
-            Identity::Device { major, minor } => write!(formatter, "block device {major}:{minor}"),
-        }
-    }
-}
+use super::advisory_lock::unlock;
+use super::identity::Identity;
 
 /// What O_DIRECT asks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +169,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_block_device() {
-            super::volume::unlock(&self.opened.plain.fd);
+            unlock(&self.opened.plain.fd);
         }
     }
 }

@@ -24,7 +24,8 @@ use std::fmt;
 use rustix::io::Errno;
 use units::size::show_exact;
 
-use super::file::{File, Identity};
+use super::file::File;
+use super::identity::Identity;
 use super::op::{DiskError, ErrorKind, OpName};
 use crate::buffers::Buffer;
 

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::file::Identity;
-use super::volume::OpenError;
+use super::identity::{Identity, identity_of};
+use super::open_error::OpenError;
 
 /// What a path lies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,20 +48,6 @@ fn covering(mounts: &str, path: &Path) -> Option<Mount> {
 }
 
 pub(super) type Number = (u32, u32);
-
-/// The identity behind a path, links followed.
-pub(super) fn identity_of(path: &Path) -> rustix::io::Result<Identity> {
-    rustix::fs::stat(path).map(|stat| identity_from(&stat))
-}
-
-pub(super) fn identity_from(stat: &rustix::fs::Stat) -> Identity {
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice {
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        Identity::Device { major, minor }
-    } else {
-        Identity::File { device: stat.st_dev, inode: stat.st_ino }
-    }
-}
 
 /// Where a device, one of its partitions or something stacked upon it is mounted in this mount namespace.
 pub(super) fn mounted_at(major: u32, minor: u32) -> Option<String> {

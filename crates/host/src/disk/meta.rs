@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::advisory_lock::{LOCK_NAME, lock, unlock};
 use super::file::File;
-use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock, unlock};
-use super::{file::Identity, holders};
+use super::identity::{Identity, identity_from};
+use super::open_error::OpenError;
+use super::volume::{FILE_BLOCK_BYTES, VolumeOptions, finish};
 use crate::buffers::Buffer;
 use crate::owned::wrong_directory;
 
-/// Name of the lock file in a state directory.
-pub(super) const LOCK_NAME: &str = "lock";
 /// Appended to a file's name until it is complete.
 const UNFINISHED_SUFFIX: &str = ".creating";
 const ZERO_PIECE_BYTES: u64 = 1 << 20;
@@ -70,7 +70,7 @@ impl StateDirectory {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(OpenError::NoStateFile { path: lock_path, what: "no regular file" });
         }
-        lock(&held, path, holders::identity_from(&stat))?;
+        lock(&held, path, identity_from(&stat))?;
         // Written and flushed: shows now, not in the middle of work, that the directory is full or broken.
         let owner = format!("{}\n", std::process::id());
         let written = rustix::fs::ftruncate(&held, 0)
@@ -198,7 +198,7 @@ pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NoStateFile { path: path.into(), what: "no regular file" });
     }
-    let identity @ Identity::File { .. } = holders::identity_from(&stat) else { unreachable!("a regular file") };
+    let identity @ Identity::File { .. } = identity_from(&stat) else { unreachable!("a regular file") };
     lock(&fd, path, identity)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())

@@ -12,15 +12,18 @@
 //! * a device that answers nothing holds a share of slots and workers, never all of them: the others go on;
 //! * requests in flight together are unordered: order is made above, by waiting.
 
+mod advisory_lock;
 pub mod blank;
 pub mod device_id;
 mod devices;
 mod file;
 pub mod fingerprint;
 mod holders;
+mod identity;
 mod lines;
 pub mod meta;
 mod op;
+mod open_error;
 pub mod overlap;
 mod pool;
 mod signal;
@@ -36,8 +39,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use devices::{Debt, SilenceNews};
-pub use file::{File, Identity};
+pub use file::File;
 pub use holders::{FileSystem, file_system_of, opened_by};
+pub use identity::Identity;
 pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
 pub use signal::Readiness;
 pub use status::block_status;

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::file::Identity;
-use super::holders::{self, Number, parse_number, sysfs};
-use super::volume::OpenError;
+use super::holders::{Number, parse_number, sysfs};
+use super::identity::{Identity, identity_of};
+use super::open_error::OpenError;
 
 const SECTOR_BYTES: u64 = 512;
 /// Layers that are looked through.
@@ -33,7 +33,7 @@ impl Footprint {
     /// The path leads nowhere, or may not be looked at.
     pub fn of(path: &Path) -> Result<Footprint, OpenError> {
         let mut footprint = Footprint(Vec::new());
-        let found = holders::identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
+        let found = identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
         footprint.add(Piece { layer: found, from: 0, to: u64::MAX, somewhere: false }, path, 0);
         Ok(footprint)
     }
@@ -85,7 +85,7 @@ impl Footprint {
         }
         if let Ok(backing) = fs::read_to_string(here.join("loop/backing_file")) {
             let backing = PathBuf::from(backing.trim_end_matches('\n'));
-            let Ok(layer) = holders::identity_of(&backing) else { return };
+            let Ok(layer) = identity_of(&backing) else { return };
             let length = count("size").unwrap_or(u64::MAX).saturating_mul(SECTOR_BYTES);
             self.add(below(piece, layer, count("loop/offset").unwrap_or(0), length), &backing, depth + 1);
         }

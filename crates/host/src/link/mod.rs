@@ -34,9 +34,10 @@ use crate::tls::{Facts, Store};
 pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use conn::{Calls, LinkSender};
 pub use hub::Links;
+pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
-pub use tuning::{BufferReport, Congestion, ControlName, OptionReport, SocketOptions, SocketReport};
+pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.

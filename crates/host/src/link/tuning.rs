@@ -8,13 +8,14 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
 use units::size::show_exact;
 
-use super::info::TcpInfo;
+use super::info::{ControlName, TcpInfo};
+use crate::socket_option::{SocketOption, read_option, set_option};
 
 // Linux 6.15; not yet named by libc for every target.
 /// The largest buffer that a kernel grants, before it doubles it.
@@ -39,28 +40,6 @@ const UNSENT_TIME: Duration = Duration::from_millis(20);
 /// A few segments, half a second at 128 kbit/s, as the frame that is under way may take the other half (rule 25); and 20 ms of 1.6 Gbit/s, where the kernel's buffers are the next bound.
 const UNSENT_BYTES_MIN: u32 = 8 << 10;
 const UNSENT_BYTES_MAX: u32 = 4 << 20;
-
-/// The congestion control that a socket has; empty when the kernel would not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ControlName {
-    /// `TCP_CA_NAME_MAX` of Linux, filled up with zeroes.
-    bytes: [u8; 16],
-}
-
-impl ControlName {
-    pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
-        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
-        let mut bytes = [0; 16];
-        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
-        ControlName { bytes }
-    }
-}
-
-impl fmt::Display for ControlName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(String::from_utf8_lossy(&self.bytes).trim_end_matches('\0'))
-    }
-}
 
 /// Which congestion control to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -161,7 +140,7 @@ pub struct OptionReport {
     pub requested: u64,
     /// `None`: the kernel does not know it.
     pub granted: Option<u64>,
-    place: (libc::c_int, libc::c_int),
+    option: SocketOption,
 }
 
 /// What a connection's socket got of what was asked.
@@ -199,7 +178,7 @@ impl fmt::Display for SocketReport {
 /// An option that is one number.
 struct Wish {
     name: &'static str,
-    place: (libc::c_int, libc::c_int),
+    option: SocketOption,
     value: u64,
     /// The kernel may round up by so much; `None`: it answers something else until the connection is made.
     slack: Option<u64>,
@@ -211,7 +190,7 @@ struct Wish {
 
 impl Wish {
     fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> Wish {
-        Wish { name, place: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
+        Wish { name, option: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
     }
 }
 
@@ -236,7 +215,7 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
     let mut wishes = vec![
         Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, u64::from(!options.nagle), "small frames may wait for 40 ms"),
         Wish {
-            place: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+            option: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
             ..keepalive("SO_KEEPALIVE", 0, 1, "a peer whose machine is gone is found by silence alone")
         },
         keepalive("TCP_KEEPIDLE", libc::TCP_KEEPIDLE, idle, "see net.ipv4.tcp_keepalive_time"),
@@ -257,7 +236,7 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
     ];
     wishes.extend(options.pacing.map(|rate| Wish {
         name: "SO_MAX_PACING_RATE",
-        place: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+        option: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
         value: rate,
         slack: Some(0),
         hint: "the queueing discipline fq (net.core.default_qdisc) paces best",
@@ -268,12 +247,12 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
 
 impl SocketReport {
     fn ask(&mut self, socket: BorrowedFd<'_>, wish: &Wish) {
-        let set = set_option(socket, wish.place, wish.value);
-        self.judge(wish, set, read_option(socket, wish.place).ok());
+        let set = set_option(socket, wish.option, wish.value);
+        self.judge(wish, set, read_option(socket, wish.option).ok());
     }
 
     fn judge(&mut self, wish: &Wish, set: io::Result<()>, granted: Option<u64>) {
-        let Wish { name, place, value, slack, hint, is_default } = *wish;
+        let Wish { name, option, value, slack, hint, is_default } = *wish;
         let is_kept = |granted| slack.is_none_or(|slack| (value..=value.saturating_add(slack)).contains(&granted));
         match (set, granted) {
             (Err(error), _) if is_default && error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
@@ -287,7 +266,7 @@ impl SocketReport {
             }
             _ => {}
         }
-        self.options.push(OptionReport { name, requested: value, granted, place });
+        self.options.push(OptionReport { name, requested: value, granted, option });
     }
 
     /// Options that must stand before connect or listen.
@@ -325,7 +304,7 @@ impl SocketReport {
         self.receive_buffer.granted_when_connected = buffer(socket, libc::SO_RCVBUF);
         // An accepted socket has its early options from the listener.
         for option in &mut self.options {
-            option.granted = read_option(socket, option.place).ok();
+            option.granted = read_option(socket, option.option).ok();
         }
     }
 
@@ -410,12 +389,6 @@ fn unsent_bytes(info: &TcpInfo) -> u32 {
     if info.app_limited { bytes.max(info.unsent_limit_bytes) } else { bytes }
 }
 
-/// What may stand unsent now; 0: the kernel does not tell.
-pub(super) fn unsent_limit(socket: BorrowedFd<'_>) -> u32 {
-    let bytes = read_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)).unwrap_or(0);
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
 /// What a new socket has before anything is asked of it, so that a listener can go back there.
 #[derive(Clone, Debug)]
 pub(super) struct Untouched {
@@ -455,56 +428,12 @@ fn buffer(socket: BorrowedFd<'_>, option: libc::c_int) -> usize {
     read_option(socket, (libc::SOL_SOCKET, option)).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// The one option that is wider than an `int`.
-fn is_wide(place: (libc::c_int, libc::c_int)) -> bool {
-    place == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
-}
-
-pub(crate) fn set_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int), value: u64) -> io::Result<()> {
-    if is_wide(place) {
-        return set_bytes(socket, place, &value.to_ne_bytes());
-    }
-    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
-    set_bytes(socket, place, &value.to_ne_bytes())
-}
-
-fn set_bytes(socket: BorrowedFd<'_>, (level, name): (libc::c_int, libc::c_int), value: &[u8]) -> io::Result<()> {
-    let length = value.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the borrow; the kernel reads `length` bytes of `value`, which
-    // lives across the call.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn read_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int)) -> io::Result<u64> {
-    let mut wide = [0; 8];
-    if is_wide(place) {
-        return read_bytes(socket, place, &mut wide).map(|_| u64::from_ne_bytes(wide));
-    }
-    let mut value = [0; 4];
-    read_bytes(socket, place, &mut value)?;
-    Ok(libc::c_int::from_ne_bytes(value).max(0) as u64)
-}
-
-/// Reads an option into `bytes`; how many the kernel wrote.
-pub(super) fn read_bytes(
-    socket: BorrowedFd<'_>,
-    (level, name): (libc::c_int, libc::c_int),
-    bytes: &mut [u8],
-) -> io::Result<usize> {
-    let mut length = bytes.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the borrow; the kernel writes at most `length` bytes to `bytes`,
-    // which lives across the call as `length` does.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut length) };
-    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
+    use super::super::info::unsent_limit;
     use super::*;
 
     /// A connected socket with these options, and what was said of it.

@@ -17,10 +17,11 @@ use rustls::client::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::credentials::LINK_PROTOCOL;
 use super::facts::Facts;
-use super::verify::sentence;
+use super::refusal::sentence;
 
+/// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
+pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
 /// What is on the table during the handshake: a stranger is not worth a larger one.
 const STRANGERS_TABLE_BYTES: usize = 4096;
 /// What is read during the handshake: two certificates of the largest keys in use fit several times.

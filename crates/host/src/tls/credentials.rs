@@ -18,16 +18,15 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, Error};
 use tokio::sync::watch;
 
-use super::channel::Channel;
+use super::channel::{Channel, LINK_PROTOCOL};
 use super::clients::{Clients, Rights};
 use super::facts::{Facts, Identity, Party, day};
+use super::refusal::sentence;
 use super::revoked::Revoked;
 use super::trust::Trust;
-use super::verify::{Acceptors, Expected, Guests, Named, sentence};
+use super::verify::{Acceptors, Expected, Guests, Named};
 use crate::owned::{self, Content, Refusal};
 
-/// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
-pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
 /// Ciphertext read at once. Of a link: as much as a plain one reads. Of NBD clients, of which there may be a thousand: four
 /// records.
 const LINK_TABLE_BYTES: usize = 256 << 10;

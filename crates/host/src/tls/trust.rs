@@ -15,8 +15,8 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::facts::Facts;
+use super::refusal::refused_because;
 use super::revoked::Revoked;
-use super::verify::told;
 
 /// Of more certificates between two others no shorter way is looked for.
 const BETWEEN_MAX: usize = 8;
@@ -118,7 +118,7 @@ impl Trust {
             let refused = match (verify(group, between), group.between_max) {
                 (Ok(()), None) => return Ok(()),
                 (Ok(()), Some(most)) if group.has_short_way(between, most, &verify) => return Ok(()),
-                (Ok(()), Some(most)) => told(format!(
+                (Ok(()), Some(most)) => refused_because(format!(
                     "its certificate is signed by an authority below this cluster's, whose own certificate allows {most} of them (path \
                      length): have it signed by the cluster's authority itself"
                 )),
@@ -246,8 +246,8 @@ mod tests {
         let client = trust.verify_client_cert(end, &between, UnixTime::now());
         assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
         if let Err(error) = &server {
-            let told = super::super::verify::sentence(error);
-            assert!(told.contains("path length") || told.contains("not of this cluster's authority"), "{told}");
+            let why = super::super::refusal::sentence(error);
+            assert!(why.contains("path length") || why.contains("not of this cluster's authority"), "{why}");
         }
         server.is_ok()
     }
@@ -268,11 +268,11 @@ mod tests {
             assert_eq!(is_believed(&trust, &node(&one), &[&two, &one]), longest >= 1, "{length:?}");
             if longest == 0 {
                 let refused = trust.judge_server(&node(&one), &[one.der().clone()], UnixTime::now()).unwrap_err();
-                let told = super::super::verify::sentence(&refused);
+                let why = super::super::refusal::sentence(&refused);
                 for words in
                     ["signed by an authority below this cluster's", "have it signed by the cluster's authority itself"]
                 {
-                    assert!(told.contains(words), "{told}");
+                    assert!(why.contains(words), "{why}");
                 }
             }
         }
