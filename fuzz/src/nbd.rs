@@ -1,7 +1,7 @@
 //! What NBD clients send: request headers, options, and whole handshakes.
 
 use host::frontend::{ExportInfo, VolumeHandle};
-use host::nbd::handshake::{Encryption, Negotiation, Step};
+use host::nbd::negotiation::{Encryption, Negotiation, Step};
 use host::nbd::proto::{
     self, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, Opt, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC, Request,
     option,

@@ -13,16 +13,18 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::connection::{Allowance, Connection, LOOKS_MAX, Leaving};
+use super::admission;
+use super::client_origin::ClientOrigin;
+use super::connection::{ClientLimits, Connection, Leaving};
 use super::counters::{Counters, Tally};
-use super::handshake::{self, Encryption, Guard, House, Outside};
+use super::handshake::{self, Guard, House, Outside};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
-use super::places;
+use super::memory_shares::MemoryShares;
+use super::negotiation::Encryption;
 use super::session::{End, Session};
-use super::shares::Shares;
 use super::socket::{Socket, Stream};
-use super::visitor::Visitor;
+use super::stall::LOOKS_MAX;
 use crate::complaints::{About, Complaints, REPEAT_AFTER};
 use crate::frontend::{ClientInfo, Gateway};
 use crate::strangers::{Seat, Strangers};
@@ -32,7 +34,7 @@ use crate::tls::{Facts, Store};
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Clients at exports at once; more are turned away. 1 280: a thousand volumes, or a hundred with multi-connection clients, and a
-    /// fifth of them kept for clients that hold few (`places.rs`).
+    /// fifth of them kept for clients that hold few (`admission.rs`).
     pub connections: usize,
     /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest of the busiest network goes. 1 024:
     /// all clients may come back in one moment, from one host.
@@ -87,7 +89,7 @@ struct Shared {
     tally: Rc<Tally>,
     clients: RefCell<BTreeMap<u64, Client>>,
     strangers: Rc<Strangers>,
-    shares: Rc<Shares>,
+    shares: Rc<MemoryShares>,
     next_client: Cell<u64>,
     /// A client has left.
     left: Notify,
@@ -111,7 +113,7 @@ impl Server {
             tally: Rc::default(),
             clients: RefCell::default(),
             strangers: Strangers::new(limits.strangers),
-            shares: Shares::new(limits.bytes_in_flight_all),
+            shares: MemoryShares::new(limits.bytes_in_flight_all),
             next_client: Cell::new(0),
             left: Notify::new(),
             complaints: Complaints::new(REPEAT_AFTER),
@@ -217,12 +219,12 @@ enum Door {
 
 impl Door {
     /// The next client, and where it comes from.
-    async fn accept(&self, listener: usize) -> io::Result<(Socket, Visitor)> {
+    async fn accept(&self, listener: usize) -> io::Result<(Socket, ClientOrigin)> {
         match self {
             Door::Unix(door, _) => {
                 let stream = door.accept().await?.0;
-                let visitor = Visitor::by_file(&stream, listener);
-                Ok((Socket::new(Stream::Unix(stream)), visitor))
+                let origin = ClientOrigin::by_file(&stream, listener);
+                Ok((Socket::new(Stream::Unix(stream)), origin))
             }
             Door::Tcp(door) => {
                 let (stream, peer) = door.accept().await?;
@@ -234,7 +236,7 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::new(Stream::Tcp(stream)), Visitor::by_tcp(peer, listener)))
+                Ok((Socket::new(Stream::Tcp(stream)), ClientOrigin::by_tcp(peer, listener)))
             }
         }
     }
@@ -245,7 +247,7 @@ async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), gua
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match door.accept(listener).await {
-            Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
+            Ok((socket, origin)) => Shared::admit(&shared, socket, origin, guard.clone()),
             Err(error) => {
                 if shared.complaints.is_news(About::Peer("a listener"), "not accepted") {
                     tracing::warn!(%error, "NBD connections cannot be accepted; they are tried again ten times a second");
@@ -262,11 +264,11 @@ async fn judge_clients(shared: Rc<Shared>, listener: usize, store: Store) {
     while changes.changed().await.is_ok() {
         let credentials = changes.borrow_and_update().clone();
         let all: Vec<_> = shared.clients.borrow().values().map(|client| client.connection.clone()).collect();
-        for connection in all.into_iter().filter(|connection| connection.visitor.listener == listener) {
-            let Some(chain) = connection.socket.chain() else { continue };
+        for connection in all.into_iter().filter(|connection| connection.origin().listener == listener) {
+            let Some(chain) = connection.socket().chain() else { continue };
             if let Err(why) = credentials.judge_guest(&chain) {
                 connection.cut_off();
-                shared.complain(&connection.visitor, "was cut off, its certificate being believed no more", &why);
+                shared.complain(connection.origin(), "was cut off, its certificate being believed no more", &why);
             }
             // Signatures take their time, and there may be a thousand of them.
             tokio::task::yield_now().await;
@@ -282,30 +284,30 @@ async fn watch_clients(shared: Rc<Shared>) {
             let Some(why) = client.connection.look() else { continue };
             client.connection.cut_off();
             shared.tally.note(|counters| counters.stalled += 1);
-            let visitor = &client.connection.visitor;
-            if shared.complaints.is_news(visitor.about(), why) {
+            let origin = client.connection.origin();
+            if shared.complaints.is_news(origin.about(), why) {
                 let patience = shared.limits.stalled;
-                tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", visitor.who);
+                tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", origin.who);
             }
         }
     }
 }
 
 impl Shared {
-    fn admit(shared: &Rc<Shared>, socket: Socket, visitor: Visitor, guard: Guard) {
+    fn admit(shared: &Rc<Shared>, socket: Socket, origin: ClientOrigin, guard: Guard) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
         let most = shared.limits.connections + shared.limits.strangers + OPENERS_MAX;
         if shared.clients.borrow().len() >= most {
             let outside = Outside::Refused(format!("the limit of {most} connections is reached"));
-            shared.tell(&visitor, outside);
+            shared.tell(&origin, outside);
             shared.tally.note(|counters| counters.connections_refused += 1);
             return;
         }
         // Whoever may open the socket file may do worse than sit there.
-        let seat = visitor.address.map(|from| shared.strangers.seat(from));
-        let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
+        let seat = origin.address.map(|from| shared.strangers.seat(from));
+        let limits = ClientLimits { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
         let connection =
-            Rc::new(Connection::new(socket, visitor, (allowance, shared.shares.clone()), shared.tally.clone()));
+            Rc::new(Connection::new(socket, origin, (limits, shared.shares.clone()), shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let place = Place { shared: shared.clone(), number };
         let task = spawn_local(serve(connection.clone(), place, guard, seat));
@@ -319,34 +321,34 @@ impl Shared {
     fn admit_to(&self, connection: &Connection, export: &str) -> Result<(), String> {
         let clients = self.clients.borrow();
         let all = clients.values().map(|client| &*client.connection);
-        places::judge(connection, export, self.limits.connections, all).map_err(|full| {
+        admission::judge(connection, export, self.limits.connections, all).map_err(|full| {
             self.tally.note(|counters| counters.connections_refused += 1);
-            if self.complaints.is_news(connection.visitor.about(), "found no place") {
-                tracing::warn!("an NBD client at {} was refused {export}: {}", connection.visitor.who, full.why);
+            if self.complaints.is_news(connection.origin().about(), "found no place") {
+                tracing::warn!("an NBD client at {} was refused {export}: {}", connection.origin().who, full.why);
             }
             full.told
         })
     }
 
     /// Why there is no session. Ports change with every attempt: the same host with the same mistake is no news.
-    fn tell(&self, visitor: &Visitor, outside: Outside) {
+    fn tell(&self, origin: &ClientOrigin, outside: Outside) {
         match outside {
             Outside::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
-            Outside::Refused(why) => self.complain(visitor, "was refused", &why),
+            Outside::Refused(why) => self.complain(origin, "was refused", &why),
         }
     }
 
     /// Who comes again and again with the same certificate is told of once in a while.
-    fn tell_certificate(&self, visitor: &Visitor, Facts { subject, fingerprint, .. }: &Facts) {
-        if self.certificates.is_news(visitor.about(), fingerprint) {
-            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", visitor.who);
+    fn tell_certificate(&self, origin: &ClientOrigin, Facts { subject, fingerprint, .. }: &Facts) {
+        if self.certificates.is_news(origin.about(), fingerprint) {
+            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", origin.who);
         }
     }
 
     /// Whoever is turned away may come back at once, as often as it likes. `why` may hold its own words.
-    fn complain(&self, visitor: &Visitor, what: &'static str, why: &str) {
-        if self.complaints.is_news(visitor.about(), what) {
-            tracing::warn!("an NBD client at {} {what}: {why}", visitor.who);
+    fn complain(&self, origin: &ClientOrigin, what: &'static str, why: &str) {
+        if self.complaints.is_news(origin.about(), what) {
+            tracing::warn!("an NBD client at {} {what}: {why}", origin.who);
         }
     }
 }
@@ -381,9 +383,9 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
         let admit = |export: &str| shared.admit_to(&connection, export);
         let denied = |export: &str| {
             let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
-            shared.complain(&connection.visitor, "was told that there is no such export", &why);
+            shared.complain(connection.origin(), "was told that there is no such export", &why);
         };
-        let shown = |facts: &Facts| shared.tell_certificate(&connection.visitor, facts);
+        let shown = |facts: &Facts| shared.tell_certificate(connection.origin(), facts);
         let house = House { guard: &guard, admit: &admit, denied: &denied, shown: &shown };
         let negotiation = handshake::negotiate(&connection, &shared.gateway, house);
         let Some(seat) = seat else { return negotiation.await };
@@ -401,7 +403,7 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
     let session = match outcome.unwrap_or(Err(too_long)) {
         Ok(session) => session,
         Err(outside) => {
-            shared.tell(&connection.visitor, outside);
+            shared.tell(connection.origin(), outside);
             shared.tally.note(|counters| counters.handshakes_without_session += 1);
             return;
         }
@@ -415,18 +417,18 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
     tracing::debug!(?end, "an NBD session ends");
     match end {
         End::Disconnect | End::Leaving => {
-            let settled = timeout(shared.limits.farewell, connection.settled()).await;
-            if settled.is_err() {
-                shared.complain(&connection.visitor, "was left with answers unsent", "it or its disk is too slow");
+            let drained = timeout(shared.limits.farewell, connection.drained()).await;
+            if drained.is_err() {
+                shared.complain(connection.origin(), "was left with answers unsent", "it or its disk is too slow");
             } else if matches!(end, End::Disconnect) && connection.leaving() != Leaving::Broken {
                 shared.tally.note(|counters| counters.sessions_ended_cleanly += 1);
             }
         }
         End::Violation(reason) => {
-            shared.complain(&connection.visitor, "was cut off", reason);
+            shared.complain(connection.origin(), "was cut off", reason);
             shared.tally.note(|counters| counters.violations += 1);
         }
-        End::Broken(why) => shared.complain(&connection.visitor, "was cut off", &why),
+        End::Broken(why) => shared.complain(connection.origin(), "was cut off", &why),
         End::Vanished => {}
     }
 }

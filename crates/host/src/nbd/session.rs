@@ -1,15 +1,15 @@
 //! The transmission phase: requests off the socket, in batches, into the data path.
 //!
 //! One turn: read what the socket has, hand over every complete request, then one `kick`. A write's payload is copied
-//! at most once, from the inbox into the pool's buffer; what was not there yet is read straight into that buffer.
+//! at most once, from the received into the pool's buffer; what was not there yet is read straight into that buffer.
 
 use std::io;
 use std::rc::Rc;
 
 use super::check::{Refusal, Terms, Verdict, check};
-use super::connection::{Connection, Leaving, cost};
-use super::inbox::{Filled, Inbox};
+use super::connection::{Connection, Leaving};
 use super::proto::{self, Command, REQUEST_BYTES, Request, flag};
+use super::receive_buffer::{ReceiveBuffer, Received};
 use crate::buffers::Buffer;
 use crate::frontend::{ClientId, Gateway, Op, Replies};
 
@@ -70,7 +70,7 @@ pub(super) struct Session {
     pub gateway: Rc<dyn Gateway>,
     pub client: ClientId,
     pub terms: Terms,
-    pub inbox: Inbox,
+    pub received: ReceiveBuffer,
     body: Body,
     /// Something was handed over since the last `kick`.
     gathered: bool,
@@ -82,16 +82,16 @@ impl Session {
         gateway: Rc<dyn Gateway>,
         client: ClientId,
         terms: Terms,
-        inbox: Inbox,
+        received: ReceiveBuffer,
     ) -> Session {
-        Session { connection, gateway, client, terms, inbox, body: Body::None, gathered: false }
+        Session { connection, gateway, client, terms, received, body: Body::None, gathered: false }
     }
 
     /// Takes requests until the connection should end. Answers may still be due then.
     pub async fn run(&mut self) -> End {
         let end = self.take_requests().await;
         if let Body::Payload { cookie, .. } = std::mem::replace(&mut self.body, Body::None) {
-            self.connection.forgive(cookie);
+            self.connection.withdraw(cookie);
         }
         end
     }
@@ -107,20 +107,20 @@ impl Session {
                 Pause::Disconnect => return End::Disconnect,
                 Pause::Violation(reason) => return End::Violation(reason),
                 Pause::Room(command, payload) => self.connection.room(command, payload).await,
-                Pause::Share => self.connection.alongside(self.connection.account.freed()).await,
+                Pause::Share => self.connection.alongside(self.connection.memory_freed()).await,
                 Pause::Memory => self.connection.alongside(self.gateway.buffer_free()).await,
                 Pause::Input => {
                     self.connection.readable().await;
                     if self.connection.leaving() == Leaving::No {
                         match self.receive() {
-                            Ok(Filled { total: Some(0), .. }) => return End::Vanished,
+                            Ok(Received { total: Some(0), .. }) => return End::Vanished,
                             // That is worth a line in the log, other than a connection that broke.
                             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                                 return End::Broken(error.to_string());
                             }
                             Err(_) => return End::Vanished,
                             // A client that never pauses must not keep the thread from everyone else.
-                            Ok(Filled { full: true, .. }) => tokio::task::yield_now().await,
+                            Ok(Received { full: true, .. }) => tokio::task::yield_now().await,
                             Ok(_) => {}
                         }
                     }
@@ -134,16 +134,16 @@ impl Session {
         }
     }
 
-    fn receive(&mut self) -> io::Result<Filled> {
-        let socket = &self.connection.socket;
+    fn receive(&mut self) -> io::Result<Received> {
+        let socket = self.connection.socket();
         match &mut self.body {
             Body::Payload { buffer, filled, .. } => {
-                let result = self.inbox.fill(socket, &mut buffer[*filled..])?;
+                let result = self.received.fill(socket, &mut buffer[*filled..])?;
                 *filled += result.target;
                 self.connection.awaits_payload(true, result.target);
                 Ok(result)
             }
-            _ => self.inbox.fill(socket, &mut []),
+            _ => self.received.fill(socket, &mut []),
         }
     }
 
@@ -157,7 +157,7 @@ impl Session {
                     }
                 }
                 Body::Payload { cookie, offset, fua, mut buffer, mut filled } => {
-                    let poured = self.inbox.pour(&mut buffer[filled..]);
+                    let poured = self.received.pour(&mut buffer[filled..]);
                     filled += poured;
                     self.connection.awaits_payload(filled < buffer.len(), poured);
                     if filled < buffer.len() {
@@ -167,8 +167,8 @@ impl Session {
                     self.submit(cookie, Op::Write { offset, buffer, fua });
                 }
                 Body::Discard { request, refusal, left } => {
-                    let count = left.min(self.inbox.unread().len());
-                    self.inbox.consume(count);
+                    let count = left.min(self.received.unread().len());
+                    self.received.consume(count);
                     self.connection.awaits_payload(count < left, count);
                     if count < left {
                         self.body = Body::Discard { request, refusal, left: left - count };
@@ -182,7 +182,7 @@ impl Session {
 
     /// Takes one request's header and what it needs, or nothing at all.
     fn next_request(&mut self) -> Result<(), Pause> {
-        let header = self.inbox.peek::<REQUEST_BYTES>().ok_or(Pause::Input)?;
+        let header = self.received.peek::<REQUEST_BYTES>().ok_or(Pause::Input)?;
         let request = proto::parse_request(header).map_err(|malformed| Pause::Violation(malformed.0))?;
         let verdict = check(&request, &self.terms);
         let serves_payload = verdict == Verdict::Serve && matches!(request.command, Command::Read | Command::Write);
@@ -190,14 +190,14 @@ impl Session {
         if !self.connection.has_room(request.command, payload) {
             return Err(Pause::Room(request.command, payload));
         }
-        if !self.connection.account.may_take(cost(request.command, payload)) {
+        if !self.connection.has_memory(request.command, payload) {
             return Err(Pause::Share);
         }
         let buffer = match serves_payload {
             true => Some(self.gateway.buffer(payload).ok_or(Pause::Memory)?),
             false => None,
         };
-        self.inbox.consume(REQUEST_BYTES);
+        self.received.consume(REQUEST_BYTES);
         self.connection.received(&request);
         match verdict {
             Verdict::Serve => self.serve(&request, buffer),
@@ -226,7 +226,7 @@ impl Session {
         let length = u64::from(request.length);
         let fua = flags & flag::FUA != 0;
         let payload = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let cookie = self.connection.owe(request, payload);
+        let cookie = self.connection.expect_answer(request, payload);
         let op = match (command, buffer) {
             (Command::Write, Some(buffer)) => {
                 self.body = Body::Payload { cookie, offset, fua, buffer, filled: 0 };

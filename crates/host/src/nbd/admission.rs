@@ -48,11 +48,11 @@ pub(super) fn judge<'a>(
     most: usize,
     connections: impl Iterator<Item = &'a Connection> + Clone,
 ) -> Result<(), Full> {
-    let us = &newcomer.visitor;
+    let us = newcomer.origin();
     let mut held = Held::default();
     for connection in connections.clone() {
         let Some(at) = connection.export() else { continue };
-        let theirs = &connection.visitor;
+        let theirs = connection.origin();
         held.all += 1;
         held.by_client += usize::from(theirs.client == us.client);
         held.by_listener += usize::from(theirs.listener == us.listener);
@@ -68,7 +68,7 @@ pub(super) fn judge<'a>(
     let all = held.all;
     let quiet = connections.filter_map(|connection| {
         let info = connection.info()?;
-        Some((&*connection.visitor.client, info.last_request.unwrap_or(info.attached)))
+        Some((&*connection.origin().client, info.last_request.unwrap_or(info.attached)))
     });
     Err(Full { told, why: format!("{all} of {most} places for clients are taken; {}", who_holds_most(quiet)) })
 }
