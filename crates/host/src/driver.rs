@@ -31,11 +31,12 @@ use std::time::Duration;
 
 use tokio::task::{LocalSet, spawn_local};
 
-pub use clock::entropy;
 pub use control::{Control, Gone};
 pub use request_recorder::{Note, NoteKind, Notes};
 pub use setup::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
 pub use snapshot::{GroupSnapshot, LinkSnapshot, PeerConnection, Snapshot, SyncPace, VolumeSnapshot};
+
+pub use crate::random::entropy;
 
 use crate::buffers::Pool;
 use crate::disk::FileEngine;

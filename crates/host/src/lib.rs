@@ -9,6 +9,7 @@ pub mod link;
 pub mod nbd;
 pub mod net;
 pub mod owned;
+mod random;
 mod socket_option;
 mod strangers;
 pub mod timer;

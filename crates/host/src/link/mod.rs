@@ -6,8 +6,8 @@
 //! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
 
 pub mod auth;
+mod authenticate;
 mod auto;
-pub mod conn;
 pub mod envelope;
 pub mod frames;
 pub mod history;
@@ -18,6 +18,8 @@ mod line;
 pub mod meter;
 mod packer;
 mod path;
+mod send_queue;
+mod sender;
 pub mod solo;
 pub mod tcp;
 pub mod tuning;
@@ -32,11 +34,12 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
-pub use conn::{Calls, LinkSender};
+
 pub use hub::Links;
 pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
+pub use sender::{Calls, LinkSender};
 pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
