@@ -4,7 +4,8 @@
 //! What must hold:
 //! * nothing is allocated before the message's prefix was checked against the one kind and length that may come now.
 
-use super::{Attempt, AuthError, Versions};
+use super::error::{AuthError, Versions};
+use super::secret::MAC_BYTES;
 
 /// Longest name of a node or cluster: Linux's own limit for a host name.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -19,7 +20,6 @@ pub const BEFORE_PROOF_BYTES_MAX: usize = 1024;
 const MAGIC: [u8; 4] = *b"FSHA";
 /// How a TLS client begins.
 const TLS_HANDSHAKE: [u8; 2] = [22, 3];
-pub(super) const MAC_BYTES: usize = 32;
 const HELLO_FIXED_BYTES: usize = 2 + 8 + 8 + NONCE_BYTES + MAC_BYTES;
 const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + ANNOUNCED_BYTES;
 pub(super) const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
@@ -112,6 +112,22 @@ impl Verdict {
         [Welcome, Itself, WrongCluster, NotTheExpected, UnknownNode, WrongDirection]
             .into_iter()
             .find(|v| *v as u8 == byte)
+    }
+}
+
+/// Which of a dialer's connections is the newer one. Connections of one run of a process are ordered by `number`; of
+/// different runs, the one that arrives later is newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Random, drawn when the process started.
+    pub run: u64,
+    pub number: u64,
+}
+
+impl Attempt {
+    /// Whether `self`, arriving after `other`, was nevertheless dialed before it.
+    pub fn is_older_than(self, other: Attempt) -> bool {
+        self.run == other.run && self.number < other.number
     }
 }
 
