@@ -97,7 +97,11 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
     }
 }
 
-async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mpsc::Sender<Result<(), String>>) -> End {
+async fn run(
+    setup: Setup,
+    mut commands: control::ControlReceiver,
+    ready: std::sync::mpsc::Sender<Result<(), String>>,
+) -> End {
     let open = match open(setup) {
         Ok(open) => open,
         Err(sentence) => {
@@ -160,13 +164,13 @@ async fn stop(plane: &Plane) -> End {
     }
 }
 
-struct Open {
+struct OpenDriver {
     plane: Rc<Plane>,
     server: nbd::Server,
     links: Links,
 }
 
-fn open(setup: Setup) -> Result<Open, String> {
+fn open(setup: Setup) -> Result<OpenDriver, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
     let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
@@ -186,7 +190,7 @@ fn open(setup: Setup) -> Result<Open, String> {
     let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
-    Ok(Open { plane, server, links })
+    Ok(OpenDriver { plane, server, links })
 }
 
 fn listen_nbd(server: &nbd::Server, place: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {

@@ -7,7 +7,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::holders;
-use super::identity::Identity;
+use super::identity::FileIdentity;
 use super::open_error::OpenError;
 
 /// Name of the lock file in a state directory.
@@ -17,7 +17,7 @@ const NFS_MAGIC: i128 = 0x6969;
 
 /// Takes both kinds of advisory lock: flock for tools and other daemons, a byte-range lock for emulators, which know
 /// only that one.
-pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), OpenError> {
+pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: FileIdentity) -> Result<(), OpenError> {
     let locked = || {
         let holder = holders::locked_by(identity).map_or("another program".into(), |pid| format!("process {pid}"));
         OpenError::Locked { path: path.into(), holder }

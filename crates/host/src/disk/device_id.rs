@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use units::size::show_exact;
 
-use super::holders::{Number, sysfs};
-use super::identity::{Identity, identity_from, identity_of};
+use super::holders::{DeviceNumber, sysfs};
+use super::identity::{FileIdentity, identity_from, identity_of};
 use super::open_error::OpenError;
 use super::volume::check_kind;
 
@@ -84,11 +84,11 @@ impl DeviceId {
         let identity = identity_from(&stat);
         let mut id = DeviceId::default();
         match identity {
-            Identity::File { .. } => {
+            FileIdentity::File { .. } => {
                 id.size_bytes = stat.st_size.unsigned_abs();
                 id.add_file("", path).map_err(failed)?;
             }
-            Identity::Device { major, minor } => {
+            FileIdentity::Device { major, minor } => {
                 let sectors = text(&sysfs((major, minor)).join("size")).and_then(|text| text.parse::<u64>().ok());
                 id.size_bytes = sectors.unwrap_or(0).saturating_mul(512);
                 id.add_device("", (major, minor), 0);
@@ -138,7 +138,7 @@ impl DeviceId {
         Ok(())
     }
 
-    fn add_device(&mut self, prefix: &str, number: Number, depth: usize) {
+    fn add_device(&mut self, prefix: &str, number: DeviceNumber, depth: usize) {
         let here = sysfs(number);
         let whole = if here.join("partition").exists() { here.join("..") } else { here.clone() };
         self.add(prefix, "kind", "device");
@@ -167,8 +167,8 @@ impl DeviceId {
     fn add_below(&mut self, prefix: &str, backing: &Path, depth: usize) {
         let prefix = format!("{prefix}{BELOW}");
         match identity_of(backing) {
-            Ok(Identity::File { .. }) if self.add_file(&prefix, backing).is_ok() => {}
-            Ok(Identity::Device { major, minor }) if depth < DEPTH_MAX => {
+            Ok(FileIdentity::File { .. }) if self.add_file(&prefix, backing).is_ok() => {}
+            Ok(FileIdentity::Device { major, minor }) if depth < DEPTH_MAX => {
                 self.add_device(&prefix, (major, minor), depth + 1);
             }
             // Removed since, or another mount namespace: its path is all there is.

@@ -11,9 +11,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::advisory_lock::{LOCK_NAME, lock};
-use super::file::{DirectRules, File, Opened, Ways};
+use super::file::{DirectRules, File, FileDescriptors, OpenedFile};
 use super::holders;
-use super::identity::{Identity, identity_from, identity_of};
+use super::identity::{FileIdentity, identity_from, identity_of};
 use super::op::ErrorKind;
 pub use super::open_error::OpenError;
 use crate::buffers::{ALIGNMENT, Buffer};
@@ -39,8 +39,8 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
     check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
     check_free(path, identity)?;
     let exclusive = match identity {
-        Identity::Device { .. } => OFlags::EXCL,
-        Identity::File { .. } => OFlags::empty(),
+        FileIdentity::Device { .. } => OFlags::EXCL,
+        FileIdentity::File { .. } => OFlags::empty(),
     };
     let fd = open_device(path, OFlags::RDWR | exclusive, identity)?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
@@ -49,13 +49,13 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
         return Err(OpenError::InUse { path: path.into(), by });
     }
     match identity {
-        Identity::File { .. } => {
+        FileIdentity::File { .. } => {
             lock(&fd, path, identity)?;
             let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
             let blocks = (FILE_BLOCK_BYTES, FILE_PHYSICAL_BYTES);
             finish(fd, path, identity, size_bytes, blocks, options)
         }
-        Identity::Device { .. } => {
+        FileIdentity::Device { .. } => {
             let (size_bytes, logical, physical) = device_sizes(&fd, path)?;
             finish(fd, path, identity, size_bytes, (logical, physical), options)
         }
@@ -63,10 +63,10 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
 }
 
 /// Opens what a path was seen to lead to; for a device that somebody holds, with their name.
-fn open_device(path: &Path, flags: OFlags, identity: Identity) -> Result<OwnedFd, OpenError> {
+fn open_device(path: &Path, flags: OFlags, identity: FileIdentity) -> Result<OwnedFd, OpenError> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
-        (Identity::Device { major, minor }, Errno::BUSY) => {
+        (FileIdentity::Device { major, minor }, Errno::BUSY) => {
             OpenError::InUse { path: path.into(), by: holders::claimed_by(major, minor) }
         }
         _ => OpenError::at(path, "opening it", errno),
@@ -106,7 +106,7 @@ pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
     rustix::fs::access(path, access).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     let daemon = identity_of(&state.join(LOCK_NAME)).ok().and_then(holders::locked_by);
     match identity {
-        Identity::File { .. } => {
+        FileIdentity::File { .. } => {
             check_size(path, u64::try_from(stat.st_size).unwrap_or(0), FILE_BLOCK_BYTES)?;
             match holders::locked_by(identity) {
                 Some(holder) if Some(holder) != daemon => {
@@ -115,7 +115,7 @@ pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
                 _ => Ok(()),
             }
         }
-        Identity::Device { .. } => {
+        FileIdentity::Device { .. } => {
             let exclusive = if daemon.is_some() { OFlags::empty() } else { OFlags::EXCL };
             let fd = open_device(path, OFlags::RDONLY | exclusive, identity)?;
             let (size_bytes, logical, _) = device_sizes(&fd, path)?;
@@ -142,7 +142,7 @@ const ASKED_BYTES: usize = 4096;
 ///
 /// # Errors
 /// The path leads nowhere or may not be looked at.
-pub fn identity(path: &Path) -> Result<Identity, OpenError> {
+pub fn identity(path: &Path) -> Result<FileIdentity, OpenError> {
     identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
 }
 
@@ -159,12 +159,12 @@ pub(super) fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
 }
 
 /// Refuses what is visibly used by others, with the user's name.
-fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
+fn check_free(path: &Path, identity: FileIdentity) -> Result<(), OpenError> {
     let path = path.to_path_buf();
     if holders::is_swap(identity) {
         return Err(OpenError::InUse { path, by: "the swap (swapoff ends that)".into() });
     }
-    if let Identity::Device { major, minor } = identity {
+    if let FileIdentity::Device { major, minor } = identity {
         let read_only = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
         if read_only.is_ok_and(|text| text.trim() == "1") {
             return Err(OpenError::ReadOnly(path));
@@ -184,7 +184,7 @@ fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
 pub(super) fn finish(
     fd: OwnedFd,
     path: &Path,
-    identity: Identity,
+    identity: FileIdentity,
     size_bytes: u64,
     (logical_block, physical_block): (u32, u32),
     options: VolumeOptions,
@@ -193,7 +193,7 @@ pub(super) fn finish(
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
     let takes_small = direct.is_none_or(|rules| rules.offset <= SECTOR_BYTES);
     // A file system zeroes the ends of a hole in its page cache, however the file was opened.
-    let is_cached = direct.is_none() || !takes_small || matches!(identity, Identity::File { .. });
+    let is_cached = direct.is_none() || !takes_small || matches!(identity, FileIdentity::File { .. });
     let again = |direct: bool| {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() };
         let opened = rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty());
@@ -201,10 +201,11 @@ pub(super) fn finish(
     };
     // All ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
     let small = || (!takes_small).then(|| again(false)).transpose();
-    let durable = if is_cached { Some(Ways { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
+    let durable =
+        if is_cached { Some(FileDescriptors { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
     let buffered = small()?;
-    let (plain, path) = (Ways { fd, buffered }, path.into());
-    Ok(File::new(Opened { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
+    let (plain, path) = (FileDescriptors { fd, buffered }, path.into());
+    Ok(File::new(OpenedFile { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
 }
 
 /// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.

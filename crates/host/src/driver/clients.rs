@@ -6,7 +6,7 @@ use std::rc::Rc;
 use engine::{IoError, RequestId};
 
 use super::slab::Slab;
-use crate::frontend::{ClientId, Failure, Outcome, Replies};
+use crate::frontend::{ClientId, Replies, RequestFailure, RequestOutcome};
 
 struct AttachedClient {
     /// Half of its id, so that the number of one that left never names another.
@@ -25,7 +25,7 @@ struct Asker {
 }
 
 /// An answer that waits for the borrow to end.
-type ReadyAnswer = (Rc<dyn Replies>, u64, Outcome);
+type ReadyAnswer = (Rc<dyn Replies>, u64, RequestOutcome);
 
 /// What is handed out while nothing is borrowed. It comes back empty, for its capacity.
 #[derive(Default)]
@@ -107,15 +107,15 @@ impl AttachedClients {
         let asker = u32::try_from(id.0).ok().and_then(|number| self.requests.take(number));
         let Asker { client, cookie } = asker.expect("a request is answered once");
         let outcome = match result {
-            Ok(()) => Outcome::Done,
-            Err(IoError::NoSpace) => Outcome::Failed(Failure::NoSpace),
-            Err(IoError::Io | IoError::Damaged) => Outcome::Failed(Failure::Io),
+            Ok(()) => RequestOutcome::Done,
+            Err(IoError::NoSpace) => RequestOutcome::Failed(RequestFailure::NoSpace),
+            Err(IoError::Io | IoError::Damaged) => RequestOutcome::Failed(RequestFailure::Io),
         };
         self.answer(client, cookie, outcome);
     }
 
     /// Keeps an answer for the end of the turn; one for a client that left goes nowhere.
-    pub fn answer(&mut self, client: ClientId, cookie: u64, outcome: Outcome) {
+    pub fn answer(&mut self, client: ClientId, cookie: u64, outcome: RequestOutcome) {
         let Some(found) = self.find(client) else { return };
         let replies = found.replies.clone();
         if !std::mem::replace(&mut found.is_answered, true) {

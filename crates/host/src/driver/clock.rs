@@ -6,13 +6,13 @@ use engine::{Mono, Now, Wall};
 
 /// Nanoseconds since the start of the data thread, and the wall's.
 #[derive(Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct NodeClock {
     start: Instant,
 }
 
-impl Clock {
-    pub fn new() -> Clock {
-        Clock { start: Instant::now() }
+impl NodeClock {
+    pub fn new() -> NodeClock {
+        NodeClock { start: Instant::now() }
     }
 
     pub fn mono(self) -> Mono {

@@ -16,9 +16,9 @@ pub struct Gone;
 
 /// The way to the data thread, from any thread.
 #[derive(Clone)]
-pub struct Control(mpsc::Sender<Question>);
+pub struct Control(mpsc::Sender<ControlQuestion>);
 
-pub(super) enum Question {
+pub(super) enum ControlQuestion {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<Used> },
@@ -33,17 +33,17 @@ pub(super) enum Question {
 /// Who is attached to a group, or, if nobody is, the way of the command's result.
 pub(super) type Used = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
 
-pub(super) struct Commands(mpsc::Receiver<Question>);
+pub(super) struct ControlReceiver(mpsc::Receiver<ControlQuestion>);
 
-impl Commands {
-    pub async fn next(&mut self) -> Option<Question> {
+impl ControlReceiver {
+    pub async fn next(&mut self) -> Option<ControlQuestion> {
         self.0.recv().await
     }
 }
 
-pub(super) fn channel(depth: usize) -> (Control, Commands) {
+pub(super) fn channel(depth: usize) -> (Control, ControlReceiver) {
     let (sender, receiver) = mpsc::channel(depth);
-    (Control(sender), Commands(receiver))
+    (Control(sender), ControlReceiver(receiver))
 }
 
 impl Control {
@@ -51,7 +51,7 @@ impl Control {
     /// The data thread has ended.
     pub async fn snapshot(&self) -> Result<Snapshot, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(Question::Snapshot(answer)).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::Snapshot(answer)).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
     }
 
@@ -61,7 +61,7 @@ impl Control {
     /// The data thread has ended; then it is unknown whether the command was done.
     pub async fn command(&self, group: GroupId, command: Command) -> Result<CommandResult, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(Question::Command { group, command, answer }).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::Command { group, command, answer }).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
     }
 
@@ -76,7 +76,7 @@ impl Control {
         command: Command,
     ) -> Result<Result<CommandResult, Vec<ClientInfo>>, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(Question::CommandIfUnused { group, command, answer }).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::CommandIfUnused { group, command, answer }).await.map_err(|_| Gone)?;
         match wait.await.map_err(|_| Gone)? {
             Ok(result) => result.await.map(Ok).map_err(|_| Gone),
             Err(clients) => Ok(Err(clients)),
@@ -89,7 +89,7 @@ impl Control {
     /// The data thread has ended.
     pub async fn notes(&self, group: GroupId) -> Result<Notes, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(Question::Notes { group, answer }).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::Notes { group, answer }).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
     }
 
@@ -99,7 +99,7 @@ impl Control {
     /// The data thread has ended.
     pub async fn minutes(&self, take: bool) -> Result<Vec<(NodeId, Minute)>, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(Question::Minutes { take, answer }).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::Minutes { take, answer }).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
     }
 
@@ -108,7 +108,7 @@ impl Control {
     /// # Errors
     /// The data thread has ended.
     pub async fn retune(&self, options: SocketOptions) -> Result<(), Gone> {
-        self.0.send(Question::Retune(options)).await.map_err(|_| Gone)
+        self.0.send(ControlQuestion::Retune(options)).await.map_err(|_| Gone)
     }
 
     /// Other ways with the frames of all links, which stay up.
@@ -116,7 +116,7 @@ impl Control {
     /// # Errors
     /// The data thread has ended.
     pub async fn set_flow(&self, flow: Flow) -> Result<(), Gone> {
-        self.0.send(Question::Flow(flow)).await.map_err(|_| Gone)
+        self.0.send(ControlQuestion::Flow(flow)).await.map_err(|_| Gone)
     }
 
     /// Ends all links, so that they come up again as new connections; the reason is for the log.
@@ -124,7 +124,7 @@ impl Control {
     /// # Errors
     /// The data thread has ended.
     pub async fn reconnect(&self, reason: &str) -> Result<(), Gone> {
-        self.0.send(Question::Reconnect { reason: reason.to_owned() }).await.map_err(|_| Gone)
+        self.0.send(ControlQuestion::Reconnect { reason: reason.to_owned() }).await.map_err(|_| Gone)
     }
 
     /// Begins the clean stop; the thread ends when it is done or time is up.
@@ -132,6 +132,6 @@ impl Control {
     /// # Errors
     /// It has ended already.
     pub async fn stop(&self) -> Result<(), Gone> {
-        self.0.send(Question::Stop).await.map_err(|_| Gone)
+        self.0.send(ControlQuestion::Stop).await.map_err(|_| Gone)
     }
 }

@@ -7,14 +7,14 @@ use engine::{Buf, Bytes, GroupId, IoDone, IoError, Output, Slice, Store, Token};
 use super::groups::LocalGroups;
 use super::slab::Slab;
 use crate::buffers::{Buffer, Pool};
-use crate::disk::meta::Blocks;
+use crate::disk::meta::BlockSalvage;
 use crate::disk::{
-    Answer, Completion, DiskError, DiskOp, ErrorKind, File, FileEngine, Inline, Part, Parts, Run, is_zero,
+    AllocationRun, Completion, DiskAnswer, DiskError, DiskOp, ErrorKind, File, FileEngine, Inline, Part, Parts, is_zero,
 };
-use crate::frontend::{ClientId, Extent, Failure, Outcome};
+use crate::frontend::{AllocationExtent, ClientId, RequestFailure, RequestOutcome};
 
 /// Who waits for a request at the disks.
-enum Pending {
+enum PendingDiskRequest {
     /// A client's read or question about allocation; neither passes the engine.
     Client {
         client: ClientId,
@@ -24,7 +24,7 @@ enum Pending {
     Engine {
         token: Token,
         store: Store,
-        then: Then,
+        then: AfterDisk,
     },
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Finished {
     Client {
         client: ClientId,
         cookie: u64,
-        outcome: Outcome,
+        outcome: RequestOutcome,
     },
     Engine {
         token: Token,
@@ -56,7 +56,7 @@ impl Finished {
 }
 
 /// What becomes of the engine's request when the disk is done.
-enum Then {
+enum AfterDisk {
     Done,
     /// The zeroes must be durable too.
     Flush,
@@ -69,7 +69,7 @@ enum Then {
         length: u32,
     },
     /// A disk refused cells; they are read again block by block.
-    Block(Blocks),
+    Block(BlockSalvage),
     Hash,
     Run,
 }
@@ -78,7 +78,7 @@ enum Then {
 pub(super) struct DiskRequests {
     engine: FileEngine,
     /// The number is the file engine's token.
-    pending: Slab<Pending>,
+    pending: Slab<PendingDiskRequest>,
     /// What the engine reads: bounded by the engine's own limits on reads in flight.
     reads: Pool,
 }
@@ -99,7 +99,7 @@ impl DiskRequests {
     /// Puts a client's request on the tray, for the volume at this position.
     pub fn ask(&mut self, (client, cookie): (ClientId, u64), volume: usize, device: &Arc<File>, op: DiskOp) {
         let inline = if matches!(op, DiskOp::Read { .. }) { Inline::Allowed } else { Inline::Forbidden };
-        self.put(Pending::Client { client, cookie, volume }, device, op, inline);
+        self.put(PendingDiskRequest::Client { client, cookie, volume }, device, op, inline);
     }
 
     /// Puts one of the engine's disk requests on the tray.
@@ -108,31 +108,31 @@ impl DiskRequests {
             Output::Write { token, store, offset, parts, durable, waits_for_peer } => {
                 let inline = if durable || waits_for_peer { Inline::Forbidden } else { Inline::Allowed };
                 let op = DiskOp::Write { offset, parts: parts_of(parts), dsync: durable };
-                (token, store, op, inline, Then::Done)
+                (token, store, op, inline, AfterDisk::Done)
             }
             Output::Zero { token, store, offset, length, no_hole, durable } => {
-                let then = if durable { Then::Flush } else { Then::Done };
+                let then = if durable { AfterDisk::Flush } else { AfterDisk::Done };
                 (token, store, DiskOp::Zero { offset, length, no_hole }, Inline::Forbidden, then)
             }
-            Output::Flush { token, store } => (token, store, DiskOp::Flush, Inline::Forbidden, Then::Done),
+            Output::Flush { token, store } => (token, store, DiskOp::Flush, Inline::Forbidden, AfterDisk::Done),
             Output::Read { token, store, offset, length, crc } => {
-                (token, store, self.read(offset, length), Inline::Allowed, Then::Payload { crc })
+                (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Payload { crc })
             }
             Output::ReadSummed { token, store, offset, length } => {
-                (token, store, self.read(offset, length), Inline::Allowed, Then::Summed)
+                (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Summed)
             }
             Output::ReadMeta { token, store, offset, length } => {
-                (token, store, self.read(offset, length), Inline::Allowed, Then::Meta { offset, length })
+                (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Meta { offset, length })
             }
             Output::FindHole { token, store, offset, length } => {
-                (token, store, DiskOp::BlockStatus { offset, length, runs_max: 1 }, Inline::Forbidden, Then::Run)
+                (token, store, DiskOp::BlockStatus { offset, length, runs_max: 1 }, Inline::Forbidden, AfterDisk::Run)
             }
             Output::ReadHash { token, store, offset, length } => {
-                (token, store, self.read(offset, length), Inline::Allowed, Then::Hash)
+                (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Hash)
             }
             other => unreachable!("not a request for a disk: {other:?}"),
         };
-        self.put(Pending::Engine { token, store, then }, groups.file(store), op, inline);
+        self.put(PendingDiskRequest::Engine { token, store, then }, groups.file(store), op, inline);
     }
 
     fn read(&self, offset: u64, length: u32) -> DiskOp {
@@ -140,7 +140,7 @@ impl DiskRequests {
         DiskOp::Read { offset, buffer }
     }
 
-    fn put(&mut self, pending: Pending, file: &Arc<File>, op: DiskOp, inline: Inline) {
+    fn put(&mut self, pending: PendingDiskRequest, file: &Arc<File>, op: DiskOp, inline: Inline) {
         let token = self.pending.put(pending);
         self.engine.submit(u64::from(token), file, op, inline);
     }
@@ -149,17 +149,17 @@ impl DiskRequests {
     pub fn completed(&mut self, completion: Completion, groups: &mut LocalGroups) -> Finished {
         let number = u32::try_from(completion.token).expect("tokens are our own numbers");
         match self.pending.take(number).expect("a request completes once") {
-            Pending::Client { client, cookie, volume } => {
+            PendingDiskRequest::Client { client, cookie, volume } => {
                 if let Err(error) = &completion.result {
                     groups.volume_mut(volume).failed(error);
                 }
                 Finished::Client { client, cookie, outcome: outcome_of(completion.result) }
             }
-            Pending::Engine { token, store, then } => match completion.result {
+            PendingDiskRequest::Engine { token, store, then } => match completion.result {
                 Ok(answer) => self.answered(token, store, then, answer, groups),
                 // A file system that cannot say: what stands there is read.
-                Err(_) if matches!(then, Then::Run) => {
-                    self.answered(token, store, then, Answer::Runs(Vec::new()), groups)
+                Err(_) if matches!(then, AfterDisk::Run) => {
+                    self.answered(token, store, then, DiskAnswer::Runs(Vec::new()), groups)
                 }
                 Err(error) => {
                     groups.store_failed(store, &error);
@@ -169,39 +169,53 @@ impl DiskRequests {
         }
     }
 
-    fn failed(&mut self, token: Token, store: Store, then: Then, kind: ErrorKind, groups: &LocalGroups) -> Finished {
+    fn failed(
+        &mut self,
+        token: Token,
+        store: Store,
+        then: AfterDisk,
+        kind: ErrorKind,
+        groups: &LocalGroups,
+    ) -> Finished {
         match then {
-            Then::Meta { offset, length } if kind == ErrorKind::Io && is_of_cells(store) => {
-                self.read_block(token, store, Blocks::begin(offset, length as usize), groups)
+            AfterDisk::Meta { offset, length } if kind == ErrorKind::Io && is_of_cells(store) => {
+                self.read_block(token, store, BlockSalvage::begin(offset, length as usize), groups)
             }
-            Then::Block(blocks) if kind == ErrorKind::Io => self.block_read(token, store, blocks, None, groups),
+            AfterDisk::Block(blocks) if kind == ErrorKind::Io => self.block_read(token, store, blocks, None, groups),
             _ => Finished::failed(token, if kind == ErrorKind::NoSpace { IoError::NoSpace } else { IoError::Io }),
         }
     }
 
-    fn answered(&mut self, token: Token, store: Store, then: Then, answer: Answer, groups: &LocalGroups) -> Finished {
+    fn answered(
+        &mut self,
+        token: Token,
+        store: Store,
+        then: AfterDisk,
+        answer: DiskAnswer,
+        groups: &LocalGroups,
+    ) -> Finished {
         let result = match (then, answer) {
-            (Then::Flush, Answer::Done) => {
-                let pending = Pending::Engine { token, store, then: Then::Done };
+            (AfterDisk::Flush, DiskAnswer::Done) => {
+                let pending = PendingDiskRequest::Engine { token, store, then: AfterDisk::Done };
                 self.put(pending, groups.file(store), DiskOp::Flush, Inline::Forbidden);
                 return Finished::Continued;
             }
-            (Then::Hash, Answer::Data(buffer)) => {
+            (AfterDisk::Hash, DiskAnswer::Data(buffer)) => {
                 let Store::Volume(group, _) = store else { unreachable!("only volumes are compared") };
                 return Finished::Unhashed { token, group, buffer };
             }
-            (Then::Block(blocks), Answer::Data(buffer)) => {
+            (AfterDisk::Block(blocks), DiskAnswer::Data(buffer)) => {
                 return self.block_read(token, store, blocks, Some(&buffer), groups);
             }
-            (Then::Done, Answer::Done) => Ok(IoDone::Done),
-            (Then::Payload { crc }, Answer::Data(buffer)) => payload(buffer, crc),
-            (Then::Summed, Answer::Data(buffer)) => {
+            (AfterDisk::Done, DiskAnswer::Done) => Ok(IoDone::Done),
+            (AfterDisk::Payload { crc }, DiskAnswer::Data(buffer)) => payload(buffer, crc),
+            (AfterDisk::Summed, DiskAnswer::Data(buffer)) => {
                 let (zero, crc) = (is_zero(&buffer), crc32c::crc32c(&buffer));
                 Ok(IoDone::Summed { buf: Buf::new(Arc::new(buffer)), zero, crc })
             }
-            (Then::Meta { .. }, Answer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
-            (Then::Run, Answer::Runs(runs)) => {
-                let first = runs.first().copied().unwrap_or(Run { length: 0, hole: false });
+            (AfterDisk::Meta { .. }, DiskAnswer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
+            (AfterDisk::Run, DiskAnswer::Runs(runs)) => {
+                let first = runs.first().copied().unwrap_or(AllocationRun { length: 0, hole: false });
                 Ok(IoDone::Run { length: first.length, is_hole: first.hole })
             }
             _ => unreachable!("the disks answer what was asked"),
@@ -219,7 +233,7 @@ impl DiskRequests {
         &mut self,
         token: Token,
         store: Store,
-        mut blocks: Blocks,
+        mut blocks: BlockSalvage,
         block: Option<&[u8]>,
         groups: &LocalGroups,
     ) -> Finished {
@@ -227,13 +241,18 @@ impl DiskRequests {
         self.read_block(token, store, blocks, groups)
     }
 
-    fn read_block(&mut self, token: Token, store: Store, blocks: Blocks, groups: &LocalGroups) -> Finished {
+    fn read_block(&mut self, token: Token, store: Store, blocks: BlockSalvage, groups: &LocalGroups) -> Finished {
         let Some(offset) = blocks.next() else {
             let result = blocks.found().map(IoDone::Meta).ok_or(IoError::Io);
             return Finished::Engine { token, result };
         };
-        let op = self.read(offset, Blocks::BYTES as u32);
-        self.put(Pending::Engine { token, store, then: Then::Block(blocks) }, groups.file(store), op, Inline::Allowed);
+        let op = self.read(offset, BlockSalvage::BYTES as u32);
+        self.put(
+            PendingDiskRequest::Engine { token, store, then: AfterDisk::Block(blocks) },
+            groups.file(store),
+            op,
+            Inline::Allowed,
+        );
         Finished::Continued
     }
 }
@@ -270,21 +289,21 @@ fn part_of(bytes: Bytes) -> Part {
     }
 }
 
-fn outcome_of(result: Result<Answer, DiskError>) -> Outcome {
+fn outcome_of(result: Result<DiskAnswer, DiskError>) -> RequestOutcome {
     match result {
-        Ok(Answer::Done) => Outcome::Done,
-        Ok(Answer::Data(buffer)) => Outcome::Data(buffer),
-        Ok(Answer::Runs(runs)) => Outcome::Extents(runs.into_iter().map(extent_of).collect()),
-        Err(error) => Outcome::Failed(match error.kind {
-            ErrorKind::NoSpace => Failure::NoSpace,
-            ErrorKind::Invalid => Failure::Invalid,
-            ErrorKind::NotSupported => Failure::NotSupported,
-            ErrorKind::NoMemory => Failure::NoMemory,
-            ErrorKind::Io | ErrorKind::ReadOnly | ErrorKind::Truncated => Failure::Io,
+        Ok(DiskAnswer::Done) => RequestOutcome::Done,
+        Ok(DiskAnswer::Data(buffer)) => RequestOutcome::Data(buffer),
+        Ok(DiskAnswer::Runs(runs)) => RequestOutcome::Extents(runs.into_iter().map(extent_of).collect()),
+        Err(error) => RequestOutcome::Failed(match error.kind {
+            ErrorKind::NoSpace => RequestFailure::NoSpace,
+            ErrorKind::Invalid => RequestFailure::Invalid,
+            ErrorKind::NotSupported => RequestFailure::NotSupported,
+            ErrorKind::NoMemory => RequestFailure::NoMemory,
+            ErrorKind::Io | ErrorKind::ReadOnly | ErrorKind::Truncated => RequestFailure::Io,
         }),
     }
 }
 
-fn extent_of(run: Run) -> Extent {
-    Extent { length: run.length, hole: run.hole, zero: run.hole }
+fn extent_of(run: AllocationRun) -> AllocationExtent {
+    AllocationExtent { length: run.length, hole: run.hole, zero: run.hole }
 }

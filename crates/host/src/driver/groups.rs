@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::status::GroupStatus;
 use engine::{Event, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId};
 
-use super::clock::Clock;
+use super::clock::NodeClock;
 use super::event_log::{self, LastDecision};
 use super::request_recorder::{Notes, RequestRecorder};
 use super::setup::{GroupSetup, Refused, Stores, VolumeSetup};
@@ -206,7 +206,7 @@ impl LocalGroups {
     }
 
     /// Records a request if somebody records this group.
-    pub fn record(&mut self, id: GroupId, clock: Clock, volume: VolumeId, request: &Request) {
+    pub fn record(&mut self, id: GroupId, clock: NodeClock, volume: VolumeId, request: &Request) {
         self.group_mut(id).recorder.record(clock, volume.0, request);
     }
 

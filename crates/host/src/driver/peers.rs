@@ -8,9 +8,9 @@ use engine::wire::Header;
 use engine::{LinkId, NodeId, SendPayload, SessionId};
 
 use super::snapshot::{LinkSnapshot, PeerConnection};
-use crate::complaints::REPEAT_AFTER;
 use crate::link::meter::{Meter, Minute};
 use crate::link::{LinkSender, PeerInfo};
+use crate::report_limiter::REPEAT_AFTER;
 
 /// How often the kernel is asked how a connection does.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);

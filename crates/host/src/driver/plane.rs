@@ -15,14 +15,14 @@ use engine::{CommandId, CommandResult, Input, IoDone, Mono, Node, NodeConfig, Ou
 use tokio::sync::{Notify, oneshot};
 
 use super::clients::AttachedClients;
-use super::clock::Clock;
+use super::clock::NodeClock;
 use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
 use super::peers::Peers;
 use super::setup::{GroupSetup, Refused};
 use super::slab::Slab;
 use crate::buffers::Pool;
-use crate::disk::{Completion, Debt, FileEngine};
+use crate::disk::{Completion, FileEngine, OwedAnswers};
 
 /// Rounds of one turn at most: the completion of a write that was waited for is worth a second round, an endless chain of them would
 /// keep the thread from its sockets.
@@ -35,7 +35,7 @@ const SILENCE_LOOK: Duration = Duration::from_secs(5);
 pub(super) struct Plane {
     core: RefCell<Core>,
     front: Pool,
-    clock: Clock,
+    clock: NodeClock,
     /// What the clock's task sleeps for.
     armed: Cell<Option<Mono>>,
     rearm: Notify,
@@ -46,7 +46,7 @@ pub(super) struct Plane {
 
 struct Core {
     node: Node,
-    clock: Clock,
+    clock: NodeClock,
     disks: DiskRequests,
     groups: LocalGroups,
     peers: Peers,
@@ -61,7 +61,7 @@ struct Core {
 impl Plane {
     pub fn new(config: NodeConfig, groups: Vec<GroupSetup>, disks: FileEngine, front: Pool, peers: Peers) -> Plane {
         let (groups, refused) = LocalGroups::new(&config, groups);
-        let clock = Clock::new();
+        let clock = NodeClock::new();
         let mut node = Node::new(config);
         refused.into_iter().for_each(|(id, Refused { why, recorded })| node.refuse(id, why, recorded));
         let core = Core {
@@ -118,7 +118,7 @@ impl Plane {
     }
 
     /// Which disks have given no answer for at least so long.
-    pub fn owing(&self, at_least: Duration) -> Vec<Debt> {
+    pub fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
         self.core.borrow().disks.engine().owing(at_least)
     }
 

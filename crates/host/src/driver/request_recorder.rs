@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::{Mono, Request};
 
-use super::clock::Clock;
+use super::clock::NodeClock;
 
 /// Notes between two questions: a quarter of a second of a million requests a second, 8 MiB.
 const NOTES_MAX: usize = 1 << 18;
@@ -60,7 +60,7 @@ struct Recording {
 
 impl RequestRecorder {
     /// Notes a request while recording: a clock read and a push.
-    pub fn record(&mut self, clock: Clock, volume: u16, request: &Request) {
+    pub fn record(&mut self, clock: NodeClock, volume: u16, request: &Request) {
         let Some(recording) = &mut self.0 else { return };
         let now = clock.mono();
         if now.since(recording.asked) > PATIENCE {

@@ -41,7 +41,7 @@ pub use error::{AuthError, Versions};
 pub use message::{
     Attempt, BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NAME_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL, is_name,
 };
-use message::{Fields, Hello, Kind, Verdict, body_bytes, message, put_announced, put_name};
+use message::{AuthVerdict, Hello, MessageFields, MessageKind, body_bytes, message, put_announced, put_name};
 pub use secret::Secret;
 use secret::{MAC_BYTES, keyed, same};
 
@@ -86,27 +86,27 @@ impl fmt::Debug for Authenticated {
 
 /// Result of one message.
 #[derive(Debug, Default)]
-pub struct Step {
+pub struct HandshakeStep {
     /// Send these bytes, even when the outcome is an error.
     pub send: Vec<u8>,
     /// The end of the handshake; `None`: wait for the next message.
     pub outcome: Option<Result<Authenticated, AuthError>>,
 }
 
-impl Step {
-    fn end(send: Vec<u8>, outcome: Result<Authenticated, AuthError>) -> Step {
-        Step { send, outcome: Some(outcome) }
+impl HandshakeStep {
+    fn end(send: Vec<u8>, outcome: Result<Authenticated, AuthError>) -> HandshakeStep {
+        HandshakeStep { send, outcome: Some(outcome) }
     }
 }
 
 /// Both opening messages as they went over the wire: what every proof covers.
 #[derive(Clone, Debug)]
-struct Opening {
+struct OpeningMessages {
     hello: Vec<u8>,
     challenge: Vec<u8>,
 }
 
-impl Opening {
+impl OpeningMessages {
     fn mac(&self, secret: &Secret, label: &str, more: &[u8]) -> [u8; MAC_BYTES] {
         secret.mac(label, &[&self.hello, &self.challenge, more])
     }
@@ -139,7 +139,7 @@ fn definitions_message(ours: &Ourselves, key: &[u8; 32], label: &str) -> Vec<u8>
         end -= 1;
     }
     let text = &ours.definitions[..end];
-    message(Kind::Definitions, &[&keyed(key, label, &[text.as_bytes()])[..], text.as_bytes()].concat())
+    message(MessageKind::Definitions, &[&keyed(key, label, &[text.as_bytes()])[..], text.as_bytes()].concat())
 }
 
 fn read_definitions(body: &[u8], key: &[u8; 32], label: &str) -> Result<String, AuthError> {
@@ -150,7 +150,7 @@ fn read_definitions(body: &[u8], key: &[u8; 32], label: &str) -> Result<String, 
     String::from_utf8(text.to_vec()).map_err(|_| AuthError::Malformed)
 }
 
-enum Stage {
+enum HandshakeStage {
     /// Dialer: waits for the challenge.
     Greeted {
         hello: Vec<u8>,
@@ -159,7 +159,7 @@ enum Stage {
     },
     /// Dialer: waits for the answer.
     Proved {
-        opening: Opening,
+        opening: OpeningMessages,
         expected: String,
         version: u8,
         attempt: Attempt,
@@ -172,7 +172,7 @@ enum Stage {
     },
     /// Acceptor: waits for the proof.
     Challenged {
-        opening: Opening,
+        opening: OpeningMessages,
         hello: Hello,
         version: u8,
     },
@@ -189,7 +189,7 @@ enum Stage {
 /// One side of one handshake.
 pub struct Handshake {
     ours: Rc<Ourselves>,
-    stage: Stage,
+    stage: HandshakeStage,
     /// Whom the dialer's certificate names; `None`: it has none.
     certified: Option<String>,
     /// The shortest retransmission pause an acceptor would like, microseconds; 0: none.
@@ -226,13 +226,13 @@ impl Handshake {
             rto_min_us,
         }
         .encode();
-        let stage = Stage::Greeted { hello: hello.clone(), expected: expected.to_owned(), attempt };
+        let stage = HandshakeStage::Greeted { hello: hello.clone(), expected: expected.to_owned(), attempt };
         (Handshake { ours, stage, certified: None, rto_min_us }, hello)
     }
 
     /// Waits for a dialer's hello.
     pub fn accept(ours: Rc<Ourselves>, nonce: [u8; NONCE_BYTES]) -> Handshake {
-        Handshake { ours, stage: Stage::Listening { nonce }, certified: None, rto_min_us: 0 }
+        Handshake { ours, stage: HandshakeStage::Listening { nonce }, certified: None, rto_min_us: 0 }
     }
 
     /// As an acceptor: whom the dialer's certificate names. It may speak for nobody else.
@@ -247,17 +247,17 @@ impl Handshake {
 
     /// The peer has proven the secret: it is no stranger any more, whatever comes of the definitions.
     pub fn peer_is_proven(&self) -> bool {
-        matches!(self.stage, Stage::Comparing { .. })
+        matches!(self.stage, HandshakeStage::Comparing { .. })
     }
 
-    fn expected(&self) -> Kind {
+    fn expected(&self) -> MessageKind {
         match self.stage {
-            Stage::Greeted { .. } => Kind::Challenge,
-            Stage::Proved { .. } => Kind::Answer,
-            Stage::Listening { .. } => Kind::Hello,
-            Stage::Challenged { .. } => Kind::Proof,
-            Stage::Comparing { .. } => Kind::Definitions,
-            Stage::Over => Kind::Refused,
+            HandshakeStage::Greeted { .. } => MessageKind::Challenge,
+            HandshakeStage::Proved { .. } => MessageKind::Answer,
+            HandshakeStage::Listening { .. } => MessageKind::Hello,
+            HandshakeStage::Challenged { .. } => MessageKind::Proof,
+            HandshakeStage::Comparing { .. } => MessageKind::Definitions,
+            HandshakeStage::Over => MessageKind::Refused,
         }
     }
 
@@ -267,32 +267,34 @@ impl Handshake {
     }
 
     /// Takes a message whose prefix passed [`Handshake::body_bytes`].
-    pub fn receive(&mut self, prefix: &[u8; PREFIX_BYTES], body: &[u8]) -> Step {
+    pub fn receive(&mut self, prefix: &[u8; PREFIX_BYTES], body: &[u8]) -> HandshakeStep {
         let checked =
             self.body_bytes(prefix).and_then(|bytes| (bytes == body.len()).then_some(()).ok_or(AuthError::Malformed));
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let stage = std::mem::replace(&mut self.stage, HandshakeStage::Over);
         let refusal = match stage {
-            Stage::Listening { .. } | Stage::Challenged { .. } => REFUSAL.to_vec(),
+            HandshakeStage::Listening { .. } | HandshakeStage::Challenged { .. } => REFUSAL.to_vec(),
             _ => Vec::new(),
         };
         let step = checked.and_then(|()| match stage {
-            Stage::Greeted { hello, expected, attempt } => self.challenged(hello, expected, attempt, prefix, body),
-            Stage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us } => {
+            HandshakeStage::Greeted { hello, expected, attempt } => {
+                self.challenged(hello, expected, attempt, prefix, body)
+            }
+            HandshakeStage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us } => {
                 let peer = opening.authenticated(&self.ours.secret, &expected, version, attempt);
                 let peer = Authenticated { rto_min_us, ..peer };
                 self.answered(&opening, peer, definitions_differ, body)
             }
-            Stage::Listening { nonce } => self.greeted(nonce, prefix, body),
-            Stage::Challenged { opening, hello, version } => self.proved(opening, hello, version, body),
-            Stage::Comparing { peer, key, label, answer } => read_definitions(body, &key, label)
-                .map(|theirs| Step::end(answer, Err(AuthError::DefinitionsDiffer { peer, theirs }))),
-            Stage::Over => Err(AuthError::Malformed),
+            HandshakeStage::Listening { nonce } => self.greeted(nonce, prefix, body),
+            HandshakeStage::Challenged { opening, hello, version } => self.proved(opening, hello, version, body),
+            HandshakeStage::Comparing { peer, key, label, answer } => read_definitions(body, &key, label)
+                .map(|theirs| HandshakeStep::end(answer, Err(AuthError::DefinitionsDiffer { peer, theirs }))),
+            HandshakeStage::Over => Err(AuthError::Malformed),
         });
-        step.unwrap_or_else(|error| Step::end(refusal, Err(error)))
+        step.unwrap_or_else(|error| HandshakeStep::end(refusal, Err(error)))
     }
 
     /// Acceptor: a hello came; challenge its sender, whatever it says, and judge once it has proven the secret.
-    fn greeted(&mut self, nonce: [u8; NONCE_BYTES], prefix: &[u8], body: &[u8]) -> Result<Step, AuthError> {
+    fn greeted(&mut self, nonce: [u8; NONCE_BYTES], prefix: &[u8], body: &[u8]) -> Result<HandshakeStep, AuthError> {
         let hello = Hello::decode(body).ok_or(AuthError::Malformed)?;
         let (ours, theirs) = (self.ours.versions, hello.versions);
         let mut challenge = vec![ours.min, ours.max];
@@ -302,14 +304,14 @@ impl Handshake {
         if hello.rto_min_us > 0 {
             put_announced(&mut challenge, self.rto_min_us);
         }
-        let challenge = message(Kind::Challenge, &challenge);
+        let challenge = message(MessageKind::Challenge, &challenge);
         let Some(version) = ours.common(theirs) else {
             // The version range is no secret, and the dialer's operator needs it.
-            return Ok(Step::end(challenge, Err(AuthError::Versions { ours, theirs })));
+            return Ok(HandshakeStep::end(challenge, Err(AuthError::Versions { ours, theirs })));
         };
-        let opening = Opening { hello: [prefix, body].concat(), challenge: challenge.clone() };
-        self.stage = Stage::Challenged { opening, hello, version };
-        Ok(Step { send: challenge, outcome: None })
+        let opening = OpeningMessages { hello: [prefix, body].concat(), challenge: challenge.clone() };
+        self.stage = HandshakeStage::Challenged { opening, hello, version };
+        Ok(HandshakeStep { send: challenge, outcome: None })
     }
 
     /// Dialer: the challenge came; prove the secret.
@@ -320,23 +322,29 @@ impl Handshake {
         attempt: Attempt,
         prefix: &[u8],
         body: &[u8],
-    ) -> Result<Step, AuthError> {
-        let mut fields = Fields(body);
+    ) -> Result<HandshakeStep, AuthError> {
+        let mut fields = MessageFields(body);
         let theirs = fields.versions().ok_or(AuthError::Malformed)?;
         let _nonce: [u8; NONCE_BYTES] = fields.array().ok_or(AuthError::Malformed)?;
         let digest: [u8; MAC_BYTES] = fields.array().ok_or(AuthError::Malformed)?;
         let rto_min_us = fields.announced().filter(|_| fields.0.is_empty()).ok_or(AuthError::Malformed)?;
         let ours = self.ours.versions;
         let version = ours.common(theirs).ok_or(AuthError::Versions { ours, theirs })?;
-        let opening = Opening { hello, challenge: [prefix, body].concat() };
-        let send = message(Kind::Proof, &opening.proof(&self.ours.secret));
+        let opening = OpeningMessages { hello, challenge: [prefix, body].concat() };
+        let send = message(MessageKind::Proof, &opening.proof(&self.ours.secret));
         let definitions_differ = digest != self.ours.digest();
-        self.stage = Stage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us };
-        Ok(Step { send, outcome: None })
+        self.stage = HandshakeStage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us };
+        Ok(HandshakeStep { send, outcome: None })
     }
 
     /// Acceptor: the proof came; from here on the dialer is told why.
-    fn proved(&mut self, opening: Opening, hello: Hello, version: u8, body: &[u8]) -> Result<Step, AuthError> {
+    fn proved(
+        &mut self,
+        opening: OpeningMessages,
+        hello: Hello,
+        version: u8,
+        body: &[u8],
+    ) -> Result<HandshakeStep, AuthError> {
         let proof = body.first_chunk().ok_or(AuthError::Malformed)?;
         if !same(proof, &opening.proof(&self.ours.secret)) {
             return Err(AuthError::WrongSecret);
@@ -345,40 +353,41 @@ impl Handshake {
         if let Some(certified) = self.certified.as_ref().filter(|certified| **certified != hello.dialer) {
             return Err(AuthError::NotItself { said: hello.dialer, certified: certified.clone() });
         }
-        let verdict = self.judge(&hello);
+        let verdict = self.verdict_on(&hello);
         let mut answer = vec![verdict as u8];
         put_name(&mut answer, &self.ours.node);
         put_name(&mut answer, &self.ours.cluster);
         answer.extend(opening.answer(&self.ours.secret, &answer));
-        let mut send = message(Kind::Answer, &answer);
+        let mut send = message(MessageKind::Answer, &answer);
         if let Some(error) = self.error_of(verdict, &hello.dialer, &hello.acceptor, &self.ours.node, &hello.cluster) {
-            return Ok(Step::end(send, Err(error)));
+            return Ok(HandshakeStep::end(send, Err(error)));
         }
         let peer = opening.authenticated(&self.ours.secret, &hello.dialer, version, hello.attempt);
         let peer = Authenticated { rto_min_us: hello.rto_min_us, ..peer };
         if hello.digest == self.ours.digest() {
-            return Ok(Step::end(send, Ok(peer)));
+            return Ok(HandshakeStep::end(send, Ok(peer)));
         }
         send.extend(definitions_message(&self.ours, &peer.key, ACCEPTOR_DEFINITIONS));
-        self.stage = Stage::Comparing { peer: peer.peer, key: peer.key, label: DIALER_DEFINITIONS, answer: Vec::new() };
-        Ok(Step { send, outcome: None })
+        self.stage =
+            HandshakeStage::Comparing { peer: peer.peer, key: peer.key, label: DIALER_DEFINITIONS, answer: Vec::new() };
+        Ok(HandshakeStep { send, outcome: None })
     }
 
     /// Dialer: the acceptor's own proof came, with its verdict.
     fn answered(
         &mut self,
-        opening: &Opening,
+        opening: &OpeningMessages,
         peer: Authenticated,
         definitions_differ: bool,
         body: &[u8],
-    ) -> Result<Step, AuthError> {
+    ) -> Result<HandshakeStep, AuthError> {
         let (said, mac) = body.split_last_chunk().ok_or(AuthError::Malformed)?;
         if !same(mac, &opening.answer(&self.ours.secret, said)) {
             return Err(AuthError::WrongSecret);
         }
-        let mut fields = Fields(said);
+        let mut fields = MessageFields(said);
         let [verdict] = fields.array().ok_or(AuthError::Malformed)?;
-        let verdict = Verdict::from_byte(verdict).ok_or(AuthError::Malformed)?;
+        let verdict = AuthVerdict::from_byte(verdict).ok_or(AuthError::Malformed)?;
         let node = fields.name().ok_or(AuthError::Malformed)?;
         let cluster = fields.name().ok_or(AuthError::Malformed)?;
         if let Some(error) = self.error_of(verdict, &self.ours.node, &peer.peer, &node, &cluster) {
@@ -388,50 +397,52 @@ impl Handshake {
             return Err(AuthError::Malformed);
         }
         if !definitions_differ {
-            return Ok(Step::end(Vec::new(), Ok(peer)));
+            return Ok(HandshakeStep::end(Vec::new(), Ok(peer)));
         }
         let answer = definitions_message(&self.ours, &peer.key, DIALER_DEFINITIONS);
-        self.stage = Stage::Comparing { peer: peer.peer, key: peer.key, label: ACCEPTOR_DEFINITIONS, answer };
-        Ok(Step::default())
+        self.stage = HandshakeStage::Comparing { peer: peer.peer, key: peer.key, label: ACCEPTOR_DEFINITIONS, answer };
+        Ok(HandshakeStep::default())
     }
 
-    fn judge(&self, hello: &Hello) -> Verdict {
+    fn verdict_on(&self, hello: &Hello) -> AuthVerdict {
         let ours = &self.ours;
         if hello.dialer == ours.node {
-            Verdict::Itself
+            AuthVerdict::Itself
         } else if hello.cluster != ours.cluster {
-            Verdict::WrongCluster
+            AuthVerdict::WrongCluster
         } else if hello.acceptor != ours.node {
-            Verdict::NotTheExpected
+            AuthVerdict::NotTheExpected
         } else if !ours.peers.contains(&hello.dialer) {
-            Verdict::UnknownNode
+            AuthVerdict::UnknownNode
         } else if hello.dialer > ours.node {
-            Verdict::WrongDirection
+            AuthVerdict::WrongDirection
         } else {
-            Verdict::Welcome
+            AuthVerdict::Welcome
         }
     }
 
     /// The same verdict in words, on either side. `cluster` is the other side's.
     fn error_of(
         &self,
-        verdict: Verdict,
+        verdict: AuthVerdict,
         dialer: &str,
         expected: &str,
         acceptor: &str,
         cluster: &str,
     ) -> Option<AuthError> {
         Some(match verdict {
-            Verdict::Welcome => return None,
-            Verdict::Itself => AuthError::Itself { node: dialer.to_owned() },
-            Verdict::WrongCluster => {
+            AuthVerdict::Welcome => return None,
+            AuthVerdict::Itself => AuthError::Itself { node: dialer.to_owned() },
+            AuthVerdict::WrongCluster => {
                 AuthError::WrongCluster { ours: self.ours.cluster.clone(), theirs: cluster.to_owned() }
             }
-            Verdict::NotTheExpected => {
+            AuthVerdict::NotTheExpected => {
                 AuthError::NotTheExpected { expected: expected.to_owned(), answered: acceptor.to_owned() }
             }
-            Verdict::UnknownNode => AuthError::UnknownNode { node: acceptor.to_owned(), unknown: dialer.to_owned() },
-            Verdict::WrongDirection => {
+            AuthVerdict::UnknownNode => {
+                AuthError::UnknownNode { node: acceptor.to_owned(), unknown: dialer.to_owned() }
+            }
+            AuthVerdict::WrongDirection => {
                 AuthError::WrongDirection { dialer: dialer.to_owned(), acceptor: acceptor.to_owned() }
             }
         })

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::auth::{AuthError, Authenticated, Handshake, Ourselves, PREFIX_BYTES, Secret};
-use super::line::Line;
-use crate::complaints::About;
+use super::link_stream::LinkStream;
+use crate::report_limiter::ReportSubject;
 use crate::tls::ChannelError;
 
 /// Peers whose definitions differ, and that tell theirs at this moment: each sends up to 1 MiB and may take minutes. Nodes dial one
@@ -58,13 +58,15 @@ impl fmt::Display for LinkFailure {
 
 impl LinkFailure {
     /// What makes it another failure than the one before: no words that a stranger chose.
-    pub fn kind(&self, about: About) -> String {
+    pub fn kind(&self, about: ReportSubject) -> String {
         match (self, about) {
             // Names in these sentences are the other side's own.
             (LinkFailure::Auth(error), _) => format!("{:?}", std::mem::discriminant(error)),
-            (LinkFailure::Channel(error), About::Stranger(_)) => format!("channel {:?}", std::mem::discriminant(error)),
-            (failure, About::Stranger(_)) => format!("{:?}", std::mem::discriminant(failure)),
-            (failure, About::Peer(_)) => failure.to_string(),
+            (LinkFailure::Channel(error), ReportSubject::Unauthenticated(_)) => {
+                format!("channel {:?}", std::mem::discriminant(error))
+            }
+            (failure, ReportSubject::Unauthenticated(_)) => format!("{:?}", std::mem::discriminant(failure)),
+            (failure, ReportSubject::Peer(_)) => failure.to_string(),
         }
     }
 }
@@ -82,13 +84,13 @@ impl From<ChannelError> for LinkFailure {
 }
 
 /// Whom the other end's certificate names.
-pub(super) fn certified(line: &Line) -> Option<String> {
+pub(super) fn certified(line: &LinkStream) -> Option<String> {
     line.certificate().and_then(|facts| facts.identity).map(|identity| identity.name)
 }
 
 /// What a node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the shared
 /// one: to prove it is to be at this line's other end.
-pub(super) async fn ours_on(ours: &Rc<Ourselves>, line: &Line) -> Result<Rc<Ourselves>, LinkFailure> {
+pub(super) async fn ours_on(ours: &Rc<Ourselves>, line: &LinkStream) -> Result<Rc<Ourselves>, LinkFailure> {
     line.shake().await?;
     if line.is_misled() {
         return Err(LinkFailure::NoLink);
@@ -109,7 +111,7 @@ pub(super) enum HandshakeProgress {
 /// Drives a handshake over a line until it ends, or until the peer has just proven the secret. Reads exactly the
 /// handshake's bytes, so that the frames behind it stay in the line.
 pub(super) async fn run_handshake(
-    line: &Line,
+    line: &LinkStream,
     handshake: &mut Handshake,
     mut send: Vec<u8>,
 ) -> Result<HandshakeProgress, LinkFailure> {

@@ -25,20 +25,20 @@ use super::auth::{Attempt, AuthError, Authenticated, Handshake, is_name};
 use super::authenticate::{COMPARING_MAX, HandshakeProgress, LinkFailure, certified, ours_on, run_handshake};
 use super::frames::FrameReader;
 use super::info::TcpInfo;
-use super::line::Line;
+use super::link_stream::LinkStream;
 use super::path::PathWatch;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Backoff, Listener};
 use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
-use crate::complaints::{About, Complaints};
 use crate::random::random;
-use crate::strangers::{Seat, Strangers, network};
+use crate::report_limiter::{ReportLimiter, ReportSubject};
 use crate::tls::{Channel, ChannelError, Credentials, Store};
+use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot, network};
 
 /// All links of this node. Dropping it ends them without further events.
 pub struct Links {
-    hub: Rc<Hub>,
+    hub: Rc<LinkHub>,
     /// The listeners' and dialers' tasks, which own those of the connections.
     tasks: JoinSet<()>,
     listeners: Vec<Rc<Listener>>,
@@ -64,7 +64,7 @@ impl Links {
             listeners.push(Rc::new(bound));
         }
         let addresses = listeners.iter().map(|listener| listener.address()).collect::<io::Result<Vec<_>>>()?;
-        let hub = Rc::new(Hub::new(config, pool, events)?);
+        let hub = Rc::new(LinkHub::new(config, pool, events)?);
         let mut tasks = JoinSet::new();
         for (address, listener) in addresses.iter().zip(&listeners) {
             tasks.spawn_local(hub.clone().listen(*address, listener.clone()));
@@ -73,7 +73,7 @@ impl Links {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
         }
         if let Some(store) = &hub.config.tls {
-            tasks.spawn_local(hub.clone().judge_for_ever(store.clone()));
+            tasks.spawn_local(hub.clone().verify_for_ever(store.clone()));
         }
         Ok(Links { hub, tasks, listeners, addresses })
     }
@@ -115,13 +115,13 @@ impl Links {
     }
 }
 
-struct Live {
+struct LiveLink {
     sender: Rc<LinkSender>,
     dialed: bool,
     attempt: Attempt,
 }
 
-struct Hub {
+struct LinkHub {
     config: LinkConfig,
     /// What the next connection asks of its socket.
     socket: RefCell<SocketOptions>,
@@ -132,43 +132,43 @@ struct Hub {
     /// This run of the process, as peers see it.
     run: u64,
     counter: Cell<u64>,
-    live: RefCell<BTreeMap<NodeId, Live>>,
-    strangers: Rc<Strangers>,
-    complaints: Complaints,
+    live: RefCell<BTreeMap<NodeId, LiveLink>>,
+    unauthenticated: Rc<UnauthenticatedPeers>,
+    report_limiter: ReportLimiter,
     /// Peers that have come in and tell their definitions.
     comparing: Cell<usize>,
 }
 
 /// One more, for as long as this lasts.
-struct Counted<'a>(&'a Cell<usize>);
+struct CountGuard<'a>(&'a Cell<usize>);
 
-impl Counted<'_> {
-    fn one_more(count: &Cell<usize>) -> Counted<'_> {
+impl CountGuard<'_> {
+    fn one_more(count: &Cell<usize>) -> CountGuard<'_> {
         count.set(count.get() + 1);
-        Counted(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-impl Hub {
-    fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<Hub> {
+impl LinkHub {
+    fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<LinkHub> {
         let mut ours = config.ours.clone();
         ours.peers = config.peers.iter().map(|peer| peer.name.clone()).collect();
         for name in ours.peers.iter().chain([&ours.node, &ours.cluster]) {
             assert!(is_name(name), "names are checked when the configuration is read");
         }
         assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
-        Ok(Hub {
+        Ok(LinkHub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
             flow: Cell::new(config.flow),
-            complaints: Complaints::new(config.bounds.repeat_after),
-            strangers: Strangers::new(config.bounds.strangers_max),
+            report_limiter: ReportLimiter::new(config.bounds.repeat_after),
+            unauthenticated: UnauthenticatedPeers::new(config.bounds.unauthenticated_max),
             comparing: Cell::new(0),
             config,
             pool,
@@ -187,7 +187,7 @@ impl Hub {
 
     // --- Accepting ---
 
-    async fn listen(self: Rc<Hub>, address: SocketAddr, listener: Rc<Listener>) {
+    async fn listen(self: Rc<LinkHub>, address: SocketAddr, listener: Rc<Listener>) {
         let mut connections = JoinSet::new();
         loop {
             match listener.accept().await {
@@ -196,7 +196,7 @@ impl Hub {
                 }
                 Err(error) => {
                     let listener = format!("listener {address}");
-                    if self.complaints.is_news(About::Peer(&listener), "not accepted") {
+                    if self.report_limiter.is_news(ReportSubject::Peer(&listener), "not accepted") {
                         self.events.refused(listener, format!("accepting a connection failed: {error}"));
                     }
                     // Out of descriptors, most likely: those that end give some back.
@@ -207,12 +207,12 @@ impl Hub {
         }
     }
 
-    async fn accept(self: Rc<Hub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
-        let seat = self.strangers.seat(from.ip());
+    async fn accept(self: Rc<LinkHub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
+        let slot = self.unauthenticated.admit(from.ip());
         let failure = match self.line(stream, |tls| tls.current().accept_link()) {
-            Ok(line) => match self.authenticate_dialer(&line, &seat).await {
+            Ok(line) => match self.authenticate_dialer(&line, &slot).await {
                 Ok((handshake, shaken)) => {
-                    seat.came_in();
+                    slot.authenticated();
                     match self.compare_definitions(&line, handshake, shaken).await {
                         Ok(peer) => {
                             self.run_link(line, from, report, peer, false).await;
@@ -224,7 +224,7 @@ impl Hub {
                 Err(failure) => {
                     // So that the last words are read before the connection is reset.
                     tokio::select! {
-                        () = seat.pushed_out() => {}
+                        () = slot.evicted() => {}
                         _ = timeout(self.config.bounds.backoff_min, serve::drain(line.stream())) => {}
                     }
                     failure
@@ -234,7 +234,7 @@ impl Hub {
         };
         // Ports of dialers change with every attempt: the same host with the same mistake is no news.
         let network = network(from.ip()).to_string();
-        self.report_failure(About::Stranger(&network), format!("peer at {from}"), failure);
+        self.report_failure(ReportSubject::Unauthenticated(&network), format!("peer at {from}"), failure);
     }
 
     /// A line over a new connection: encrypted when this node has credentials, by their newest.
@@ -242,15 +242,15 @@ impl Hub {
         &self,
         stream: TcpStream,
         channel: impl FnOnce(&crate::tls::Store) -> Result<Channel, rustls::Error>,
-    ) -> Result<Line, LinkFailure> {
+    ) -> Result<LinkStream, LinkFailure> {
         let channel = self.config.tls.as_ref().map(channel).transpose().map_err(ChannelError::from)?;
-        Ok(Line::new(stream, channel))
+        Ok(LinkStream::new(stream, channel))
     }
 
     async fn authenticate_dialer(
         &self,
-        line: &Line,
-        seat: &Seat,
+        line: &LinkStream,
+        slot: &UnauthenticatedSlot,
     ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let bounds = &self.config.bounds;
         let handshake = async {
@@ -261,7 +261,7 @@ impl Hub {
         };
         let shaken = tokio::select! {
             biased;
-            () = seat.pushed_out() => return Err(LinkFailure::PushedOut(self.strangers.most())),
+            () = slot.evicted() => return Err(LinkFailure::PushedOut(self.unauthenticated.most())),
             shaken = timeout(bounds.auth_timeout, handshake) => shaken,
         };
         match shaken.map_err(|_| LinkFailure::TooSlow(bounds.auth_timeout))?? {
@@ -274,7 +274,7 @@ impl Hub {
     /// The second half of a handshake whose definitions differ; else its result.
     async fn compare_definitions(
         &self,
-        line: &Line,
+        line: &LinkStream,
         mut handshake: Handshake,
         shaken: HandshakeProgress,
     ) -> Result<Authenticated, LinkFailure> {
@@ -282,7 +282,7 @@ impl Hub {
         let end = match shaken {
             HandshakeProgress::Done(result) => result,
             HandshakeProgress::Proven(send) => {
-                match timeout(limit, self.tell_definitions(line, &mut handshake, send)).await {
+                match timeout(limit, self.exchange_definitions(line, &mut handshake, send)).await {
                     Ok(Ok(HandshakeProgress::Done(result))) => result,
                     Ok(Ok(HandshakeProgress::Proven(_))) => Err(AuthError::Malformed),
                     Ok(Err(error)) => return Err(error),
@@ -297,22 +297,22 @@ impl Hub {
     }
 
     /// Goes on with a handshake of a proven peer, counted for as long as that lasts.
-    async fn tell_definitions(
+    async fn exchange_definitions(
         &self,
-        line: &Line,
+        line: &LinkStream,
         handshake: &mut Handshake,
         send: Vec<u8>,
     ) -> Result<HandshakeProgress, LinkFailure> {
         if self.comparing.get() >= COMPARING_MAX {
             return Err(LinkFailure::Comparing);
         }
-        let _count = Counted::one_more(&self.comparing);
+        let _count = CountGuard::one_more(&self.comparing);
         run_handshake(line, handshake, send).await
     }
 
     // --- Dialing ---
 
-    async fn dial_for_ever(self: Rc<Hub>, peer: Peer) {
+    async fn dial_for_ever(self: Rc<LinkHub>, peer: Peer) {
         let bounds = &self.config.bounds;
         let seed = self.run ^ u64::from(peer.id.0);
         let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
@@ -326,7 +326,7 @@ impl Hub {
                 }
                 Ok(_) => {}
                 Err((at, failure)) => {
-                    self.report_failure(About::Peer(&peer.name), format!("node {} at {at}", peer.name), failure)
+                    self.report_failure(ReportSubject::Peer(&peer.name), format!("node {} at {at}", peer.name), failure)
                 }
             }
             sleep(backoff.pause()).await;
@@ -334,7 +334,7 @@ impl Hub {
     }
 
     /// Dials once and runs the link to its end; how long it held.
-    async fn dial(self: &Rc<Hub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, LinkFailure)> {
+    async fn dial(self: &Rc<LinkHub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, LinkFailure)> {
         let named = |failure| (peer.address.clone(), failure);
         let segment_bytes = path.segment_bytes(Instant::now());
         let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
@@ -365,7 +365,7 @@ impl Hub {
 
     async fn authenticate_acceptor(
         &self,
-        line: &Line,
+        line: &LinkStream,
         peer: &Peer,
     ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let ours = ours_on(&self.ours, line).await?;
@@ -401,13 +401,13 @@ impl Hub {
     // --- Judging again ---
 
     /// Ends the links of peers that are believed no more, whenever that changes.
-    async fn judge_for_ever(self: Rc<Hub>, store: Store) {
+    async fn verify_for_ever(self: Rc<LinkHub>, store: Store) {
         let mut changes = store.changes();
         while changes.changed().await.is_ok() {
             let credentials = changes.borrow_and_update().clone();
             let live: Vec<_> = self.live.borrow().values().map(|live| (live.sender.clone(), live.dialed)).collect();
             for (sender, dialed) in live {
-                if let Err(why) = judge(&credentials, sender.chain(), dialed) {
+                if let Err(why) = verify(&credentials, sender.chain(), dialed) {
                     sender.abort(&format!("the peer is believed no more: {why}"));
                 }
             }
@@ -418,8 +418,8 @@ impl Hub {
 
     /// To the link's end; what was last seen of its connection. `None`: it never was a link.
     async fn run_link(
-        self: &Rc<Hub>,
-        line: Line,
+        self: &Rc<LinkHub>,
+        line: LinkStream,
         address: SocketAddr,
         mut socket: SocketReport,
         peer: Authenticated,
@@ -428,14 +428,14 @@ impl Hub {
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
             // A name that it chose itself.
             let network = network(address.ip()).to_string();
-            if self.complaints.is_news(About::Stranger(&network), "no peer") {
+            if self.report_limiter.is_news(ReportSubject::Unauthenticated(&network), "no peer") {
                 let who = format!("node {} at {address}", peer.peer);
                 self.events.refused(who, "it is not a peer of this node".to_owned());
             }
             return None;
         };
         // The two may have shaken hands while somebody was revoked.
-        if let Some(Err(why)) = self.config.tls.as_ref().map(|store| judge(&store.current(), line.chain(), dialed)) {
+        if let Some(Err(why)) = self.config.tls.as_ref().map(|store| verify(&store.current(), line.chain(), dialed)) {
             self.refuse(&peer.peer, address, why);
             return None;
         }
@@ -443,7 +443,7 @@ impl Hub {
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
         let adaptive = AdaptiveOptions::by(&self.socket.borrow());
         let sender = LinkSender::new(LinkId(self.number()), line, adaptive, self.flow.get());
-        let live = Live { sender: sender.clone(), dialed, attempt: peer.attempt };
+        let live = LiveLink { sender: sender.clone(), dialed, attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
@@ -474,20 +474,20 @@ impl Hub {
     // --- Complaining ---
 
     /// `who` is the full story, `about` what makes the complaint a new one.
-    fn report_failure(&self, about: About, who: String, failure: LinkFailure) {
+    fn report_failure(&self, about: ReportSubject, who: String, failure: LinkFailure) {
         if let LinkFailure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
             // What differs is the peer's to say, and may be something else each time.
-            if self.complaints.is_news(About::Peer(peer), "it means other groups") {
+            if self.report_limiter.is_news(ReportSubject::Peer(peer), "it means other groups") {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
         }
-        if let About::Peer(name) = about {
+        if let ReportSubject::Peer(name) = about {
             self.is_not_reached(name, &who, &failure);
         }
-        if self.complaints.is_news(about, &failure.kind(about)) {
+        if self.report_limiter.is_news(about, &failure.kind(about)) {
             self.events.refused(who, failure.to_string());
         }
     }
@@ -496,7 +496,7 @@ impl Hub {
     fn refuse(&self, peer: &str, address: SocketAddr, why: String) {
         let who = format!("node {peer} at {address}");
         self.is_not_reached(peer, &who, &why);
-        if self.complaints.is_news(About::Peer(peer), &why) {
+        if self.report_limiter.is_news(ReportSubject::Peer(peer), &why) {
             self.events.refused(who, why);
         }
     }
@@ -509,6 +509,6 @@ impl Hub {
 }
 
 /// A link that has ended already has nothing to be judged.
-fn judge(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
-    chain.map_or(Ok(()), |chain| credentials.judge_peer(&chain, dialed))
+fn verify(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
+    chain.map_or(Ok(()), |chain| credentials.verify_peer(&chain, dialed))
 }

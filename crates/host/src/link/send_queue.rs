@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use engine::SendPayload;
 use engine::wire::{HEADER_BYTES, Header, Kind};
 
-use super::limiter::Limiter;
-use super::line::Line;
+use super::limiter::RateLimiter;
+use super::link_stream::LinkStream;
 use super::packer::{BATCH_BYTES, Doing, Packer};
 use super::{Amount, Flow};
 use crate::buffers::Buffer;
@@ -116,7 +116,7 @@ pub(super) struct SendQueue {
     /// On a link that packs or has a rate: what follows.
     waiting: VecDeque<OutgoingFrame>,
     packer: Option<Packer>,
-    limiter: Option<Limiter>,
+    limiter: Option<RateLimiter>,
     /// Of frames, as all numbers here.
     queued_bytes: u64,
     /// Of these, what the line has encrypted and the kernel has not taken.
@@ -159,7 +159,7 @@ impl SendQueue {
             self.packer = packer;
         }
         if self.limiter.map(|limiter| limiter.bytes_per_second()) != rate {
-            self.limiter = rate.map(|rate| Limiter::new(rate, Instant::now()));
+            self.limiter = rate.map(|rate| RateLimiter::new(rate, Instant::now()));
         }
         if !self.takes_turns() {
             self.frames.extend(self.waiting.drain(..).map(OutgoingUnit::Frame));
@@ -206,7 +206,7 @@ impl SendQueue {
     ///
     /// # Errors
     /// The line is of no more use.
-    pub fn send(&mut self, line: &Line) -> Result<SendResult, ChannelError> {
+    pub fn send(&mut self, line: &LinkStream) -> Result<SendResult, ChannelError> {
         self.prepare(Instant::now());
         let (bytes, offered) = {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];

@@ -22,9 +22,9 @@ use engine::{LinkId, SendPayload};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
-use super::auto::{Chooser, Fullness};
+use super::auto_congestion::{Chooser, Fullness};
 use super::info::TcpInfo;
-use super::line::Line;
+use super::link_stream::LinkStream;
 use super::send_queue::SendQueue;
 use super::tuning::{AUTO_ROUND_TRIP, Congestion, SocketOptions, follow_rate, take_auto_congestion};
 use super::{Amount, Carried, Flow, LinkEvents};
@@ -32,7 +32,7 @@ use super::{Amount, Carried, Flow, LinkEvents};
 /// The calls a connection made of the kernel since they were last taken, for tools that measure. The bytes of a call are
 /// those of frames, before encryption.
 #[derive(Clone, Debug, Default)]
-pub struct Calls {
+pub struct SocketCalls {
     pub sent_bytes: Vec<u32>,
     pub received_bytes: Vec<u32>,
     /// Each time the socket was full: until it took something again.
@@ -40,7 +40,7 @@ pub struct Calls {
     full_since: Option<Instant>,
 }
 
-impl Calls {
+impl SocketCalls {
     fn sent(&mut self, bytes: usize, is_full: bool, now: Instant) {
         if bytes > 0 {
             self.sent_bytes.push(bytes as u32);
@@ -78,7 +78,7 @@ impl AdaptiveOptions {
 /// The sending half of a link, shared between the data path and the connection's task.
 pub struct LinkSender {
     link: LinkId,
-    line: RefCell<Option<Rc<Line>>>,
+    line: RefCell<Option<Rc<LinkStream>>>,
     queue: RefCell<SendQueue>,
     adaptive: AdaptiveOptions,
     fullness: Cell<Fullness>,
@@ -87,7 +87,7 @@ pub struct LinkSender {
     /// How long frames waited for the rate allowed, in all.
     held: Cell<Duration>,
     /// `None`: nobody counts.
-    calls: RefCell<Option<Calls>>,
+    calls: RefCell<Option<SocketCalls>>,
     end: RefCell<Option<LinkEnd>>,
     down_reported: Cell<bool>,
     /// The last look at the connection.
@@ -97,7 +97,7 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    pub(super) fn new(link: LinkId, line: Line, adaptive: AdaptiveOptions, flow: Flow) -> Rc<LinkSender> {
+    pub(super) fn new(link: LinkId, line: LinkStream, adaptive: AdaptiveOptions, flow: Flow) -> Rc<LinkSender> {
         let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
@@ -135,10 +135,10 @@ impl LinkSender {
     }
 
     /// From the first call on: what calls were made of the kernel since the last one.
-    pub fn take_calls(&self) -> Calls {
+    pub fn take_calls(&self) -> SocketCalls {
         let mut calls = self.calls.borrow_mut();
         let full_since = calls.as_ref().and_then(|calls| calls.full_since);
-        calls.replace(Calls { full_since, ..Calls::default() }).unwrap_or_default()
+        calls.replace(SocketCalls { full_since, ..SocketCalls::default() }).unwrap_or_default()
     }
 
     /// Asks the kernel how the connection does, and lets it hold as much unsent, under the congestion control, as fits that;
@@ -226,7 +226,7 @@ impl LinkSender {
     }
 
     /// One vectored write. A failure ends the link: `false`.
-    fn write(&self, line: &Line) -> bool {
+    fn write(&self, line: &LinkStream) -> bool {
         let sent = match self.queue.borrow_mut().send(line) {
             Ok(sent) => sent,
             Err(error) => {

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
 use super::authenticate::{HandshakeProgress, LinkFailure, ours_on, run_handshake};
 use super::frames::FrameReader;
-use super::line::Line;
+use super::link_stream::LinkStream;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Listener};
 use super::{Flow, LinkEvents, Ourselves, SocketOptions, SocketReport};
@@ -148,7 +148,8 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
         match tcp::connect(address, wish.socket, wish.timeout).await {
             Ok((stream, report)) => {
                 let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
-                let line = Line::new(stream, channel.map_err(|error| LinkFailure::from(ChannelError::from(error)))?);
+                let line =
+                    LinkStream::new(stream, channel.map_err(|error| LinkFailure::from(ChannelError::from(error)))?);
                 let proving = prove(papers, line, address, report, (wish.flow, wish.socket), true);
                 let proven = timeout(wish.timeout, proving).await;
                 return Ok(proven.map_err(|_| LinkFailure::TooSlow(wish.timeout))??);
@@ -161,7 +162,7 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
 
 async fn prove(
     papers: &Papers,
-    line: Line,
+    line: LinkStream,
     address: SocketAddr,
     mut socket: SocketReport,
     (flow, options): (Flow, &SocketOptions),
@@ -185,7 +186,12 @@ async fn prove(
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }
 
-async fn authenticate(papers: &Papers, line: &Line, announced: u32, dials: bool) -> Result<Authenticated, LinkFailure> {
+async fn authenticate(
+    papers: &Papers,
+    line: &LinkStream,
+    announced: u32,
+    dials: bool,
+) -> Result<Authenticated, LinkFailure> {
     let (us, them) = if dials { (DIALER, ACCEPTOR) } else { (ACCEPTOR, DIALER) };
     let ours = ours_on(&papers.ours(us, them)?, line).await?;
     let (mut handshake, hello) = if dials {
@@ -261,7 +267,7 @@ impl Door {
         self.shaking.spawn_local(async move {
             let channel = papers.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
             let line = match channel {
-                Ok(channel) => Line::new(stream, channel),
+                Ok(channel) => LinkStream::new(stream, channel),
                 Err(error) => return (from, Err(LinkFailure::from(ChannelError::from(error)).into())),
             };
             let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), &options), false)).await;

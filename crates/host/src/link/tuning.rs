@@ -176,7 +176,7 @@ impl fmt::Display for SocketReport {
 }
 
 /// An option that is one number.
-struct Wish {
+struct OptionRequest {
     name: &'static str,
     option: SocketOption,
     value: u64,
@@ -188,53 +188,61 @@ struct Wish {
     is_default: bool,
 }
 
-impl Wish {
-    fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> Wish {
-        Wish { name, option: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
+impl OptionRequest {
+    fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> OptionRequest {
+        OptionRequest { name, option: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
     }
 }
 
 /// What stands before connect and listen.
-fn early_wishes(options: &SocketOptions) -> Vec<Wish> {
+fn early_requests(options: &SocketOptions) -> Vec<OptionRequest> {
     let rto_max = options.rto_max.map(|pause| {
         let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_max_ms sets it for the whole system";
         let is_default = options.rto_max == SocketOptions::default().rto_max;
-        Wish { is_default, ..Wish::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint) }
+        OptionRequest {
+            is_default,
+            ..OptionRequest::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint)
+        }
     });
-    let segment = options.segment_bytes.map(|bytes| Wish {
+    let segment = options.segment_bytes.map(|bytes| OptionRequest {
         slack: None,
-        ..Wish::tcp("TCP_MAXSEG", libc::TCP_MAXSEG, u64::from(bytes), "see the MTU of the route (ip route)")
+        ..OptionRequest::tcp("TCP_MAXSEG", libc::TCP_MAXSEG, u64::from(bytes), "see the MTU of the route (ip route)")
     });
     rto_max.into_iter().chain(segment).collect()
 }
 
 /// What is asked of the connected socket.
-fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
+fn late_requests(options: &SocketOptions) -> Vec<OptionRequest> {
     let idle = options.keepalive.as_secs().max(1);
-    let keepalive = |name, option, value, hint| Wish::tcp(name, option, value, hint);
-    let mut wishes = vec![
-        Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, u64::from(!options.nagle), "small frames may wait for 40 ms"),
-        Wish {
+    let keepalive = |name, option, value, hint| OptionRequest::tcp(name, option, value, hint);
+    let mut requests = vec![
+        OptionRequest::tcp(
+            "TCP_NODELAY",
+            libc::TCP_NODELAY,
+            u64::from(!options.nagle),
+            "small frames may wait for 40 ms",
+        ),
+        OptionRequest {
             option: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
             ..keepalive("SO_KEEPALIVE", 0, 1, "a peer whose machine is gone is found by silence alone")
         },
         keepalive("TCP_KEEPIDLE", libc::TCP_KEEPIDLE, idle, "see net.ipv4.tcp_keepalive_time"),
         keepalive("TCP_KEEPINTVL", libc::TCP_KEEPINTVL, idle.div_ceil(2), "see net.ipv4.tcp_keepalive_intvl"),
         keepalive("TCP_KEEPCNT", libc::TCP_KEEPCNT, 4, "see net.ipv4.tcp_keepalive_probes"),
-        Wish::tcp(
+        OptionRequest::tcp(
             "TCP_USER_TIMEOUT",
             libc::TCP_USER_TIMEOUT,
             options.user_timeout.as_millis() as u64,
             "net.ipv4.tcp_retries2 bounds it for the whole system",
         ),
-        Wish::tcp(
+        OptionRequest::tcp(
             "TCP_NOTSENT_LOWAT",
             libc::TCP_NOTSENT_LOWAT,
             u64::from(options.unsent_bytes.unwrap_or(UNSENT_BYTES)),
             "net.ipv4.tcp_notsent_lowat sets it for the whole system",
         ),
     ];
-    wishes.extend(options.pacing.map(|rate| Wish {
+    requests.extend(options.pacing.map(|rate| OptionRequest {
         name: "SO_MAX_PACING_RATE",
         option: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
         value: rate,
@@ -242,17 +250,17 @@ fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
         hint: "the queueing discipline fq (net.core.default_qdisc) paces best",
         is_default: false,
     }));
-    wishes
+    requests
 }
 
 impl SocketReport {
-    fn ask(&mut self, socket: BorrowedFd<'_>, wish: &Wish) {
-        let set = set_option(socket, wish.option, wish.value);
-        self.judge(wish, set, read_option(socket, wish.option).ok());
+    fn ask(&mut self, socket: BorrowedFd<'_>, request: &OptionRequest) {
+        let set = set_option(socket, request.option, request.value);
+        self.note_result(request, set, read_option(socket, request.option).ok());
     }
 
-    fn judge(&mut self, wish: &Wish, set: io::Result<()>, granted: Option<u64>) {
-        let Wish { name, option, value, slack, hint, is_default } = *wish;
+    fn note_result(&mut self, request: &OptionRequest, set: io::Result<()>, granted: Option<u64>) {
+        let OptionRequest { name, option, value, slack, hint, is_default } = *request;
         let is_kept = |granted| slack.is_none_or(|slack| (value..=value.saturating_add(slack)).contains(&granted));
         match (set, granted) {
             (Err(error), _) if is_default && error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
@@ -275,8 +283,8 @@ impl SocketReport {
         if let Congestion::Named(name) = &options.congestion {
             self.ask_congestion(socket, name);
         }
-        for wish in early_wishes(options) {
-            self.ask(socket, &wish);
+        for request in early_requests(options) {
+            self.ask(socket, &request);
         }
         self.send_buffer.untouched = buffer(socket, libc::SO_SNDBUF);
         self.receive_buffer.untouched = buffer(socket, libc::SO_RCVBUF);
@@ -296,8 +304,8 @@ impl SocketReport {
 
     /// Options of a connected socket, then everything read back.
     pub(super) fn finish(&mut self, socket: BorrowedFd<'_>, options: &SocketOptions) {
-        for wish in late_wishes(options) {
-            self.ask(socket, &wish);
+        for request in late_requests(options) {
+            self.ask(socket, &request);
         }
         self.congestion = ControlName::of(socket).to_string();
         self.send_buffer.granted_when_connected = buffer(socket, libc::SO_SNDBUF);
@@ -320,8 +328,8 @@ impl SocketReport {
             (ours, theirs) => {
                 let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_min_us sets it for the whole system";
                 let value = u64::from(ours.max(theirs));
-                let wish = Wish::tcp("TCP_RTO_MIN_US", TCP_RTO_MIN_US, value, hint);
-                self.ask(socket, &Wish { slack: Some(TICK_US), ..wish });
+                let request = OptionRequest::tcp("TCP_RTO_MIN_US", TCP_RTO_MIN_US, value, hint);
+                self.ask(socket, &OptionRequest { slack: Some(TICK_US), ..request });
             }
         }
     }
@@ -391,15 +399,15 @@ fn unsent_bytes(info: &TcpInfo) -> u32 {
 
 /// What a new socket has before anything is asked of it, so that a listener can go back there.
 #[derive(Clone, Debug)]
-pub(super) struct Untouched {
+pub(super) struct SocketDefaults {
     send_bytes: usize,
     receive_bytes: usize,
     congestion: Vec<u8>,
 }
 
-impl Untouched {
-    pub fn of(socket: BorrowedFd<'_>) -> Untouched {
-        Untouched {
+impl SocketDefaults {
+    pub fn of(socket: BorrowedFd<'_>) -> SocketDefaults {
+        SocketDefaults {
             send_bytes: buffer(socket, libc::SO_SNDBUF),
             receive_bytes: buffer(socket, libc::SO_RCVBUF),
             congestion: SockRef::from(&socket).tcp_congestion().unwrap_or_default(),
@@ -491,9 +499,9 @@ mod tests {
             [(1, libc::ENOPROTOOPT, false), (2, libc::ENOPROTOOPT, true), (1, libc::EINVAL, true)]
         {
             let options = SocketOptions { rto_max: Some(Duration::from_secs(pause_s)), ..SocketOptions::default() };
-            let wish = early_wishes(&options).into_iter().next().expect("the longest pause");
+            let request = early_requests(&options).into_iter().next().expect("the longest pause");
             let mut report = SocketReport::default();
-            report.judge(&wish, Err(io::Error::from_raw_os_error(errno)), None);
+            report.note_result(&request, Err(io::Error::from_raw_os_error(errno)), None);
             assert_eq!((report.warnings.len(), report.notes.len()), (warns.into(), (!warns).into()), "{report:?}");
             let said = [report.warnings, report.notes].concat();
             assert!(said[0].contains("TCP_RTO_MAX_MS") && said[0].contains("net.ipv4.tcp_rto_max_ms"), "{said:?}");
@@ -505,8 +513,12 @@ mod tests {
         let options =
             SocketOptions { congestion: Congestion::Named("no-such-thing".into()), ..SocketOptions::default() };
         let (_, report) = tuned(&options);
-        let told = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
-        assert!(told("no-such-thing") && told("net.ipv4.tcp_available_congestion_control"), "{:?}", report.warnings);
+        let has_warning = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
+        assert!(
+            has_warning("no-such-thing") && has_warning("net.ipv4.tcp_available_congestion_control"),
+            "{:?}",
+            report.warnings
+        );
         assert!(!report.congestion.is_empty(), "the system's is in use");
     }
 
@@ -565,7 +577,7 @@ mod tests {
     #[test]
     fn a_listener_goes_back_to_autotuning() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let untouched = Untouched::of(listener.as_fd());
+        let untouched = SocketDefaults::of(listener.as_fd());
         let pinned = SocketOptions::default().with_buffers(Some(64 << 10));
         SocketReport::default().prepare(listener.as_fd(), &pinned);
         let lock = || read_option(listener.as_fd(), (libc::SOL_SOCKET, SO_BUF_LOCK)).expect("Linux 5.16");

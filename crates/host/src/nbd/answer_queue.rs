@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use super::socket::Socket;
+use super::socket::ClientSocket;
 use crate::buffers::Buffer;
 
 /// QueuedParts per write: more than a full batch at depth 32 with structured reads.
@@ -32,7 +32,7 @@ pub(super) struct AnswerQueue {
     payload_bytes: usize,
 }
 
-pub(super) enum Sent {
+pub(super) enum SendState {
     All,
     /// The socket is full.
     Part,
@@ -78,18 +78,18 @@ impl AnswerQueue {
     ///
     /// # Errors
     /// What the kernel says about a broken connection; the queue is then of no more use.
-    pub fn send(&mut self, socket: &Socket) -> io::Result<Sent> {
+    pub fn send(&mut self, socket: &ClientSocket) -> io::Result<SendState> {
         while !self.is_empty() {
             let (offered, sent) = self.send_some(socket)?;
             self.advance(sent);
             if sent < offered {
-                return Ok(Sent::Part);
+                return Ok(SendState::Part);
             }
         }
-        Ok(if socket.flush()? { Sent::All } else { Sent::Part })
+        Ok(if socket.flush()? { SendState::All } else { SendState::Part })
     }
 
-    fn send_some(&self, socket: &Socket) -> io::Result<(usize, usize)> {
+    fn send_some(&self, socket: &ClientSocket) -> io::Result<(usize, usize)> {
         let mut slices = [IoSlice::new(&[]); GATHER];
         let mut count = 0;
         let mut offered = 0;

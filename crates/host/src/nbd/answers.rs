@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::answer_queue::{AnswerQueue, Sent};
+use super::answer_queue::{AnswerQueue, SendState};
 use super::pending_requests::{EXTENTS_MAX, PendingRequest};
 use super::proto::{self, Command, Errno};
-use super::socket::Socket;
+use super::socket::ClientSocket;
 use crate::buffers::Buffer;
-use crate::frontend::{Extent, Failure, Outcome};
+use crate::frontend::{AllocationExtent, RequestFailure, RequestOutcome};
 
 #[derive(Default)]
 pub(super) struct Answers {
@@ -28,7 +28,7 @@ impl Answers {
 
     /// # Errors
     /// As [`AnswerQueue::send`].
-    pub fn send(&mut self, socket: &Socket) -> io::Result<Sent> {
+    pub fn send(&mut self, socket: &ClientSocket) -> io::Result<SendState> {
         self.queue.send(socket)
     }
 
@@ -65,17 +65,17 @@ impl Answers {
     }
 
     /// What the data path answered; whether that is a success.
-    pub fn put_outcome(&mut self, request: &PendingRequest, outcome: Outcome) -> bool {
+    pub fn put_outcome(&mut self, request: &PendingRequest, outcome: RequestOutcome) -> bool {
         match (request.command, outcome) {
-            (_, Outcome::Failed(failure)) => {
+            (_, RequestOutcome::Failed(failure)) => {
                 self.put_error(request.handle, failure.into(), sentence(failure));
                 return false;
             }
-            (Command::Read, Outcome::Data(buffer)) => self.put_data(request, buffer),
-            (Command::BlockStatus, Outcome::Extents(extents)) => self.put_extents(request, &extents),
+            (Command::Read, RequestOutcome::Data(buffer)) => self.put_data(request, buffer),
+            (Command::BlockStatus, RequestOutcome::Extents(extents)) => self.put_extents(request, &extents),
             (
                 Command::Write | Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache,
-                Outcome::Done,
+                RequestOutcome::Done,
             ) => {
                 self.queue.head(&proto::simple_reply(request.handle, None));
             }
@@ -95,7 +95,7 @@ impl Answers {
         self.queue.data(buffer);
     }
 
-    fn put_extents(&mut self, request: &PendingRequest, extents: &[Extent]) {
+    fn put_extents(&mut self, request: &PendingRequest, extents: &[AllocationExtent]) {
         let described = describe(extents, request.length, if request.one_extent { 1 } else { EXTENTS_MAX });
         let count = u32::try_from(described.len()).expect("extents are bounded");
         self.queue.head(&proto::last_chunk(proto::chunk::BLOCK_STATUS, request.handle, 4 + 8 * count));
@@ -107,21 +107,21 @@ impl Answers {
     }
 }
 
-fn sentence(failure: Failure) -> &'static str {
+fn sentence(failure: RequestFailure) -> &'static str {
     match failure {
-        Failure::Io => "the volume failed; if this was a write, its outcome is unknown",
-        Failure::NoSpace => "there is no space left for this request",
-        Failure::Invalid => "the volume refused the request as invalid",
-        Failure::NotSupported => "the volume cannot do this",
-        Failure::NoMemory => "the server has no memory left for this request",
-        Failure::Gone => "the export is no longer served here",
+        RequestFailure::Io => "the volume failed; if this was a write, its outcome is unknown",
+        RequestFailure::NoSpace => "there is no space left for this request",
+        RequestFailure::Invalid => "the volume refused the request as invalid",
+        RequestFailure::NotSupported => "the volume cannot do this",
+        RequestFailure::NoMemory => "the server has no memory left for this request",
+        RequestFailure::Gone => "the export is no longer served here",
     }
 }
 
 /// The extents as NBD tells them: within the request, equal neighbours joined, at least one and at most `limit`.
 ///
 /// An empty list becomes "data", which the protocol allows for any range.
-fn describe(extents: &[Extent], length: u32, limit: usize) -> Vec<(u32, u32)> {
+fn describe(extents: &[AllocationExtent], length: u32, limit: usize) -> Vec<(u32, u32)> {
     let mut described: Vec<(u32, u32)> = Vec::with_capacity(extents.len().min(limit));
     let mut left = length;
     for extent in extents {
@@ -149,8 +149,8 @@ fn describe(extents: &[Extent], length: u32, limit: usize) -> Vec<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn extent(length: u64, hole: bool) -> Extent {
-        Extent { length, hole, zero: hole }
+    fn extent(length: u64, hole: bool) -> AllocationExtent {
+        AllocationExtent { length, hole, zero: hole }
     }
 
     #[test]

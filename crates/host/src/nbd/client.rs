@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::proto::{self, Command, Errno, Malformed, Request, flag, info, option, reply};
+use super::proto::{self, Command, Errno, MalformedMessage, Request, flag, info, option, reply};
 use super::receive_buffer::ReceiveBuffer;
-use super::socket::{Socket, Stream};
+use super::socket::{ClientSocket, SocketStream};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub enum ClientError {
     Protocol(&'static str),
 }
 
-impl From<Malformed> for ClientError {
-    fn from(malformed: Malformed) -> ClientError {
+impl From<MalformedMessage> for ClientError {
+    fn from(malformed: MalformedMessage) -> ClientError {
         ClientError::Protocol(malformed.0)
     }
 }
@@ -84,7 +84,7 @@ pub struct Answer {
 
 /// A connection to one export.
 pub struct Client {
-    socket: Socket,
+    socket: ClientSocket,
     received: ReceiveBuffer,
     export: Export,
     /// Requests not yet sent, and how much of them is.
@@ -104,15 +104,15 @@ impl Client {
     pub async fn connect(address: &Address, export: &str) -> Result<Client, ClientError> {
         let failed = |reason| ClientError::Connect { address: address.clone(), reason };
         let stream = match address {
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(failed)?),
+            Address::Unix(path) => SocketStream::Unix(UnixStream::connect(path).await.map_err(failed)?),
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(address).await.map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
-                Stream::Tcp(stream)
+                SocketStream::Tcp(stream)
             }
         };
         let mut client = Client {
-            socket: Socket::new(stream),
+            socket: ClientSocket::new(stream),
             received: ReceiveBuffer::new(),
             export: Export::default(),
             out: Vec::new(),

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::UnixStream;
 
-use crate::complaints::About;
-use crate::strangers::network;
+use crate::report_limiter::ReportSubject;
+use crate::unauthenticated::network;
 
 /// What is shown of a program's name; the kernel keeps 15 bytes of it.
 const PROGRAM_CHARS_MAX: usize = 15;
@@ -39,8 +39,8 @@ impl ClientOrigin {
     }
 
     /// Whom a complaint is about: without what changes from one attempt to the next.
-    pub fn about(&self) -> About<'_> {
-        About::Stranger(&self.client)
+    pub fn about(&self) -> ReportSubject<'_> {
+        ReportSubject::Unauthenticated(&self.client)
     }
 }
 
@@ -64,6 +64,6 @@ mod tests {
         let ours = format!("process {})", std::process::id());
         assert!(origin.who.starts_with("the socket file (") && origin.who.ends_with(&ours), "{}", origin.who);
         let origin = ClientOrigin::by_tcp("[::1]:99".parse().expect("an address"), 0);
-        assert_eq!((origin.who.as_str(), origin.about()), ("[::1]:99", About::Stranger("::")));
+        assert_eq!((origin.who.as_str(), origin.about()), ("[::1]:99", ReportSubject::Unauthenticated("::")));
     }
 }

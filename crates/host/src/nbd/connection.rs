@@ -11,16 +11,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::answer_queue::Sent;
+use super::answer_queue::SendState;
 use super::answers::Answers;
 use super::client_origin::ClientOrigin;
-use super::counters::Tally;
+use super::counters::SharedCounters;
 use super::memory_shares::{MemoryAccount, MemoryShares};
 use super::pending_requests::{PendingRequest, PendingRequests, cost};
 use super::proto::{Command, Errno, Request};
-use super::socket::Socket;
+use super::socket::ClientSocket;
 use super::stall::StallWatch;
-use crate::frontend::{ClientInfo, Outcome, Replies};
+use crate::frontend::{ClientInfo, Replies, RequestOutcome};
 use crate::tls::{Channel, ChannelError};
 
 /// Unsent answer heads above which no further request is read: a client that asks must also listen.
@@ -35,7 +35,7 @@ pub(super) struct ClientLimits {
 
 /// Why the connection should end, apart from what the client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum LeaveReason {
     No,
     /// The server stops: finish what was asked, then close.
     Stopping,
@@ -52,11 +52,11 @@ struct ChosenExport {
     last_request: Option<Instant>,
 }
 
-pub(super) struct Connection {
-    socket: Socket,
+pub(super) struct ClientConnection {
+    socket: ClientSocket,
     origin: ClientOrigin,
     chosen: RefCell<Option<ChosenExport>>,
-    tally: Rc<Tally>,
+    tally: Rc<SharedCounters>,
     answers: RefCell<Answers>,
     pending: RefCell<PendingRequests>,
     limits: ClientLimits,
@@ -65,7 +65,7 @@ pub(super) struct Connection {
     is_payload_owed: Cell<bool>,
     incoming: StallWatch,
     outgoing: StallWatch,
-    leaving: Cell<Leaving>,
+    leaving: Cell<LeaveReason>,
     /// The socket is full: the task writes, `push` does not.
     blocked: Cell<bool>,
     /// The task waits for answers to leave or to fall due.
@@ -74,14 +74,14 @@ pub(super) struct Connection {
     waiter: RefCell<Option<Waker>>,
 }
 
-impl Connection {
+impl ClientConnection {
     pub fn new(
-        socket: Socket,
+        socket: ClientSocket,
         origin: ClientOrigin,
         (limits, shares): (ClientLimits, Rc<MemoryShares>),
-        tally: Rc<Tally>,
-    ) -> Connection {
-        Connection {
+        tally: Rc<SharedCounters>,
+    ) -> ClientConnection {
+        ClientConnection {
             socket,
             origin,
             chosen: RefCell::default(),
@@ -93,14 +93,14 @@ impl Connection {
             is_payload_owed: Cell::new(false),
             incoming: StallWatch::default(),
             outgoing: StallWatch::default(),
-            leaving: Cell::new(Leaving::No),
+            leaving: Cell::new(LeaveReason::No),
             blocked: Cell::new(false),
             starved: Cell::new(false),
             waiter: RefCell::default(),
         }
     }
 
-    pub fn socket(&self) -> &Socket {
+    pub fn socket(&self) -> &ClientSocket {
         &self.socket
     }
 
@@ -142,14 +142,14 @@ impl Connection {
         })
     }
 
-    pub fn leaving(&self) -> Leaving {
+    pub fn leaving(&self) -> LeaveReason {
         self.leaving.get()
     }
 
     /// The server stops; a connection that already has a stronger reason keeps it.
     pub fn stop(&self) {
-        if self.leaving.get() == Leaving::No {
-            self.leaving.set(Leaving::Stopping);
+        if self.leaving.get() == LeaveReason::No {
+            self.leaving.set(LeaveReason::Stopping);
             self.wake();
         }
     }
@@ -162,7 +162,7 @@ impl Connection {
 
     /// To be asked from time to time: why this client has to be cut off, if it has.
     pub fn look(&self) -> Option<&'static str> {
-        let is_blocked = self.blocked.get() && self.leaving.get() != Leaving::Broken;
+        let is_blocked = self.blocked.get() && self.leaving.get() != LeaveReason::Broken;
         // Both have to look each time.
         let (incoming, outgoing) =
             (self.incoming.has_stalled(self.is_payload_owed.get()), self.outgoing.has_stalled(is_blocked));
@@ -197,7 +197,7 @@ impl Connection {
             && (bytes == 0 || bytes + cost(command, payload_bytes) <= self.limits.bytes)
     }
 
-    /// Do the other clients leave the memory for it? If not, [`Connection::memory_freed`] says when to ask again.
+    /// Do the other clients leave the memory for it? If not, [`ClientConnection::memory_freed`] says when to ask again.
     pub fn has_memory(&self, command: Command, payload_bytes: usize) -> bool {
         self.account.may_take(cost(command, payload_bytes))
     }
@@ -250,8 +250,8 @@ impl Connection {
         drop(answers);
         self.update_account();
         match result {
-            Ok(Sent::All) => self.blocked.set(false),
-            Ok(Sent::Part) => self.blocked.set(true),
+            Ok(SendState::All) => self.blocked.set(false),
+            Ok(SendState::Part) => self.blocked.set(true),
             Err(error) => {
                 tracing::debug!(%error, "an NBD client stopped listening");
                 self.abandon();
@@ -262,7 +262,7 @@ impl Connection {
 
     /// Nobody listens any more: the payloads go back to the pool now, whoever still holds this line.
     fn abandon(&self) {
-        self.leaving.set(Leaving::Broken);
+        self.leaving.set(LeaveReason::Broken);
         self.blocked.set(false);
         self.answers.borrow_mut().clear();
         self.update_account();
@@ -299,7 +299,7 @@ impl Connection {
     pub async fn readable(&self) {
         poll_fn(|context| {
             self.progress(context);
-            if self.leaving.get() != Leaving::No {
+            if self.leaving.get() != LeaveReason::No {
                 return Poll::Ready(());
             }
             self.socket.poll_read_ready(context).map(|_| ())
@@ -308,10 +308,10 @@ impl Connection {
     }
 
     /// Waits until `enough` holds, looked at whenever an answer falls due or leaves.
-    async fn until(&self, enough: impl Fn(&Connection) -> bool) {
+    async fn until(&self, enough: impl Fn(&ClientConnection) -> bool) {
         poll_fn(|context| {
             self.progress(context);
-            if enough(self) || self.leaving.get() == Leaving::Broken {
+            if enough(self) || self.leaving.get() == LeaveReason::Broken {
                 self.starved.set(false);
                 return Poll::Ready(());
             }
@@ -321,9 +321,9 @@ impl Connection {
         .await;
     }
 
-    /// Waits for [`Connection::has_room`], or until the connection should end.
+    /// Waits for [`ClientConnection::has_room`], or until the connection should end.
     pub async fn room(&self, command: Command, payload_bytes: usize) {
-        self.until(|us| us.leaving.get() != Leaving::No || us.has_room(command, payload_bytes)).await;
+        self.until(|us| us.leaving.get() != LeaveReason::No || us.has_room(command, payload_bytes)).await;
     }
 
     /// Waits for `event` while answers keep leaving, or until the connection should end.
@@ -331,7 +331,7 @@ impl Connection {
         let mut event = std::pin::pin!(event);
         poll_fn(|context| {
             self.progress(context);
-            if self.leaving.get() != Leaving::No { Poll::Ready(()) } else { event.as_mut().poll(context) }
+            if self.leaving.get() != LeaveReason::No { Poll::Ready(()) } else { event.as_mut().poll(context) }
         })
         .await;
     }
@@ -347,7 +347,7 @@ impl Connection {
         poll_fn(|context| {
             self.progress(context);
             loop {
-                if self.leaving.get() != Leaving::No {
+                if self.leaving.get() != LeaveReason::No {
                     return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
                 }
                 if self.socket.shake()? {
@@ -368,24 +368,24 @@ impl Connection {
     /// Nobody listens any more.
     pub async fn push_all(&self) -> Result<(), &'static str> {
         self.push();
-        self.until(Connection::has_sent_all).await;
-        if self.leaving() == Leaving::Broken { Err("the client left during the handshake") } else { Ok(()) }
+        self.until(ClientConnection::has_sent_all).await;
+        if self.leaving() == LeaveReason::Broken { Err("the client left during the handshake") } else { Ok(()) }
     }
 
     /// Waits until every request is answered and every answer has left, or nobody listens.
     pub async fn drained(&self) {
-        let drained = |us: &Connection| {
-            let is_answered = us.pending.borrow().count() == 0 || us.leaving.get() == Leaving::Gone;
+        let drained = |us: &ClientConnection| {
+            let is_answered = us.pending.borrow().count() == 0 || us.leaving.get() == LeaveReason::Gone;
             is_answered && us.has_sent_all()
         };
         self.until(drained).await;
     }
 }
 
-impl Replies for Connection {
-    fn complete(&self, cookie: u64, outcome: Outcome) {
+impl Replies for ClientConnection {
+    fn complete(&self, cookie: u64, outcome: RequestOutcome) {
         let request = self.pending.borrow_mut().remove(cookie);
-        if self.leaving.get() != Leaving::Broken {
+        if self.leaving.get() != LeaveReason::Broken {
             if self.answers.borrow_mut().put_outcome(&request, outcome) {
                 self.tally.done(request.command, u64::from(request.length));
             } else {
@@ -405,8 +405,8 @@ impl Replies for Connection {
     }
 
     fn gone(&self) {
-        if self.leaving.get() != Leaving::Broken {
-            self.leaving.set(Leaving::Gone);
+        if self.leaving.get() != LeaveReason::Broken {
+            self.leaving.set(LeaveReason::Gone);
         }
         self.wake();
     }

@@ -5,44 +5,44 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::connection::{Connection, Leaving};
-use super::negotiation::{Encryption, Negotiation, Step, greeting};
+use super::connection::{ClientConnection, LeaveReason};
+use super::negotiation::{Encryption, Negotiation, NegotiationStep, greeting};
 use super::proto::{self, OPTION_BYTES};
 use super::receive_buffer::ReceiveBuffer;
-use super::session::Session;
+use super::session::ClientSession;
 use super::visible_exports::VisibleExports;
 use crate::frontend::Gateway;
 use crate::tls::{ChannelError, Facts, Rights, Store};
 
 /// Why a client found no export.
-pub(super) enum Outside {
+pub(super) enum NoSession {
     /// It left, or asked for what there is not.
     Left(&'static str),
     /// It was kept out, for a reason that an operator may have to see to.
     Refused(String),
 }
 
-impl From<&'static str> for Outside {
-    fn from(reason: &'static str) -> Outside {
-        Outside::Left(reason)
+impl From<&'static str> for NoSession {
+    fn from(reason: &'static str) -> NoSession {
+        NoSession::Left(reason)
     }
 }
 
 /// The listener's half of TLS: whether clients need it, and by which credentials.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct ListenerTls {
     pub encryption: Encryption,
     pub store: Option<Store>,
 }
 
 /// Whether there is a place at an export; if not, a sentence for the client.
-pub(super) type Admit<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+pub(super) type AdmitClient<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// What the server has to say while a client looks for its export.
 #[derive(Clone, Copy)]
-pub(super) struct House<'a> {
-    pub guard: &'a Guard,
-    pub admit: Admit<'a>,
+pub(super) struct HandshakeContext<'a> {
+    pub tls: &'a ListenerTls,
+    pub admit: AdmitClient<'a>,
     /// Told of an export that is there, and that the client may not use.
     pub denied: &'a dyn Fn(&str),
     /// Told of the certificate that the client has shown.
@@ -51,29 +51,29 @@ pub(super) struct House<'a> {
 
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
 pub(super) async fn negotiate(
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     gateway: &Rc<dyn Gateway>,
-    house: House<'_>,
-) -> Result<Session, Outside> {
-    let mut negotiation = Negotiation::new(house.guard.encryption);
-    match converse(connection, gateway, house, &mut negotiation).await {
-        Err(Outside::Left(reason)) if negotiation.was_told_to_encrypt() => {
+    context: HandshakeContext<'_>,
+) -> Result<ClientSession, NoSession> {
+    let mut negotiation = Negotiation::new(context.tls.encryption);
+    match converse(connection, gateway, context, &mut negotiation).await {
+        Err(NoSession::Left(reason)) if negotiation.was_told_to_encrypt() => {
             let reason = format!("it asked without TLS, which is required here, and then: {reason}");
-            Err(Outside::Refused(reason))
+            Err(NoSession::Refused(reason))
         }
         result => result,
     }
 }
 
 async fn converse(
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     gateway: &Rc<dyn Gateway>,
-    house: House<'_>,
+    context: HandshakeContext<'_>,
     negotiation: &mut Negotiation,
-) -> Result<Session, Outside> {
+) -> Result<ClientSession, NoSession> {
     let mut received = ReceiveBuffer::new();
     let mut out = Vec::new();
-    let mut visible = VisibleExports::new(&**gateway, Rights::All, house.denied);
+    let mut visible = VisibleExports::new(&**gateway, Rights::All, context.denied);
     connection.say(&greeting());
     connection.push_all().await?;
     let flags = u32::from_be_bytes(receive(connection, &mut received).await?);
@@ -90,32 +90,32 @@ async fn converse(
                 received.consume(length);
                 step
             }
-            Err(reason) => Step::Close(reason),
+            Err(reason) => NegotiationStep::Close(reason),
         };
-        if let Step::Enter(entry) = &step {
-            match (house.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
+        if let NegotiationStep::Enter(entry) = &step {
+            match (context.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
                 Ok(Some((export, client))) => {
                     connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
                     connection.say(&out);
                     // From here on the session's own end detaches, even if nobody hears the welcome.
-                    return Ok(Session::new(connection.clone(), gateway.clone(), client, terms, received));
+                    return Ok(ClientSession::new(connection.clone(), gateway.clone(), client, terms, received));
                 }
                 Ok(None) => step = negotiation.turn_away(entry, &mut out),
-                Err(told) => step = negotiation.no_place(entry, &told, &mut out),
+                Err(told) => step = negotiation.turn_away_full(entry, &told, &mut out),
             }
         }
         connection.say(&out);
         out.clear();
         connection.push_all().await?;
         match step {
-            Step::Close(reason) => return Err(reason.into()),
-            Step::Encrypt => {
-                let rights = encrypt(connection, &received, &house).await?;
-                visible = VisibleExports::new(&**gateway, rights, house.denied);
+            NegotiationStep::Close(reason) => return Err(reason.into()),
+            NegotiationStep::Encrypt => {
+                let rights = encrypt(connection, &received, &context).await?;
+                visible = VisibleExports::new(&**gateway, rights, context.denied);
                 negotiation.encrypted();
             }
-            Step::Continue | Step::Enter(_) => {}
+            NegotiationStep::Continue | NegotiationStep::Enter(_) => {}
         }
         // Whoever has many questions waits after each until everybody else had a turn.
         tokio::task::yield_now().await;
@@ -123,13 +123,17 @@ async fn converse(
 }
 
 /// Begins TLS; what the client may do from here on.
-async fn encrypt(connection: &Connection, received: &ReceiveBuffer, house: &House<'_>) -> Result<Rights, Outside> {
+async fn encrypt(
+    connection: &ClientConnection,
+    received: &ReceiveBuffer,
+    context: &HandshakeContext<'_>,
+) -> Result<Rights, NoSession> {
     // Bytes from before the encryption would be taken for encrypted ones: somebody on the way could put them there.
     if !received.unread().is_empty() {
-        return Err(Outside::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
+        return Err(NoSession::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
     }
-    let store = house.guard.store.as_ref().expect("TLS is offered with credentials only");
-    let refused = |error: &dyn std::fmt::Display| Outside::Refused(error.to_string());
+    let store = context.tls.store.as_ref().expect("TLS is offered with credentials only");
+    let refused = |error: &dyn std::fmt::Display| NoSession::Refused(error.to_string());
     let credentials = store.current();
     let channel = credentials.accept_nbd().map_err(|error| refused(&error))?;
     connection.encrypt(channel).await.map_err(|error| match error {
@@ -138,20 +142,20 @@ async fn encrypt(connection: &Connection, received: &ReceiveBuffer, house: &Hous
     })?;
     let facts = connection.socket().certificate();
     match &facts {
-        Some(facts) => (house.shown)(facts),
+        Some(facts) => (context.shown)(facts),
         None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.origin().who),
     }
     let current = store.current();
     let rights = match Arc::ptr_eq(&current, &credentials) {
         true => credentials.rights_of(facts.as_ref()),
         // Somebody may have been revoked while the two were shaking hands.
-        false => current.judge_guest(&connection.socket().chain().unwrap_or_default()),
+        false => current.verify_client(&connection.socket().chain().unwrap_or_default()),
     };
-    rights.map_err(Outside::Refused)
+    rights.map_err(NoSession::Refused)
 }
 
 async fn receive<const N: usize>(
-    connection: &Connection,
+    connection: &ClientConnection,
     received: &mut ReceiveBuffer,
 ) -> Result<[u8; N], &'static str> {
     await_bytes(connection, received, N).await?;
@@ -160,11 +164,15 @@ async fn receive<const N: usize>(
     Ok(bytes)
 }
 
-async fn await_bytes(connection: &Connection, received: &mut ReceiveBuffer, count: usize) -> Result<(), &'static str> {
+async fn await_bytes(
+    connection: &ClientConnection,
+    received: &mut ReceiveBuffer,
+    count: usize,
+) -> Result<(), &'static str> {
     received.reserve(count);
     while received.unread().len() < count {
         connection.readable().await;
-        if connection.leaving() != Leaving::No {
+        if connection.leaving() != LeaveReason::No {
             return Err("the server stopped during the handshake");
         }
         match received.fill(connection.socket(), &mut []) {

@@ -1,4 +1,4 @@
-//! NBD, the first front end: any block client's requests become [`crate::frontend::Op`]s, and nothing of NBD goes
+//! NBD, the first front end: any block client's requests become [`crate::frontend::ClientOp`]s, and nothing of NBD goes
 //! further.
 //!
 //! A visitor passes four rooms. `server` is the gate: listeners, their owners and modes, how many may be inside.

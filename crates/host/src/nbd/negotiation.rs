@@ -5,8 +5,10 @@
 //! before it, and what was said in the open is forgotten. Until then a question costs its own bytes and a fixed
 //! sentence: no export is looked up, and how many there are shows in nothing.
 
-use super::check::Terms;
-use super::proto::{self, Malformed, MetaQuery, Opt, OptionHeader, Wanted, option, reply, transmission};
+use super::check::SessionTerms;
+use super::proto::{
+    self, ClientOption, ExportQuery, MalformedMessage, MetaQuery, OptionHeader, option, reply, transmission,
+};
 use crate::frontend::{ExportInfo, Exports};
 
 /// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
@@ -19,10 +21,10 @@ const LISTS_MAX: u32 = 8;
 
 /// What an option led to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NegotiationStep {
     Continue,
     /// The client chose an export that exists; [`Negotiation::welcome`] or [`Negotiation::turn_away`] follows.
-    Enter(Entry),
+    Enter(ExportChoice),
     /// The client is to be answered, then both begin TLS; [`Negotiation::encrypted`] follows.
     Encrypt,
     /// Close after what was said, for this reason.
@@ -45,7 +47,7 @@ pub enum Encryption {
 
 /// An export chosen by name, and what the client wants to know about it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ExportChoice {
     pub name: String,
     wants_name: bool,
     wants_description: bool,
@@ -54,15 +56,15 @@ pub struct Entry {
     read_only: bool,
 }
 
-impl Entry {
-    fn plain<E: Exports + ?Sized>(export: &ExportInfo, exports: &E) -> Entry {
+impl ExportChoice {
+    fn plain<E: Exports + ?Sized>(export: &ExportInfo, exports: &E) -> ExportChoice {
         let (name, read_only) = (export.name.clone(), exports.is_read_only(&export.name));
-        Entry { name, wants_name: false, wants_description: false, plainly: true, read_only }
+        ExportChoice { name, wants_name: false, wants_description: false, plainly: true, read_only }
     }
 
-    fn wanted<E: Exports + ?Sized>(export: &ExportInfo, exports: &E, wanted: &Wanted<'_>) -> Entry {
+    fn wanted<E: Exports + ?Sized>(export: &ExportInfo, exports: &E, wanted: &ExportQuery<'_>) -> ExportChoice {
         let (wants_name, wants_description) = (wanted.name, wanted.description);
-        Entry { wants_name, wants_description, plainly: false, ..Entry::plain(export, exports) }
+        ExportChoice { wants_name, wants_description, plainly: false, ..ExportChoice::plain(export, exports) }
     }
 }
 
@@ -109,10 +111,10 @@ impl Negotiation {
     ///
     /// # Errors
     /// Flags we did not offer: the client means something we do not know.
-    pub fn client_flags(&mut self, flags: u32) -> Result<(), Malformed> {
+    pub fn client_flags(&mut self, flags: u32) -> Result<(), MalformedMessage> {
         let known = u32::from(proto::FLAG_FIXED_NEWSTYLE | proto::FLAG_NO_ZEROES);
         if flags & !known != 0 {
-            return Err(Malformed("the client set handshake flags that the server did not offer"));
+            return Err(MalformedMessage("the client set handshake flags that the server did not offer"));
         }
         self.fixed = flags & u32::from(proto::FLAG_FIXED_NEWSTYLE) != 0;
         self.no_zeroes = flags & u32::from(proto::FLAG_NO_ZEROES) != 0;
@@ -128,24 +130,24 @@ impl Negotiation {
         header: OptionHeader,
         exports: &E,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedMessage> {
         self.options_seen += 1;
         if self.options_seen > self.options_allowed(exports) {
-            return Err(Malformed("the client asked too many questions without choosing an export"));
+            return Err(MalformedMessage("the client asked too many questions without choosing an export"));
         }
         self.lists_seen += u32::from(header.kind == option::LIST);
         if self.lists_seen > LISTS_MAX {
-            return Err(Malformed("the client asked for the list of exports too often without choosing one"));
+            return Err(MalformedMessage("the client asked for the list of exports too often without choosing one"));
         }
         if !self.fixed && header.kind != option::EXPORT_NAME {
-            return Err(Malformed("a client without fixed newstyle may only choose an export"));
+            return Err(MalformedMessage("a client without fixed newstyle may only choose an export"));
         }
         if header.length > proto::OPTION_DATA_BYTES_MAX {
             if header.kind != option::EXPORT_NAME {
                 let sentence = b"an option's data may have at most 65536 bytes";
                 proto::put_option_reply(out, header.kind, reply::ERR_TOO_BIG, &[sentence]);
             }
-            return Err(Malformed("an option's data is longer than 65536 bytes"));
+            return Err(MalformedMessage("an option's data is longer than 65536 bytes"));
         }
         Ok(())
     }
@@ -159,67 +161,73 @@ impl Negotiation {
     }
 
     /// Answers one option into `out`.
-    pub fn answer<E: Exports + ?Sized>(&mut self, kind: u32, data: &[u8], exports: &E, out: &mut Vec<u8>) -> Step {
+    pub fn answer<E: Exports + ?Sized>(
+        &mut self,
+        kind: u32,
+        data: &[u8],
+        exports: &E,
+        out: &mut Vec<u8>,
+    ) -> NegotiationStep {
         if self.encryption == Encryption::Required && ![option::STARTTLS, option::ABORT].contains(&kind) {
             self.was_told_to_encrypt = true;
             if kind == option::EXPORT_NAME {
-                return Step::Close("the client chose an export without TLS, which is required here");
+                return NegotiationStep::Close("the client chose an export without TLS, which is required here");
             }
             return say(out, kind, reply::ERR_TLS_REQD, "this server speaks TLS only: begin it first");
         }
         let parsed = match proto::parse_option(kind, data) {
             Ok(parsed) => parsed,
-            Err(malformed) if kind == option::EXPORT_NAME => return Step::Close(malformed.0),
+            Err(malformed) if kind == option::EXPORT_NAME => return NegotiationStep::Close(malformed.0),
             Err(malformed) => return say(out, kind, reply::ERR_INVALID, malformed.0),
         };
         match parsed {
-            Opt::ExportName(name) => match exports.find(name) {
-                Some(export) => Step::Enter(Entry::plain(&export, exports)),
-                None => Step::Close("the client chose an export that does not exist"),
+            ClientOption::ExportName(name) => match exports.find(name) {
+                Some(export) => NegotiationStep::Enter(ExportChoice::plain(&export, exports)),
+                None => NegotiationStep::Close("the client chose an export that does not exist"),
             },
-            Opt::Abort => {
+            ClientOption::Abort => {
                 proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Close("the client aborted the handshake")
+                NegotiationStep::Close("the client aborted the handshake")
             }
-            Opt::List => list(out, &exports.list()),
-            Opt::StartTls => self.start_tls(out),
-            Opt::Info(wanted) => match exports.find(wanted.export) {
+            ClientOption::List => list(out, &exports.list()),
+            ClientOption::StartTls => self.start_tls(out),
+            ClientOption::Info(wanted) => match exports.find(wanted.export) {
                 Some(export) => {
-                    self.put_export(out, kind, &export, &Entry::wanted(&export, exports, &wanted));
-                    Step::Continue
+                    self.put_export(out, kind, &export, &ExportChoice::wanted(&export, exports, &wanted));
+                    NegotiationStep::Continue
                 }
                 None => unknown(out, kind),
             },
-            Opt::Go(wanted) => match exports.find(wanted.export) {
-                Some(export) => Step::Enter(Entry::wanted(&export, exports, &wanted)),
+            ClientOption::Go(wanted) => match exports.find(wanted.export) {
+                Some(export) => NegotiationStep::Enter(ExportChoice::wanted(&export, exports, &wanted)),
                 None => unknown(out, kind),
             },
-            Opt::StructuredReply => {
+            ClientOption::StructuredReply => {
                 self.structured = true;
                 proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Continue
+                NegotiationStep::Continue
             }
-            Opt::ListMeta(query) => {
+            ClientOption::ListMeta(query) => {
                 let named = query.empty || query.names_allocation || query.names_base;
                 self.meta(out, kind, &query, exports, named)
             }
-            Opt::SetMeta(query) => {
+            ClientOption::SetMeta(query) => {
                 // A new selection replaces the old one, and a failed one leaves nothing selected.
                 self.allocation = None;
                 self.meta(out, kind, &query, exports, query.names_allocation)
             }
-            Opt::Unsupported => say(out, kind, reply::ERR_UNSUP, "this server does not know the option"),
+            ClientOption::Unsupported => say(out, kind, reply::ERR_UNSUP, "this server does not know the option"),
         }
     }
 
-    fn start_tls(&self, out: &mut Vec<u8>) -> Step {
+    fn start_tls(&self, out: &mut Vec<u8>) -> NegotiationStep {
         let kind = option::STARTTLS;
         match self.encryption {
             Encryption::Off => say(out, kind, reply::ERR_UNSUP, "this server has no TLS here"),
             Encryption::On => say(out, kind, reply::ERR_INVALID, "TLS is on already"),
             Encryption::Offered | Encryption::Required => {
                 proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Encrypt
+                NegotiationStep::Encrypt
             }
         }
     }
@@ -231,7 +239,7 @@ impl Negotiation {
         query: &MetaQuery<'_>,
         exports: &E,
         named: bool,
-    ) -> Step {
+    ) -> NegotiationStep {
         if !self.structured {
             return say(out, kind, reply::ERR_INVALID, "structured replies must be negotiated before contexts");
         }
@@ -249,11 +257,11 @@ impl Negotiation {
             }
         }
         proto::put_option_reply(out, kind, reply::ACK, &[]);
-        Step::Continue
+        NegotiationStep::Continue
     }
 
     /// The last words to a client whose export was attached, and the terms of its stay.
-    pub fn welcome(&self, entry: &Entry, export: &ExportInfo, out: &mut Vec<u8>) -> Terms {
+    pub fn welcome(&self, entry: &ExportChoice, export: &ExportInfo, out: &mut Vec<u8>) -> SessionTerms {
         if entry.plainly {
             out.extend_from_slice(&export.size_bytes.to_be_bytes());
             out.extend_from_slice(&self.transmission_flags(entry).to_be_bytes());
@@ -263,27 +271,27 @@ impl Negotiation {
         } else {
             self.put_export(out, option::GO, export, entry);
         }
-        let terms = Terms::new(export, self.structured, self.allocation.as_deref() == Some(&entry.name));
-        Terms { read_only: entry.read_only, ..terms }
+        let terms = SessionTerms::new(export, self.structured, self.allocation.as_deref() == Some(&entry.name));
+        SessionTerms { read_only: entry.read_only, ..terms }
     }
 
     /// The export went away between the question and the answer.
-    pub fn turn_away(&self, entry: &Entry, out: &mut Vec<u8>) -> Step {
+    pub fn turn_away(&self, entry: &ExportChoice, out: &mut Vec<u8>) -> NegotiationStep {
         if entry.plainly {
-            return Step::Close("the client chose an export that has just gone");
+            return NegotiationStep::Close("the client chose an export that has just gone");
         }
         unknown(out, option::GO)
     }
 
     /// Others have all the places that it may have.
-    pub(super) fn no_place(&self, entry: &Entry, told: &str, out: &mut Vec<u8>) -> Step {
+    pub(super) fn turn_away_full(&self, entry: &ExportChoice, reason: &str, out: &mut Vec<u8>) -> NegotiationStep {
         if entry.plainly {
-            return Step::Close("no place was left for it");
+            return NegotiationStep::Close("no place was left for it");
         }
-        say(out, option::GO, reply::ERR_POLICY, told)
+        say(out, option::GO, reply::ERR_POLICY, reason)
     }
 
-    fn transmission_flags(&self, entry: &Entry) -> u16 {
+    fn transmission_flags(&self, entry: &ExportChoice) -> u16 {
         let always = transmission::HAS_FLAGS
             | transmission::SEND_FLUSH
             | transmission::SEND_FUA
@@ -298,7 +306,7 @@ impl Negotiation {
     }
 
     /// Everything about an export. Block sizes are told even to clients that did not ask: they bind them all the same.
-    fn put_export(&self, out: &mut Vec<u8>, kind: u32, export: &ExportInfo, entry: &Entry) {
+    fn put_export(&self, out: &mut Vec<u8>, kind: u32, export: &ExportInfo, entry: &ExportChoice) {
         let put = |out: &mut Vec<u8>, fact: u16, parts: [&[u8]; 3]| {
             let fact = fact.to_be_bytes();
             proto::put_option_reply(out, kind, reply::INFO, &[&fact, parts[0], parts[1], parts[2]]);
@@ -318,24 +326,24 @@ impl Negotiation {
     }
 }
 
-fn list(out: &mut Vec<u8>, exports: &[ExportInfo]) -> Step {
+fn list(out: &mut Vec<u8>, exports: &[ExportInfo]) -> NegotiationStep {
     for export in exports {
         let length = u32::try_from(export.name.len()).expect("an export's name is short").to_be_bytes();
         let parts = [&length, export.name.as_bytes(), export.description.as_bytes()];
         proto::put_option_reply(out, option::LIST, reply::SERVER, &parts);
     }
     proto::put_option_reply(out, option::LIST, reply::ACK, &[]);
-    Step::Continue
+    NegotiationStep::Continue
 }
 
-fn unknown(out: &mut Vec<u8>, kind: u32) -> Step {
+fn unknown(out: &mut Vec<u8>, kind: u32) -> NegotiationStep {
     let sentence = "this node serves no such export now; list the exports to see the ones it does";
     say(out, kind, reply::ERR_UNKNOWN, sentence)
 }
 
-fn say(out: &mut Vec<u8>, kind: u32, reply: u32, sentence: &str) -> Step {
+fn say(out: &mut Vec<u8>, kind: u32, reply: u32, sentence: &str) -> NegotiationStep {
     proto::put_option_reply(out, kind, reply, &[sentence.as_bytes()]);
-    Step::Continue
+    NegotiationStep::Continue
 }
 
 #[cfg(test)]
@@ -386,7 +394,12 @@ mod tests {
         kinds
     }
 
-    fn ask(negotiation: &mut Negotiation, kind: u32, data: &[u8], exports: &[ExportInfo]) -> (Step, Vec<u32>) {
+    fn ask(
+        negotiation: &mut Negotiation,
+        kind: u32,
+        data: &[u8],
+        exports: &[ExportInfo],
+    ) -> (NegotiationStep, Vec<u32>) {
         let mut out = Vec::new();
         let step = negotiation.answer(kind, data, exports, &mut out);
         (step, replies(&out))
@@ -395,15 +408,17 @@ mod tests {
     #[test]
     fn an_empty_name_means_the_only_export() {
         let (one, two) = ([export("g/v")], [export("g/v"), export("g/w")]);
-        assert!(matches!(ask(&mut fixed(), option::GO, &go(""), &one).0, Step::Enter(entry) if entry.name == "g/v"));
-        assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", &one).0, Step::Enter(_)));
+        assert!(
+            matches!(ask(&mut fixed(), option::GO, &go(""), &one).0, NegotiationStep::Enter(entry) if entry.name == "g/v")
+        );
+        assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", &one).0, NegotiationStep::Enter(_)));
         for exports in [&two[..], &[]] {
-            let refused = (Step::Continue, vec![reply::ERR_UNKNOWN]);
+            let refused = (NegotiationStep::Continue, vec![reply::ERR_UNKNOWN]);
             assert_eq!(ask(&mut fixed(), option::GO, &go(""), exports), refused);
             assert_eq!(ask(&mut fixed(), option::INFO, &go(""), exports), refused);
-            assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", exports).0, Step::Close(_)));
+            assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", exports).0, NegotiationStep::Close(_)));
         }
-        assert!(matches!(ask(&mut fixed(), option::GO, &go("g/w"), &two).0, Step::Enter(_)));
+        assert!(matches!(ask(&mut fixed(), option::GO, &go("g/w"), &two).0, NegotiationStep::Enter(_)));
     }
 
     #[test]
@@ -411,20 +426,20 @@ mod tests {
         let exports = [export("g/v"), export("g/w")];
         let mut negotiation = fixed();
         let set = option::SET_META_CONTEXT;
-        let refused = (Step::Continue, vec![reply::ERR_INVALID]);
+        let refused = (NegotiationStep::Continue, vec![reply::ERR_INVALID]);
         assert_eq!(ask(&mut negotiation, set, &allocation("g/v"), &exports), refused);
         ask(&mut negotiation, option::STRUCTURED_REPLY, b"", &exports);
-        let selected = (Step::Continue, vec![reply::META_CONTEXT, reply::ACK]);
+        let selected = (NegotiationStep::Continue, vec![reply::META_CONTEXT, reply::ACK]);
         assert_eq!(ask(&mut negotiation, set, &allocation("g/v"), &exports), selected);
         for (name, expected) in [("g/v", true), ("g/w", false)] {
             let (step, _) = ask(&mut negotiation, option::GO, &go(name), &exports);
-            let Step::Enter(entry) = step else { panic!("{name} was refused") };
+            let NegotiationStep::Enter(entry) = step else { panic!("{name} was refused") };
             let terms = negotiation.welcome(&entry, &export(name), &mut Vec::new());
             assert_eq!(terms.allocation, expected);
             assert_eq!(terms.payload_max_bytes, proto::PAYLOAD_BYTES_MAX);
         }
         let nothing = [&named("g/v")[..], &0_u32.to_be_bytes()].concat();
-        assert_eq!(ask(&mut negotiation, set, &nothing, &exports), (Step::Continue, vec![reply::ACK]));
+        assert_eq!(ask(&mut negotiation, set, &nothing, &exports), (NegotiationStep::Continue, vec![reply::ACK]));
         assert_eq!(negotiation.allocation, None);
         assert_eq!(ask(&mut negotiation, option::LIST_META_CONTEXT, &nothing, &exports), selected);
     }
@@ -460,7 +475,7 @@ mod tests {
         negotiation.client_flags(0).unwrap();
         assert!(negotiation.admit(OptionHeader { kind: option::LIST, length: 0 }, &[][..], &mut Vec::new()).is_err());
         let (step, _) = ask(&mut negotiation, option::EXPORT_NAME, b"g/v", &[export("g/v")]);
-        let Step::Enter(entry) = step else { panic!("the export was refused") };
+        let NegotiationStep::Enter(entry) = step else { panic!("the export was refused") };
         let mut out = Vec::new();
         negotiation.welcome(&entry, &export("g/v"), &mut out);
         assert_eq!(out.len(), 10 + proto::EXPORT_NAME_PADDING_BYTES);
@@ -476,10 +491,10 @@ mod tests {
             (5, &b""[..], reply::ERR_UNSUP),
             (u32::MAX, &b"junk"[..], reply::ERR_UNSUP),
         ] {
-            assert_eq!(ask(&mut fixed(), kind, data, &exports), (Step::Continue, vec![expected]));
+            assert_eq!(ask(&mut fixed(), kind, data, &exports), (NegotiationStep::Continue, vec![expected]));
         }
         let (step, said) = ask(&mut fixed(), option::ABORT, b"", &exports);
-        assert!(matches!(step, Step::Close(_)) && said == [reply::ACK]);
+        assert!(matches!(step, NegotiationStep::Close(_)) && said == [reply::ACK]);
         assert_eq!(ask(&mut fixed(), option::LIST, b"", &exports).1, [reply::SERVER, reply::ACK]);
     }
 
@@ -507,7 +522,10 @@ mod tests {
                 data[at] = random() as u8;
             }
             let (step, said) = ask(&mut negotiation, kind, &data, &exports);
-            assert!(step != Step::Continue || !said.is_empty(), "option {kind} with {data:?} was not answered");
+            assert!(
+                step != NegotiationStep::Continue || !said.is_empty(),
+                "option {kind} with {data:?} was not answered"
+            );
         }
         assert!(negotiation.structured);
     }

@@ -6,7 +6,7 @@
 use std::io::{self, IoSliceMut};
 
 use super::proto::REQUEST_BYTES;
-use super::socket::Socket;
+use super::socket::ClientSocket;
 
 /// What an idle connection holds.
 const BYTES_MIN: usize = 16 << 10;
@@ -66,8 +66,8 @@ impl ReceiveBuffer {
     /// Reads from the socket: first into `target`, then here. Returns how much went to `target`, and the whole.
     ///
     /// # Errors
-    /// As [`Socket::read`].
-    pub fn fill(&mut self, socket: &Socket, target: &mut [u8]) -> io::Result<Received> {
+    /// As [`ClientSocket::read`].
+    pub fn fill(&mut self, socket: &ClientSocket, target: &mut [u8]) -> io::Result<ReadAmount> {
         self.compact();
         let spare = self.bytes.len() - self.end;
         let here = if target.len() >= DIRECT_BYTES_MIN { spare.min(REQUEST_BYTES) } else { spare };
@@ -76,18 +76,18 @@ impl ReceiveBuffer {
         let mut slices = [IoSliceMut::new(target), IoSliceMut::new(&mut self.bytes[self.end..self.end + here])];
         let slices = if aside == 0 { &mut slices[1..] } else { &mut slices[..] };
         let Some(count) = socket.read(slices)? else {
-            return Ok(Received { target: 0, total: None, full: false });
+            return Ok(ReadAmount { target: 0, total: None, full: false });
         };
         let target = count.min(aside);
         self.end += count - target;
         if count == room && aside == 0 && self.bytes.len() < BYTES_MAX {
             self.bytes.resize(BYTES_MAX, 0);
         }
-        Ok(Received { target, total: Some(count), full: count == room })
+        Ok(ReadAmount { target, total: Some(count), full: count == room })
     }
 }
 
-pub(super) struct Received {
+pub(super) struct ReadAmount {
     /// Bytes that went to the caller's own target.
     pub target: usize,
     /// Bytes in all; `None`: nothing was there, `Some(0)`: the client has finished.

@@ -16,43 +16,43 @@ use super::trust::Trust;
 
 /// The nodes that may be at the other end.
 #[derive(Clone, Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedNodes {
     pub cluster: String,
     pub names: Vec<String>,
 }
 
 /// The NBD clients that may be at the other end.
 #[derive(Clone, Debug)]
-pub(super) struct Guests {
+pub(super) struct ExpectedClients {
     pub cluster: String,
     pub clients: Clients,
 }
 
 /// Whether a certificate that is sound is that of somebody who is meant.
-pub(super) trait Names: fmt::Debug + Send + Sync {
+pub(super) trait NameCheck: fmt::Debug + Send + Sync {
     /// # Errors
     /// A sentence: it is another's.
-    fn judge(&self, facts: &Facts) -> Result<(), String>;
+    fn check_facts(&self, facts: &Facts) -> Result<(), String>;
 
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let facts = Facts::of(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        self.judge(&facts).map_err(refused_because)
+        self.check_facts(&facts).map_err(refused_because)
     }
 }
 
-impl Names for Guests {
-    fn judge(&self, facts: &Facts) -> Result<(), String> {
+impl NameCheck for ExpectedClients {
+    fn check_facts(&self, facts: &Facts) -> Result<(), String> {
         self.clients.admit(&self.cluster, facts).map(drop)
     }
 }
 
-impl Names for Expected {
-    fn judge(&self, facts: &Facts) -> Result<(), String> {
+impl NameCheck for ExpectedNodes {
+    fn check_facts(&self, facts: &Facts) -> Result<(), String> {
         self.is_meant(facts.identity.as_ref())
     }
 }
 
-impl Expected {
+impl ExpectedNodes {
     fn is_meant(&self, identity: Option<&Identity>) -> Result<(), String> {
         let Some(identity) = identity else {
             return Err("its certificate names no node: make one with 'farshore cert node NAME'".to_owned());
@@ -78,13 +78,13 @@ impl Expected {
 
 /// The dialer's view of the node it dials.
 #[derive(Debug)]
-pub(super) struct Acceptors {
-    pub expected: Expected,
+pub(super) struct AcceptorVerifier {
+    pub expected: ExpectedNodes,
     pub trust: Arc<Trust>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Acceptors {
+impl ServerCertVerifier for AcceptorVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -93,7 +93,7 @@ impl ServerCertVerifier for Acceptors {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.trust.judge_server(end_entity, intermediates, now)?;
+        self.trust.verify_server(end_entity, intermediates, now)?;
         self.expected.check(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -123,12 +123,12 @@ impl ServerCertVerifier for Acceptors {
 
 /// The acceptor's view of whoever dials: the library's judgement, then the name.
 #[derive(Debug)]
-pub(super) struct Named<N> {
+pub(super) struct NamedVerifier<N> {
     pub names: N,
     pub inner: Arc<Trust>,
 }
 
-impl<N: Names> ClientCertVerifier for Named<N> {
+impl<N: NameCheck> ClientCertVerifier for NamedVerifier<N> {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner.root_hint_subjects()
     }
@@ -171,21 +171,21 @@ impl<N: Names> ClientCertVerifier for Named<N> {
 mod tests {
     use super::*;
 
-    fn expected() -> Expected {
-        Expected { cluster: "harbour".into(), names: vec!["west".into()] }
+    fn expected() -> ExpectedNodes {
+        ExpectedNodes { cluster: "harbour".into(), names: vec!["west".into()] }
     }
 
     #[test]
     fn only_the_expected_node_of_this_cluster_passes() {
-        let judge = |identity: Option<Identity>| expected().is_meant(identity.as_ref());
-        assert_eq!(judge(Some(Identity::node("harbour", "west"))), Ok(()));
+        let check_facts = |identity: Option<Identity>| expected().is_meant(identity.as_ref());
+        assert_eq!(check_facts(Some(Identity::node("harbour", "west"))), Ok(()));
         for (identity, words) in [
             (None, "names no node"),
             (Some(Identity::node("harbour", "north")), "node \"north\", expected was west"),
             (Some(Identity::node("bay", "west")), "cluster \"bay\""),
             (Some(Identity::client("harbour", "west")), "client \"west\""),
         ] {
-            let why = judge(identity).unwrap_err();
+            let why = check_facts(identity).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
     }

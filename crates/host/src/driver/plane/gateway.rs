@@ -10,7 +10,9 @@ use units::size::show_size;
 use super::{Core, Plane};
 use crate::buffers::Buffer;
 use crate::disk::DiskOp;
-use crate::frontend::{ClientId, ExportInfo, Exports, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
+use crate::frontend::{
+    ClientId, ClientOp, ExportInfo, Exports, Gateway, Replies, RequestFailure, RequestOutcome, VolumeHandle,
+};
 
 /// Runs in one answer about allocation; clients ask again for the rest.
 const RUNS_MAX: usize = 4096;
@@ -62,7 +64,7 @@ impl Gateway for Plane {
         Box::pin(self.front.freed())
     }
 
-    fn submit(&self, client: ClientId, cookie: u64, op: Op) {
+    fn submit(&self, client: ClientId, cookie: u64, op: ClientOp) {
         self.core.borrow_mut().submit(client, cookie, op);
     }
 
@@ -88,32 +90,32 @@ impl Core {
         }
     }
 
-    fn submit(&mut self, client: ClientId, cookie: u64, op: Op) {
+    fn submit(&mut self, client: ClientId, cookie: u64, op: ClientOp) {
         let at = self.clients.volume_of(client);
         let volume = self.groups.volume(at);
         let (group, id) = (volume.group(), volume.id());
         if !self.groups.is_open(group) {
-            return self.clients.answer(client, cookie, Outcome::Failed(Failure::Gone));
+            return self.clients.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));
         }
         let request = match op {
-            Op::Read { offset, buffer } => {
+            ClientOp::Read { offset, buffer } => {
                 let op = DiskOp::Read { offset, buffer };
                 return self.disks.ask((client, cookie), at, volume.device(), op);
             }
-            Op::BlockStatus { offset, length, one_extent } => {
+            ClientOp::BlockStatus { offset, length, one_extent } => {
                 let runs_max = if one_extent { 1 } else { RUNS_MAX };
                 let op = DiskOp::BlockStatus { offset, length, runs_max };
                 return self.disks.ask((client, cookie), at, volume.device(), op);
             }
             // A hint that volumes past the page cache have no use for.
-            Op::Cache { .. } => return self.clients.answer(client, cookie, Outcome::Done),
-            Op::Write { offset, buffer, fua } => {
+            ClientOp::Cache { .. } => return self.clients.answer(client, cookie, RequestOutcome::Done),
+            ClientOp::Write { offset, buffer, fua } => {
                 let length = buffer.len() as u64;
                 Request::Write { offset, length, buf: Buf::new(Arc::new(buffer)), fua }
             }
-            Op::Trim { offset, length, fua } => Request::Zero { offset, length, no_hole: false, fua },
-            Op::Zero { offset, length, fua, no_hole } => Request::Zero { offset, length, no_hole, fua },
-            Op::Flush => Request::Flush,
+            ClientOp::Trim { offset, length, fua } => Request::Zero { offset, length, no_hole: false, fua },
+            ClientOp::Zero { offset, length, fua, no_hole } => Request::Zero { offset, length, no_hole, fua },
+            ClientOp::Flush => Request::Flush,
         };
         self.groups.record(group, self.clock, id, &request);
         let request_id = self.clients.asked(client, cookie);

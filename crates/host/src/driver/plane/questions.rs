@@ -7,34 +7,36 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::oneshot;
 
 use super::{Core, Plane};
-use crate::driver::control::{Question, Used};
+use crate::driver::control::{ControlQuestion, Used};
 use crate::driver::snapshot::{GroupSnapshot, Snapshot};
 use crate::frontend::ClientInfo;
 use crate::link::Links;
 use crate::nbd;
 
 impl Plane {
-    pub fn serve_control(&self, question: Question, server: &nbd::Server, links: &Links) {
+    pub fn serve_control(&self, question: ControlQuestion, server: &nbd::Server, links: &Links) {
         // Whoever asked may have gone when the answer comes.
         match question {
-            Question::Snapshot(answer) => _ = answer.send(self.snapshot(server)),
-            Question::Command { group, command, answer } => self.core.borrow_mut().command(group, command, answer),
-            Question::CommandIfUnused { group, command, answer } => {
+            ControlQuestion::Snapshot(answer) => _ = answer.send(self.snapshot(server)),
+            ControlQuestion::Command { group, command, answer } => {
+                self.core.borrow_mut().command(group, command, answer)
+            }
+            ControlQuestion::CommandIfUnused { group, command, answer } => {
                 let used = self.core.borrow_mut().command_if_unused(group, command, server.clients());
                 _ = answer.send(used);
             }
-            Question::Notes { group, answer } => {
+            ControlQuestion::Notes { group, answer } => {
                 let core = &mut *self.core.borrow_mut();
                 _ = answer.send(core.groups.take_recorded(group, core.clock.mono()));
             }
-            Question::Minutes { take, answer } => _ = answer.send(self.core.borrow_mut().peers.minutes(take)),
-            Question::Retune(options) => {
+            ControlQuestion::Minutes { take, answer } => _ = answer.send(self.core.borrow_mut().peers.minutes(take)),
+            ControlQuestion::Retune(options) => {
                 self.core.borrow_mut().peers.retuned();
                 links.retune(options);
             }
-            Question::Flow(flow) => links.set_flow(flow),
-            Question::Reconnect { reason } => self.hang_up(&reason),
-            Question::Stop => self.stop(),
+            ControlQuestion::Flow(flow) => links.set_flow(flow),
+            ControlQuestion::Reconnect { reason } => self.hang_up(&reason),
+            ControlQuestion::Stop => self.stop(),
         }
         self.turn();
     }

@@ -23,8 +23,8 @@ fn west() -> Ourselves {
 }
 
 /// Hands over all messages in `bytes`; the last step's outcome and all that was to be sent.
-fn deliver(to: &mut Handshake, mut bytes: &[u8]) -> Step {
-    let mut all = Step::default();
+fn deliver(to: &mut Handshake, mut bytes: &[u8]) -> HandshakeStep {
+    let mut all = HandshakeStep::default();
     while let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() {
         let length = to.body_bytes(prefix).unwrap_or(rest.len()).min(rest.len());
         let step = to.receive(prefix, &rest[..length]);
@@ -70,7 +70,7 @@ fn authenticated(outcome: &Outcome) -> bool {
 #[test]
 fn proofs_are_those_of_the_protocol() {
     let hex = |bytes: [u8; MAC_BYTES]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let opening = Opening { hello: b"hello".to_vec(), challenge: b"challenge".to_vec() };
+    let opening = OpeningMessages { hello: b"hello".to_vec(), challenge: b"challenge".to_vec() };
     let proof = opening.proof(&Secret::new(b"a shared secret"));
     assert_eq!(hex(proof), "7764de1cde15093eee63d7bbb67101bfe07731d150fadff6d92caa5206beec46");
     // A key that is longer than a block of the hash.
@@ -164,11 +164,11 @@ fn a_reflected_message_never_verifies() {
     let mut accept = Handshake::accept(Rc::new(west()), [2; 32]);
     let challenge = deliver(&mut accept, &hello).send;
     let proof = deliver(&mut dial, &challenge).send;
-    let mut said = vec![Verdict::Welcome as u8];
+    let mut said = vec![AuthVerdict::Welcome as u8];
     put_name(&mut said, "west");
     put_name(&mut said, "harbour");
     said.extend(&proof[PREFIX_BYTES..]);
-    let forged = message(Kind::Answer, &said);
+    let forged = message(MessageKind::Answer, &said);
     assert_eq!(deliver(&mut dial, &forged).outcome, Some(Err(AuthError::WrongSecret)));
 }
 
@@ -275,10 +275,10 @@ fn definitions_are_bounded_and_cut_between_characters() {
 #[test]
 fn lengths_are_refused_before_anything_is_read() {
     let accept = Handshake::accept(Rc::new(west()), [2; 32]);
-    let too_long = prefix(Kind::Hello, 1 << 30);
+    let too_long = prefix(MessageKind::Hello, 1 << 30);
     assert!(matches!(accept.body_bytes(&too_long), Err(AuthError::WrongLength { .. })));
     assert!(matches!(accept.body_bytes(b"GET / HTTP/1"), Err(AuthError::NotFarshore)));
-    assert!(matches!(accept.body_bytes(&prefix(Kind::Definitions, 99)), Err(AuthError::OutOfTurn { .. })));
+    assert!(matches!(accept.body_bytes(&prefix(MessageKind::Definitions, 99)), Err(AuthError::OutOfTurn { .. })));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::{LinkEnd, LinkSender};
 use crate::buffers::Pool;
 use crate::link::LinkEvents;
 use crate::link::frames::{CHUNK_BYTES, FrameReader, Next};
-use crate::link::line::Line;
+use crate::link::link_stream::LinkStream;
 use crate::tls::{ChannelError, Received};
 
 /// For so long frames of one peer are taken in without a break: it may send the smallest ones as fast as it can, and everybody else
@@ -52,7 +52,7 @@ pub(in crate::link) async fn serve(
 }
 
 /// Sends what is left and waits for the peer's end, so that unread bytes do not make the kernel throw a goodbye away.
-async fn linger(sender: Rc<LinkSender>, line: Rc<Line>) {
+async fn linger(sender: Rc<LinkSender>, line: Rc<LinkStream>) {
     // A rate is for as long as the link lasts.
     sender.queue.borrow_mut().set_flow(None);
     let goodbye = async {
@@ -89,7 +89,7 @@ pub(in crate::link) async fn drain(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) -> String {
+async fn write_all(sender: &LinkSender, line: &LinkStream, events: &dyn LinkEvents) -> String {
     loop {
         let sent = sender.queue.borrow_mut().take_unreported_bytes();
         if sent > 0 && !sender.down_reported.get() {
@@ -130,7 +130,7 @@ async fn write_all(sender: &LinkSender, line: &Line, events: &dyn LinkEvents) ->
 
 async fn read_all(
     sender: &LinkSender,
-    line: &Line,
+    line: &LinkStream,
     frames: &mut FrameReader,
     pool: &Pool,
     events: &dyn LinkEvents,
@@ -235,7 +235,7 @@ async fn wait_for_buffer(sender: &LinkSender, pool: &Pool, events: &dyn LinkEven
 }
 
 /// Waits for bytes of frames, or for a sign of life on the way to them.
-async fn read_some(line: &Line, frames: &mut FrameReader) -> Result<Received, ChannelError> {
+async fn read_some(line: &LinkStream, frames: &mut FrameReader) -> Result<Received, ChannelError> {
     loop {
         line.readable().await?;
         let received = line.try_read(&mut frames.space())?;
