@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use host::link::auth::{AuthError, Handshake, PREFIX_BYTES, Step};
+use host::link::auth::{AuthError, Handshake, PREFIX_BYTES, HandshakeStep};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 
 use crate::Seed;
@@ -30,8 +30,8 @@ fn acceptor(definitions: &str) -> Handshake {
 }
 
 /// Hands over whole messages for as long as the machine wants more.
-fn converse(machine: &mut Handshake, mut bytes: &[u8]) -> Step {
-    let mut all = Step::default();
+fn converse(machine: &mut Handshake, mut bytes: &[u8]) -> HandshakeStep {
+    let mut all = HandshakeStep::default();
     while let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() {
         let wanted = machine.body_bytes(prefix).unwrap_or(0);
         let Some((body, behind)) = rest.split_at_checked(wanted) else { break };
@@ -47,7 +47,7 @@ fn converse(machine: &mut Handshake, mut bytes: &[u8]) -> Step {
 }
 
 /// Rule: the only peer ever let in is the one whose proof is right, and a refusal is a sentence.
-fn check(step: &Step, peer: &str) {
+fn check(step: &HandshakeStep, peer: &str) {
     match &step.outcome {
         Some(Ok(known)) => assert_eq!(known.peer, peer),
         Some(Err(AuthError::DefinitionsDiffer { peer: known, .. })) => assert_eq!(known, peer),

@@ -1,9 +1,9 @@
 //! What NBD clients send: request headers, options, and whole handshakes.
 
 use host::frontend::{ExportInfo, VolumeHandle};
-use host::nbd::handshake::{Encryption, Negotiation, Step};
+use host::nbd::negotiation::{Encryption, Negotiation, NegotiationStep};
 use host::nbd::proto::{
-    self, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, Opt, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC, Request,
+    self, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, ClientOption, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC, Request,
     option,
 };
 
@@ -38,9 +38,9 @@ pub fn nbd_request_seeds() -> Vec<Seed> {
 pub fn nbd_option(bytes: &[u8]) {
     let Some((kind, data)) = bytes.split_first_chunk::<4>() else { return };
     let name = match proto::parse_option(u32::from_be_bytes(*kind) % 16, data) {
-        Ok(Opt::ExportName(name)) => name,
-        Ok(Opt::Info(wanted) | Opt::Go(wanted)) => wanted.export,
-        Ok(Opt::ListMeta(query) | Opt::SetMeta(query)) => query.export,
+        Ok(ClientOption::ExportName(name)) => name,
+        Ok(ClientOption::Info(wanted) | ClientOption::Go(wanted)) => wanted.export,
+        Ok(ClientOption::ListMeta(query) | ClientOption::SetMeta(query)) => query.export,
         Ok(_) => "",
         Err(malformed) => malformed.0,
     };
@@ -84,7 +84,7 @@ fn exports() -> Vec<ExportInfo> {
 }
 
 /// Walks a handshake as the server does, at a listener with or without TLS. How it ended.
-fn negotiate(bytes: &[u8], encryption: Encryption) -> Option<Step> {
+fn negotiate(bytes: &[u8], encryption: Encryption) -> Option<NegotiationStep> {
     let exports = exports();
     let (flags, mut rest) = bytes.split_first_chunk::<4>()?;
     let mut negotiation = Negotiation::new(encryption);
@@ -98,19 +98,19 @@ fn negotiate(bytes: &[u8], encryption: Encryption) -> Option<Step> {
         admitted.ok()?;
         let (data, behind) = behind.split_at_checked(header.length as usize)?;
         match negotiation.answer(header.kind, data, &exports[..], &mut out) {
-            Step::Continue => assert!(out.len() < 64 << 10, "an answer is short"),
-            Step::Encrypt => {
+            NegotiationStep::Continue => assert!(out.len() < 64 << 10, "an answer is short"),
+            NegotiationStep::Encrypt => {
                 assert_ne!(encryption, Encryption::Off, "what is not there is not begun");
                 negotiation.encrypted();
                 is_closed = false;
             }
-            Step::Enter(entry) => {
+            NegotiationStep::Enter(entry) => {
                 assert!(!is_closed, "nobody enters in the clear where TLS is required");
                 let export =
                     exports.iter().find(|export| export.name == entry.name).expect("only what exists is entered");
                 negotiation.welcome(&entry, export, &mut out);
                 negotiation.turn_away(&entry, &mut out);
-                return Some(Step::Enter(entry));
+                return Some(NegotiationStep::Enter(entry));
             }
             close => return Some(close),
         }

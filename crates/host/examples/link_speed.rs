@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p host --example link_speed`
 
-#[path = "../tests/papers/mod.rs"]
-mod papers;
+#[path = "../tests/certificates/mod.rs"]
+mod certificates;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use certificates::{CLUSTER, Dates, TestCertificates};
 use engine::wire::{Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
@@ -19,7 +20,6 @@ use host::link::{
     Versions,
 };
 use host::tls::Store;
-use papers::{CLUSTER, Dates, Papers};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -133,8 +133,9 @@ async fn measure(tls: Option<(Store, Store)>) {
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
-        let papers = Papers::new();
+        let certificates = TestCertificates::new();
         measure(None).await;
-        measure(Some((papers.node("east", "west", Dates::Now), papers.node("west", "east", Dates::Now)))).await;
+        measure(Some((certificates.node("east", "west", Dates::Now), certificates.node("west", "east", Dates::Now))))
+            .await;
     });
 }

@@ -64,16 +64,16 @@ pub fn cost_of(length: usize) -> usize {
 
 /// Unique aligned memory of a chosen length, given back to its pool when dropped.
 pub struct Buffer {
-    memory: Memory,
+    memory: AlignedMemory,
     length: usize,
-    home: Option<Arc<Shared>>,
+    home: Option<Arc<PoolShared>>,
 }
 
 impl Buffer {
     /// A zeroed buffer that belongs to no pool and counts against no limit: for start-up, tools and tests.
     pub fn detached(length: usize) -> Buffer {
         let capacity = length.next_multiple_of(ALIGNMENT);
-        Buffer { memory: Memory::new(capacity), length, home: None }
+        Buffer { memory: AlignedMemory::new(capacity), length, home: None }
     }
 
     /// Bytes asked for.
@@ -120,7 +120,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            home.give_back(std::mem::replace(&mut self.memory, Memory::EMPTY));
+            home.give_back(std::mem::replace(&mut self.memory, AlignedMemory::EMPTY));
         }
     }
 }
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Buffer {
 /// A bounded source of buffers. Clones share one limit.
 #[derive(Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 impl Pool {
@@ -143,7 +143,7 @@ impl Pool {
     pub fn new(limit_bytes: usize) -> Pool {
         let idle = Idle { classes: std::array::from_fn(|_| Vec::new()), bytes: 0 };
         Pool {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolShared {
                 limit_bytes,
                 outstanding_bytes: AtomicUsize::new(0),
                 starved: AtomicBool::new(false),
@@ -166,7 +166,7 @@ impl Pool {
             }
         }
         let reused = class.and_then(|class| self.shared.reuse(class));
-        let memory = reused.unwrap_or_else(|| Memory::new(capacity));
+        let memory = reused.unwrap_or_else(|| AlignedMemory::new(capacity));
         Some(Buffer { memory, length, home: Some(self.shared.clone()) })
     }
 
@@ -189,7 +189,7 @@ impl Pool {
     }
 }
 
-struct Shared {
+struct PoolShared {
     limit_bytes: usize,
     outstanding_bytes: AtomicUsize,
     /// Somebody was refused and nothing has come back since.
@@ -199,11 +199,11 @@ struct Shared {
 }
 
 struct Idle {
-    classes: [Vec<Memory>; CLASSES],
+    classes: [Vec<AlignedMemory>; CLASSES],
     bytes: usize,
 }
 
-impl Shared {
+impl PoolShared {
     fn claim(&self, capacity: usize) -> bool {
         let grant = |out: usize| {
             let after = out.checked_add(capacity)?;
@@ -212,14 +212,14 @@ impl Shared {
         self.outstanding_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, grant).is_ok()
     }
 
-    fn reuse(&self, class: usize) -> Option<Memory> {
+    fn reuse(&self, class: usize) -> Option<AlignedMemory> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = idle.classes[class].pop()?;
         idle.bytes -= memory.capacity;
         Some(memory)
     }
 
-    fn give_back(&self, memory: Memory) {
+    fn give_back(&self, memory: AlignedMemory) {
         let capacity = memory.capacity;
         self.keep(memory);
         let out = self.outstanding_bytes.fetch_sub(capacity, Ordering::SeqCst);
@@ -229,7 +229,7 @@ impl Shared {
         }
     }
 
-    fn keep(&self, memory: Memory) {
+    fn keep(&self, memory: AlignedMemory) {
         let Some(class) = class_of(memory.capacity) else {
             return;
         };
@@ -242,28 +242,28 @@ impl Shared {
 }
 
 /// Owned, aligned, initialised memory.
-struct Memory {
+struct AlignedMemory {
     pointer: NonNull<u8>,
     capacity: usize,
 }
 
-// SAFETY: plain owned memory with no thread affinity; shared access through `&Memory` never writes.
-unsafe impl Send for Memory {}
+// SAFETY: plain owned memory with no thread affinity; shared access through `&AlignedMemory` never writes.
+unsafe impl Send for AlignedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for AlignedMemory {}
 
-impl Memory {
-    const EMPTY: Memory = Memory { pointer: NonNull::dangling(), capacity: 0 };
+impl AlignedMemory {
+    const EMPTY: AlignedMemory = AlignedMemory { pointer: NonNull::dangling(), capacity: 0 };
 
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, ALIGNMENT).expect("a buffer is smaller than the address space")
     }
 
     /// `capacity` zeroed bytes, a multiple of the alignment.
-    fn new(capacity: usize) -> Memory {
+    fn new(capacity: usize) -> AlignedMemory {
         assert!(capacity.is_multiple_of(ALIGNMENT));
         if capacity == 0 {
-            return Memory::EMPTY;
+            return AlignedMemory::EMPTY;
         }
         let address = if capacity >= MAP_BYTES_MIN {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -273,14 +273,14 @@ impl Memory {
             if address == libc::MAP_FAILED { std::ptr::null_mut() } else { address.cast() }
         } else {
             // SAFETY: the layout has a size above zero.
-            unsafe { alloc_zeroed(Memory::layout(capacity)) }
+            unsafe { alloc_zeroed(AlignedMemory::layout(capacity)) }
         };
-        let Some(pointer) = NonNull::new(address) else { handle_alloc_error(Memory::layout(capacity)) };
-        Memory { pointer, capacity }
+        let Some(pointer) = NonNull::new(address) else { handle_alloc_error(AlignedMemory::layout(capacity)) };
+        AlignedMemory { pointer, capacity }
     }
 }
 
-impl Drop for Memory {
+impl Drop for AlignedMemory {
     fn drop(&mut self) {
         if self.capacity >= MAP_BYTES_MIN {
             // SAFETY: mapped in `new` with this very length, and owned by nobody else.
@@ -288,7 +288,7 @@ impl Drop for Memory {
             debug_assert_eq!(result, 0);
         } else if self.capacity > 0 {
             // SAFETY: allocated in `new` with this very layout, and owned by nobody else.
-            unsafe { dealloc(self.pointer.as_ptr(), Memory::layout(self.capacity)) }
+            unsafe { dealloc(self.pointer.as_ptr(), AlignedMemory::layout(self.capacity)) }
         }
     }
 }

@@ -11,37 +11,39 @@
 //! * frames go to the sockets before a lone write may be waited for, so that the peer works while the local disk does;
 //! * nothing on this thread waits for a person, nor for a disk longer than a moment.
 
+mod clients;
 mod clock;
 mod control;
-mod disks;
-mod gateway;
-mod links;
+mod disk_requests;
+mod event_log;
+mod groups;
+mod peers;
 mod plane;
+mod request_recorder;
+mod setup;
 mod slab;
-mod story;
-mod tap;
+mod snapshot;
+mod volume;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::NodeConfig;
-use engine::identity::Identity;
 use tokio::task::{LocalSet, spawn_local};
 
-pub use clock::entropy;
-pub use control::{Control, Gone, GroupSnapshot, Snapshot, SyncPace, VolumeSnapshot};
-pub use links::{Connection, LinkSnapshot};
-pub use tap::{Note, NoteKind, Notes};
+pub use control::{Control, Gone};
+pub use request_recorder::{Note, NoteKind, Notes};
+pub use setup::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
+pub use snapshot::{GroupSnapshot, LinkSnapshot, PeerConnection, Snapshot, SyncPace, VolumeSnapshot};
+
+pub use crate::random::entropy;
 
 use crate::buffers::Pool;
-use crate::disk::{EngineKind, File, FileEngine};
-use crate::link::{Flow, LinkBounds, LinkConfig, Links, Ourselves, Peer, Secret, SocketOptions, Versions};
+use crate::disk::FileEngine;
+use crate::link::{LinkBounds, LinkConfig, Links, Ourselves, Secret, Versions};
 use crate::nbd;
 use crate::tls::Store;
+use peers::Peers;
 use plane::Plane;
 
 /// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait before the door.
@@ -54,93 +56,6 @@ const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 pub const STOP_PATIENCE: Duration = STOP_LIMIT.saturating_add(FAREWELL_LIMIT).saturating_add(Duration::from_secs(1));
 /// Whom a stop waits for: disks that have given no answer for so long.
 const OWING_FOR: Duration = Duration::from_secs(1);
-
-/// One volume of this node.
-pub struct VolumeSetup {
-    pub name: String,
-    /// `None` in a group that is refused, and there alone.
-    pub device: Option<Arc<File>>,
-}
-
-/// Why a group is not taken up in this run: none of its files is open, and nobody is served or sent anything.
-pub struct Refused {
-    /// For operators.
-    pub why: String,
-    /// Who the node was at last, as far as that is known.
-    pub recorded: Option<Identity>,
-}
-
-/// One group of this node, in the order of [`NodeConfig::groups`].
-pub struct GroupSetup {
-    pub name: String,
-    pub volumes: Vec<VolumeSetup>,
-    pub refused: Option<Refused>,
-    /// `None` in a group that is refused, and there alone.
-    pub stores: Option<Stores>,
-}
-
-/// A group's own files in the state directory, open and locked.
-pub struct Stores {
-    pub superblock: Arc<File>,
-    pub journal: Arc<File>,
-    pub bitmap: Arc<File>,
-    pub activity: Arc<File>,
-    pub undo: Arc<File>,
-}
-
-/// By what nodes prove to each other who they are.
-pub enum Proof {
-    /// Bytes that all of them share; nothing is encrypted.
-    Secret(Vec<u8>),
-    /// Certificates; all links are encrypted.
-    Certificates(Store),
-}
-
-/// How the node meets its peers.
-pub struct LinkSetup {
-    pub cluster: String,
-    pub node: String,
-    pub proof: Proof,
-    /// All groups' definitions as text, the same bytes on every node that means the same.
-    pub definitions: String,
-    /// Shows two differing texts side by side, ours first.
-    pub show_difference: fn(&str, &str) -> String,
-    pub peers: Vec<Peer>,
-    pub listen: Vec<SocketAddr>,
-    pub socket: SocketOptions,
-    pub flow: Flow,
-}
-
-/// Where NBD clients come in.
-#[derive(Clone, Debug)]
-pub enum Listen {
-    Unix(PathBuf),
-    Tcp {
-        address: SocketAddr,
-        /// With credentials, clients may encrypt; this says that they have to.
-        needs_tls: bool,
-    },
-}
-
-/// Everything a data thread needs, opened and checked.
-pub struct Setup {
-    pub node: NodeConfig,
-    pub groups: Vec<GroupSetup>,
-    pub link: LinkSetup,
-    pub nbd: Vec<Listen>,
-    pub file_engine: EngineKind,
-    /// Payload of front ends: what clients have in flight and what waits in the queues, by capacity.
-    pub front_bytes: usize,
-    /// Payload that arrives from peers, by capacity.
-    pub arriving_bytes: usize,
-}
-
-/// Identity of a group on disk: a journal of another cluster or group is never replayed here.
-pub fn group_tag(cluster: &str, group: &str) -> u64 {
-    // Names hold no slash, so the text is unambiguous.
-    let hash = blake3::hash(format!("farshore group {cluster}/{group}").as_bytes());
-    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
-}
 
 /// How a data thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +97,11 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
     }
 }
 
-async fn run(setup: Setup, mut commands: control::Commands, ready: std::sync::mpsc::Sender<Result<(), String>>) -> End {
+async fn run(
+    setup: Setup,
+    mut commands: control::ControlReceiver,
+    ready: std::sync::mpsc::Sender<Result<(), String>>,
+) -> End {
     let open = match open(setup) {
         Ok(open) => open,
         Err(sentence) => {
@@ -234,7 +153,7 @@ async fn stop(plane: &Plane) -> End {
     match tokio::time::timeout(STOP_LIMIT, plane.stopped()).await {
         Ok(()) => End::Clean,
         Err(_) => {
-            let owing = plane.core.borrow().disks.owing(OWING_FOR);
+            let owing = plane.owing(OWING_FOR);
             let whom: String = owing.iter().map(|debt| format!("; {debt}")).collect();
             tracing::warn!(
                 "the groups did not come to rest within {STOP_LIMIT:?}{whom}: the next start treats this as a crash; nothing \
@@ -245,13 +164,13 @@ async fn stop(plane: &Plane) -> End {
     }
 }
 
-struct Open {
+struct OpenDriver {
     plane: Rc<Plane>,
     server: nbd::Server,
     links: Links,
 }
 
-fn open(setup: Setup) -> Result<Open, String> {
+fn open(setup: Setup) -> Result<OpenDriver, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
     let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
@@ -263,15 +182,15 @@ fn open(setup: Setup) -> Result<Open, String> {
         }
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
-    let meeting = links::Meeting::new(known, definitions.clone(), show_difference);
-    let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), meeting));
+    let known = Peers::new(known, definitions.clone(), show_difference);
+    let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), known));
     let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|place| listen_nbd(&server, place, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
     let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
-    Ok(Open { plane, server, links })
+    Ok(OpenDriver { plane, server, links })
 }
 
 fn listen_nbd(server: &nbd::Server, place: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {

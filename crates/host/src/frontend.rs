@@ -1,6 +1,6 @@
 //! The door between front ends and the data path: the same requests, whoever speaks.
 //!
-//! A front end (NBD today) turns its protocol into [`Op`]s, the data path answers with an [`Outcome`]. Nothing here
+//! A front end (NBD today) turns its protocol into [`ClientOp`]s, the data path answers with an [`RequestOutcome`]. Nothing here
 //! knows NBD's words, and no front end knows what a group, a peer or a queue is. Everything in this file lives on one
 //! data thread: no locks, no channels, plain calls.
 
@@ -30,8 +30,8 @@ pub struct ExportInfo {
 
 /// A checked request: inside the volume, aligned to its minimum block, within the payload limit.
 #[derive(Debug)]
-pub enum Op {
-    /// The buffer's length says how much to read; it comes back filled in [`Outcome::Data`].
+pub enum ClientOp {
+    /// The buffer's length says how much to read; it comes back filled in [`RequestOutcome::Data`].
     Read {
         offset: u64,
         buffer: Buffer,
@@ -65,9 +65,9 @@ pub enum Op {
     },
 }
 
-/// A run of bytes of one allocation kind, in the order of [`Op::BlockStatus`]'s range.
+/// A run of bytes of one allocation kind, in the order of [`ClientOp::BlockStatus`]'s range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct AllocationExtent {
     pub length: u64,
     pub hole: bool,
     pub zero: bool,
@@ -75,7 +75,7 @@ pub struct Extent {
 
 /// Why a request failed, in the few kinds that a block client can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestFailure {
     /// The device failed, or the write's outcome is unknown.
     Io,
     NoSpace,
@@ -87,17 +87,17 @@ pub enum Failure {
 }
 
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RequestOutcome {
     Done,
     Data(Buffer),
-    Extents(Vec<Extent>),
-    Failed(Failure),
+    Extents(Vec<AllocationExtent>),
+    Failed(RequestFailure),
 }
 
 /// Where answers go: one per client connection. Called on the data thread, never from inside [`Gateway::submit`]'s
 /// caller's own borrow: implementations may queue and write later, and must not call back into the gateway.
 pub trait Replies {
-    fn complete(&self, cookie: u64, outcome: Outcome);
+    fn complete(&self, cookie: u64, outcome: RequestOutcome);
     /// Called once after a batch of `complete` calls, so that answers of one turn leave in one write.
     fn push(&self);
     /// The export is no longer served (demote, stop): close the connection after what is queued.
@@ -148,7 +148,7 @@ pub trait Gateway: Exports {
     /// Resolves when buffers have been given back.
     fn buffer_free(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
     /// Hand over one request. `cookie` comes back with its answer. Never blocks.
-    fn submit(&self, client: ClientId, cookie: u64, op: Op);
+    fn submit(&self, client: ClientId, cookie: u64, op: ClientOp);
     /// End of a batch of `submit` calls: hand everything gathered to disks and links.
     fn kick(&self);
 }

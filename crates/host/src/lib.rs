@@ -1,7 +1,6 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
 
 pub mod buffers;
-pub mod complaints;
 pub mod disk;
 pub mod driver;
 pub mod frontend;
@@ -9,7 +8,10 @@ pub mod link;
 pub mod nbd;
 pub mod net;
 pub mod owned;
-mod strangers;
+mod random;
+pub mod report_limiter;
+mod socket_option;
 pub mod timer;
 pub mod tls;
+mod unauthenticated;
 pub mod words;

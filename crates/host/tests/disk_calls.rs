@@ -14,7 +14,7 @@ use forgetful::{Fate, Store};
 use host::buffers::Buffer;
 use host::disk::meta::{StateDirectory, create_or_open_meta, create_or_open_sparse, make_directory};
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
-use host::disk::{Answer, DiskError, DiskOp, EngineKind, ErrorKind, File, Inline, Part};
+use host::disk::{DiskAnswer, DiskError, DiskOp, EngineKind, ErrorKind, File, Inline, Part};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
@@ -223,7 +223,7 @@ impl Requests<'_> {
         for (name, file) in self.files.clone() {
             let buffer = self.rig.pool.take(SIZE as usize).unwrap();
             let result = self.rig.run(&file, DiskOp::Read { offset: 0, buffer }).await;
-            if let Ok(Answer::Data(bytes)) = &result {
+            if let Ok(DiskAnswer::Data(bytes)) = &result {
                 for page in 0..PAGES {
                     let found = bytes[(page * PAGE) as usize];
                     let may = &self.ledger.page(name, page).now;
@@ -237,7 +237,7 @@ impl Requests<'_> {
         self.hear(VOLUME, result);
     }
 
-    fn hear(&mut self, name: &str, result: Result<Answer, DiskError>) {
+    fn hear(&mut self, name: &str, result: Result<DiskAnswer, DiskError>) {
         if let Err(error) = result {
             let kinds = [ErrorKind::Io, ErrorKind::NoSpace];
             assert!(kinds.contains(&error.kind) && error.path.ends_with(name), "{error:?}");

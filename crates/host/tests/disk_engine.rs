@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use disk_common::{Random, Rig, on_both, with_engine};
 use host::buffers::{Buffer, Pool};
-use host::disk::{Answer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, Run, is_zero};
+use host::disk::{
+    AllocationRun, DiskAnswer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, is_zero,
+};
 
 fn filled(length: usize, byte: u8) -> Arc<Buffer> {
     let mut buffer = Buffer::detached(length);
@@ -161,10 +163,10 @@ fn block_status_tells_holes_from_data() {
             .run(&file, DiskOp::BlockStatus { offset, length, runs_max })
             .await
         {
-            Ok(Answer::Runs(runs)) => runs,
+            Ok(DiskAnswer::Runs(runs)) => runs,
             other => panic!("{other:?}"),
         };
-        let run = |kib: u64, hole| Run { length: kib << 10, hole };
+        let run = |kib: u64, hole| AllocationRun { length: kib << 10, hole };
         let all = vec![run(64, true), run(64, false), run(128, true), run(4, false), run(764, true)];
         assert_eq!(status(rig, 0, 1 << 20, 100).await, all);
         assert_eq!(status(rig, 0, 1 << 20, 2).await, all[..2]);
@@ -248,7 +250,7 @@ impl Busy {
         rig.engine.kick();
         for completion in rig.some_completions().await {
             self.ranges.remove(&completion.token).expect("each request completes once");
-            if let Answer::Data(buffer) = completion.result.unwrap() {
+            if let DiskAnswer::Data(buffer) = completion.result.unwrap() {
                 assert!(buffer[..] == self.expected.remove(&completion.token).unwrap()[..]);
             }
         }

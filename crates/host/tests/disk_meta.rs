@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use disk_common::root::{Mount, root_or_skip};
 use disk_common::{Rig, on_both, scratch};
-use host::disk::meta::{Blocks, StateDirectory, create_or_open_meta, open_meta};
+use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, open_meta};
 use host::disk::volume::OpenError;
-use host::disk::{DiskOp, Part, Run, block_status, is_zero};
+use host::disk::{AllocationRun, DiskOp, Part, block_status, is_zero};
 
 #[test]
 fn a_state_directory_is_made_private_and_belongs_to_one() {
@@ -76,7 +76,7 @@ fn a_state_file_is_made_whole_and_keeps_its_content() {
         assert_eq!(facts.mode() & 0o777, 0o600);
         assert!(facts.blocks() * 512 >= size, "not allocated");
         // Written, not merely reserved: reserved space would still show as a hole.
-        assert_eq!(block_status(&file, 0, size, 9).unwrap(), [Run { length: size, hole: false }]);
+        assert_eq!(block_status(&file, 0, size, 9).unwrap(), [AllocationRun { length: size, hole: false }]);
         assert!(is_zero(&rig.read(&file, 0, size as usize).await));
         let parts = vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])].into();
         rig.done(&file, DiskOp::Write { offset: 1024, parts, dsync: true }).await;
@@ -121,9 +121,9 @@ fn what_is_no_state_file_is_refused() {
 
 #[test]
 fn a_block_that_cannot_be_read_is_damage_and_a_file_that_cannot_is_an_error() {
-    const BYTES: usize = Blocks::BYTES;
+    const BYTES: usize = BlockSalvage::BYTES;
     let read = |given: [Option<&[u8]>; 2]| {
-        let mut blocks = Blocks::begin(8 * BYTES as u64, 2 * BYTES);
+        let mut blocks = BlockSalvage::begin(8 * BYTES as u64, 2 * BYTES);
         for (n, block) in given.into_iter().enumerate() {
             assert_eq!(blocks.next(), Some((8 + n as u64) * BYTES as u64));
             blocks.take(block);

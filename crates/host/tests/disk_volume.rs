@@ -10,7 +10,7 @@ use disk_common::root::{LoopDevice, Mount, root_or_skip, run};
 use disk_common::{Rig, on_both, scratch, sparse};
 use host::buffers::Buffer;
 use host::disk::volume::{OpenError, VolumeOptions, identity, open_volume};
-use host::disk::{Answer, DiskOp, ErrorKind, File, Part, Run, is_zero};
+use host::disk::{AllocationRun, DiskAnswer, DiskOp, ErrorKind, File, Part, is_zero};
 
 fn open(path: &Path) -> Result<File, OpenError> {
     open_volume(path, VolumeOptions::default())
@@ -140,7 +140,9 @@ fn a_block_device_is_held_exclusively_and_works() {
                 assert!(read[..block].iter().chain(&read[end..]).all(|byte| *byte == 3));
             }
             let status = rig.run(&file, DiskOp::BlockStatus { offset: 0, length: 8 << 20, runs_max: 9 }).await;
-            assert!(matches!(status, Ok(Answer::Runs(runs)) if runs == [Run { length: 8 << 20, hole: false }]));
+            assert!(
+                matches!(status, Ok(DiskAnswer::Runs(runs)) if runs == [AllocationRun { length: 8 << 20, hole: false }])
+            );
         });
     }
 }
@@ -293,6 +295,6 @@ fn full_file_systems_and_failing_devices_are_told_apart() {
         assert!(sentence.starts_with(&format!("write failed on {}", device.path.display())), "{sentence}");
         // What failed once does not poison the next request.
         let answer = rig.run(&file, DiskOp::Read { offset: 4 << 20, buffer: Buffer::detached(4096) }).await;
-        assert!(matches!(answer, Ok(Answer::Data(_))));
+        assert!(matches!(answer, Ok(DiskAnswer::Data(_))));
     });
 }

@@ -616,7 +616,7 @@ fn strangers_bytes_at_every_stage_are_refused_and_named() {
 fn silent_strangers_are_few_and_soon_gone() {
     run(async {
         let west = Node::west(|config| {
-            config.bounds.strangers_max = 3;
+            config.bounds.unauthenticated_max = 3;
             config.bounds.auth_timeout = Duration::from_millis(300);
         });
         let mut silent = Vec::new();
@@ -653,7 +653,7 @@ fn silent_strangers_are_few_and_soon_gone() {
 #[test]
 fn a_flood_from_one_address_does_not_crowd_out_another() {
     run(async {
-        let west = Node::west(|config| config.bounds.strangers_max = 3);
+        let west = Node::west(|config| config.bounds.unauthenticated_max = 3);
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         let patient = socket.connect(west.address()).await.unwrap();

@@ -1,6 +1,6 @@
 //! Encrypted links over loopback, and everybody who has no business on them: refused with a sentence, never a hang.
 
-mod papers;
+mod certificates;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use certificates::{CLUSTER, Dates, TestCertificates, tls_client};
 use engine::wire::{Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
@@ -17,7 +18,6 @@ use host::link::{
     Versions,
 };
 use host::tls::{Clients, Credentials, Identity, Paths, Store};
-use papers::{CLUSTER, Dates, Papers, stranger};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -275,8 +275,9 @@ async fn exchange(from: &Node, to: &Node, count: u64) {
 }
 
 /// Two nodes whose papers are in order, with a cable between them.
-async fn linked(papers: &Papers) -> (Node, Node, Cable) {
-    linked_by([papers.node("west", "east", Dates::Now), papers.node("east", "west", Dates::Now)].map(Some)).await
+async fn linked(certificates: &TestCertificates) -> (Node, Node, Cable) {
+    linked_by([certificates.node("west", "east", Dates::Now), certificates.node("east", "west", Dates::Now)].map(Some))
+        .await
 }
 
 /// The same by these credentials, the acceptor's first, or by none.
@@ -292,8 +293,8 @@ async fn linked_by([accepts, dials]: [Option<Store>; 2]) -> (Node, Node, Cable) 
 #[test]
 fn frames_travel_encrypted_and_whole_both_ways() {
     run(async {
-        let papers = Papers::new();
-        let (east, west, cable) = linked(&papers).await;
+        let certificates = TestCertificates::new();
+        let (east, west, cable) = linked(&certificates).await;
         exchange(&east, &west, 60).await;
         exchange(&west, &east, 60).await;
         let marker = b"nobody on the way reads this, nor this, nor this";
@@ -324,8 +325,9 @@ async fn refused(east: Store, west: Store, by_east: &str, by_west: &str) {
 fn another_authority_is_refused() {
     run(async {
         for name in ["authority", "another"] {
-            let (papers, other) = (Papers::of("authority"), Papers::of(name));
-            let (foreign, sound) = (other.node("east", "west", Dates::Now), papers.node("west", "east", Dates::Now));
+            let (certificates, other) = (TestCertificates::of("authority"), TestCertificates::of(name));
+            let (foreign, sound) =
+                (other.node("east", "west", Dates::Now), certificates.node("west", "east", Dates::Now));
             // The dialer looks first, and says so.
             refused(foreign, sound, "not of this cluster's authority", "does not know this node's authority").await;
         }
@@ -335,8 +337,8 @@ fn another_authority_is_refused() {
 #[test]
 fn another_nodes_certificate_is_refused_on_either_side() {
     run(async {
-        let papers = Papers::new();
-        let store = |name: &str, peer: &str| papers.node(name, peer, Dates::Now);
+        let certificates = TestCertificates::new();
+        let store = |name: &str, peer: &str| certificates.node(name, peer, Dates::Now);
         let wrong = "certificate is that of node \"north\", expected was";
         let told = "not the one it expects";
         refused(store("north", "west"), store("west", "east"), told, wrong).await;
@@ -347,13 +349,13 @@ fn another_nodes_certificate_is_refused_on_either_side() {
 #[test]
 fn a_node_that_speaks_for_another_is_refused() {
     run(async {
-        let papers = Papers::new();
+        let certificates = TestCertificates::new();
         let us = Identity::node(CLUSTER, "west");
         let peers = ["east".to_owned(), "beta".to_owned()];
-        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
+        let loaded = Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
         let west = Node::west(Some(Store::new(loaded.unwrap())));
         // It is let in as beta, and then says that it is east.
-        let _east = Node::east(west.address(), Some(papers.node("beta", "west", Dates::Now)));
+        let _east = Node::east(west.address(), Some(certificates.node("beta", "west", Dates::Now)));
         west.told.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
     });
 }
@@ -362,12 +364,12 @@ fn a_node_that_speaks_for_another_is_refused() {
 #[test]
 fn nothing_that_is_said_for_another_node_is_believed() {
     run(async {
-        let papers = Papers::new();
+        let certificates = TestCertificates::new();
         let us = Identity::node(CLUSTER, "west");
         let peers = ["east".to_owned(), "beta".to_owned()];
-        let loaded = Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
+        let loaded = Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
         let west = Node::west(Some(Store::new(loaded.unwrap())));
-        let beta = papers.node("beta", "west", Dates::Now);
+        let beta = certificates.node("beta", "west", Dates::Now);
         let who = ("east", "west", west.address());
         let impostor = Node::meaning("group b", Duration::ZERO, who, Some(beta));
         let words = "says that it is node \"east\", and its certificate is that of node \"beta\"";
@@ -382,12 +384,12 @@ fn nothing_that_is_said_for_another_node_is_believed() {
 #[test]
 fn a_peer_that_says_something_else_each_time_fills_no_log() {
     run(async {
-        let papers = Papers::new();
+        let certificates = TestCertificates::new();
         let nobody = "127.0.0.1:9".parse().unwrap();
-        let own = papers.node("west", "east", Dates::Now);
+        let own = certificates.node("west", "east", Dates::Now);
         let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), Some(own));
         for number in 0..5 {
-            let theirs = papers.node("east", "west", Dates::Now);
+            let theirs = certificates.node("east", "west", Dates::Now);
             let who = ("east", "west", west.address());
             let east = Node::meaning(&format!("group b{number}"), Duration::ZERO, who, Some(theirs));
             east.told.until("the difference", |told| !told.differ.borrow().is_empty()).await;
@@ -409,9 +411,9 @@ fn a_peer_that_says_something_else_each_time_fills_no_log() {
 fn certificates_out_of_their_time_are_refused_on_either_side() {
     run(async {
         for (dates, said) in [(Dates::Past, "its certificate expired on"), (Dates::Future, "is not valid before")] {
-            let papers = Papers::new();
-            let east = |dates| papers.node("east", "west", dates);
-            let west = |dates| papers.node("west", "east", dates);
+            let certificates = TestCertificates::new();
+            let east = |dates| certificates.node("east", "west", dates);
+            let west = |dates| certificates.node("west", "east", dates);
             let told = "this node's certificate has expired, or is not valid yet";
             refused(east(dates), west(Dates::Now), told, said).await;
             refused(east(Dates::Now), west(dates), said, told).await;
@@ -422,12 +424,12 @@ fn certificates_out_of_their_time_are_refused_on_either_side() {
 #[test]
 fn plain_and_encrypted_ends_tell_each_other_apart() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let _plain = Node::east(west.address(), None);
         west.told.refused_with("does not speak TLS here").await;
         let west = Node::west(None);
-        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         west.told.refused_with("it speaks TLS, and this node does not").await;
         east.told.refused_with("does not speak TLS here").await;
     });
@@ -460,8 +462,8 @@ fn hello_of_tls_1_2() -> Vec<u8> {
 #[test]
 fn an_older_tls_is_refused() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let answer = say(west.address(), &hello_of_tls_1_2()).await;
         assert_eq!(answer[..1], [21], "an alert and nothing else: {answer:?}");
         west.told.refused_with("it cannot speak TLS 1.3").await;
@@ -471,9 +473,9 @@ fn an_older_tls_is_refused() {
 #[test]
 fn a_client_without_a_certificate_is_refused() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
-        visit(west.address(), stranger(&papers, None)).await;
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        visit(west.address(), tls_client(&certificates, None)).await;
         west.told.refused_with("it presented no certificate").await;
     });
 }
@@ -499,11 +501,11 @@ async fn visit(address: SocketAddr, mut client: rustls::ClientConnection) {
 #[test]
 fn a_replayed_handshake_is_refused() {
     run(async {
-        let papers = Papers::new();
-        let (east, west, cable) = linked(&papers).await;
+        let certificates = TestCertificates::new();
+        let (east, west, cable) = linked(&certificates).await;
         let heard = cable.said.borrow().clone();
         drop(east);
-        let again = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let again = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         say(again.address(), &heard).await;
         again.told.refused_with("does not decrypt").await;
         drop(west);
@@ -513,10 +515,10 @@ fn a_replayed_handshake_is_refused() {
 #[test]
 fn changed_bytes_end_the_link_and_the_next_one_works() {
     run(async {
-        let papers = Papers::new();
+        let certificates = TestCertificates::new();
         for (mischief, words) in [(Mischief::Flip, "does not decrypt"), (Mischief::Oversize, "longer than TLS allows")]
         {
-            let (east, west, cable) = linked(&papers).await;
+            let (east, west, cable) = linked(&certificates).await;
             cable.mischief.set(mischief);
             let (header, payload) = data(east.told.up.borrow()[0].1, 0, 4096);
             east.told.sender().push(header, payload);
@@ -535,8 +537,8 @@ fn changed_bytes_end_the_link_and_the_next_one_works() {
 #[test]
 fn a_peer_that_stops_reading_holds_nobody_up() {
     run(async {
-        let papers = Papers::new();
-        let (east, _west, cable) = linked(&papers).await;
+        let certificates = TestCertificates::new();
+        let (east, _west, cable) = linked(&certificates).await;
         let session = east.told.up.borrow()[0].1;
         cable.mischief.set(Mischief::Stop);
         for number in 0..32 {
@@ -553,8 +555,8 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
 #[test]
 fn dribbled_and_endless_handshakes_are_cut_off() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let mut streams = Vec::new();
         for _ in 0..40 {
             let mut stream = TcpStream::connect(west.address()).await.unwrap();
@@ -586,7 +588,7 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
         say(west.address(), &records).await;
         west.told.refused_with("without finishing the TLS handshake").await;
         // A friend still gets in.
-        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         east.is_up(1).await;
     });
 }
@@ -594,10 +596,10 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
 #[test]
 fn an_nbd_clients_certificate_opens_no_link() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
-        let own = papers.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
-        visit(west.address(), stranger(&papers, Some(&own))).await;
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        let own = certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
+        visit(west.address(), tls_client(&certificates, Some(&own))).await;
         west.told.refused_with("that of the client \"backup\"").await;
     });
 }
@@ -605,11 +607,11 @@ fn an_nbd_clients_certificate_opens_no_link() {
 #[test]
 fn a_connection_meant_for_something_else_is_no_link() {
     run(async {
-        let papers = Papers::new();
-        let west = Node::west(Some(papers.node("west", "east", Dates::Now)));
+        let certificates = TestCertificates::new();
+        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         // Papers of the right node, and no word of a link.
-        let own = papers.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now);
-        visit(west.address(), stranger(&papers, Some(&own))).await;
+        let own = certificates.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now);
+        visit(west.address(), tls_client(&certificates, Some(&own))).await;
         west.told.refused_with("it is no end of a link").await;
     });
 }
@@ -619,20 +621,20 @@ fn a_connection_meant_for_something_else_is_no_link() {
 fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {
     run(async {
         for revoked in ["east", "west"] {
-            let papers = Papers::new();
-            let stores = ["east", "west"].map(|name| papers.node(name, other_than(name), Dates::Now));
+            let certificates = TestCertificates::new();
+            let stores = ["east", "west"].map(|name| certificates.node(name, other_than(name), Dates::Now));
             let west = Node::west(Some(stores[1].clone()));
             let east = Node::east(west.address(), Some(stores[0].clone()));
             west.is_up(1).await;
             east.is_up(1).await;
-            papers.revoke(revoked);
+            certificates.revoke(revoked);
             let judge = other_than(revoked);
             let us = Identity::node(CLUSTER, judge);
             // As a renewal reads them: nothing has changed but the list.
             let own = Paths {
-                authority: papers.path("ca.crt"),
-                certificate: papers.path(&format!("{judge}.crt")),
-                key: papers.path(&format!("{judge}.key")),
+                authority: certificates.path("ca.crt"),
+                certificate: certificates.path(&format!("{judge}.crt")),
+                key: certificates.path(&format!("{judge}.key")),
             };
             let again = Credentials::load(&own, &us, &[revoked.to_owned()], &Clients::Certified).unwrap();
             let (judging, store) = if judge == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
@@ -654,14 +656,14 @@ fn other_than(name: &str) -> &'static str {
 #[test]
 fn new_credentials_serve_the_next_connection() {
     run(async {
-        let papers = Papers::new();
-        let store = papers.node("west", "east", Dates::Now);
+        let certificates = TestCertificates::new();
+        let store = certificates.node("west", "east", Dates::Now);
         let west = Node::west(Some(store.clone()));
-        let east = Node::east(west.address(), Some(papers.node("east", "west", Dates::Now)));
+        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         east.is_up(1).await;
         let us = Identity::node(CLUSTER, "west");
         let renewed =
-            Credentials::load(&papers.issue("west", &us, Dates::Now), &us, &["east".into()], &Clients::Certified);
+            Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &["east".into()], &Clients::Certified);
         store.replace(renewed.unwrap());
         exchange(&east, &west, 6).await;
         west.told.sender().close("the certificates were replaced");
@@ -687,8 +689,9 @@ fn assert_untouched(nodes: [&Node; 2]) {
 #[test]
 fn a_session_that_is_played_back_opens_nothing_and_disturbs_nobody() {
     run(async {
-        let papers = Papers::new();
-        let with_tls = [papers.node("west", "east", Dates::Now), papers.node("east", "west", Dates::Now)].map(Some);
+        let certificates = TestCertificates::new();
+        let with_tls =
+            [certificates.node("west", "east", Dates::Now), certificates.node("east", "west", Dates::Now)].map(Some);
         for (tls, sentence) in [(with_tls, "does not decrypt"), ([None, None], "the secret")] {
             let (east, west, cable) = linked_by(tls).await;
             exchange(&east, &west, 6).await;
@@ -711,26 +714,26 @@ fn a_session_that_is_played_back_opens_nothing_and_disturbs_nobody() {
 fn renewals_and_strangers_do_not_touch_a_link_under_load() {
     const RENEWALS: usize = 12;
     run(async {
-        let papers = Papers::new();
-        let stores = [("west", "east"), ("east", "west")].map(|(name, peer)| papers.node(name, peer, Dates::Now));
+        let certificates = TestCertificates::new();
+        let stores = [("west", "east"), ("east", "west")].map(|(name, peer)| certificates.node(name, peer, Dates::Now));
         let (east, west, _cable) = linked_by(stores.clone().map(Some)).await;
-        let others = Papers::of("another");
+        let others = TestCertificates::of("another");
         let wrong: Vec<Paths> = vec![
             others.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now),
-            papers.issue("late", &Identity::node(CLUSTER, "east"), Dates::Past),
-            papers.issue("north", &Identity::node(CLUSTER, "north"), Dates::Now),
-            papers.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now),
+            certificates.issue("late", &Identity::node(CLUSTER, "east"), Dates::Past),
+            certificates.issue("north", &Identity::node(CLUSTER, "north"), Dates::Now),
+            certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now),
         ];
         let knocking = async {
             for own in wrong.iter().cycle().take(2 * RENEWALS) {
-                visit(west.address(), stranger(&papers, Some(own))).await;
+                visit(west.address(), tls_client(&certificates, Some(own))).await;
             }
         };
         let renewing = async {
             for _ in 0..RENEWALS {
                 for (store, (name, peer)) in stores.iter().zip([("west", "east"), ("east", "west")]) {
                     let us = Identity::node(CLUSTER, name);
-                    let own = papers.issue(name, &us, Dates::Now);
+                    let own = certificates.issue(name, &us, Dates::Now);
                     store.replace(Credentials::load(&own, &us, &[peer.into()], &Clients::Certified).unwrap());
                 }
                 tokio::task::yield_now().await;

@@ -1,17 +1,17 @@
 //! The NBD server when there are many: many connects at once, many exports, many clients, and some of them up to no good.
 
+mod certificates;
 mod nbd_support;
-mod papers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use certificates::TestCertificates;
 use host::nbd::proto::{self, Command};
 use host::nbd::{Address, Client, Limits};
 use host::tls::Clients;
 use nbd_support::*;
-use papers::Papers;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Both ends of all connections are in this process.
@@ -132,8 +132,8 @@ fn pester(address: std::net::SocketAddr, questions: usize, data: &[u8]) -> usize
 #[test]
 fn a_strangers_questions_cost_no_look_at_the_exports() {
     const STRANGERS: usize = 64;
-    let papers = Papers::new();
-    let tls = Some((papers.server(Clients::Certified), true));
+    let certificates = TestCertificates::new();
+    let tls = Some((certificates.server(Clients::Certified), true));
     let server = TestServer::start(Setup { exports: exports(1000), tls, ..Setup::default() });
     let mut client = server.enter_export("g/v0");
     read_once(&mut client);
@@ -165,9 +165,9 @@ fn a_strangers_questions_cost_no_look_at_the_exports() {
 /// The number of exports showed in how many questions were answered before TLS.
 #[test]
 fn what_a_stranger_hears_does_not_tell_how_many_exports_there_are() {
-    let papers = Papers::new();
+    let certificates = TestCertificates::new();
     let answers = [1, 50].map(|count| {
-        let tls = Some((papers.server(Clients::Certified), true));
+        let tls = Some((certificates.server(Clients::Certified), true));
         let server = TestServer::start(Setup { exports: exports(count), tls, ..Setup::default() });
         pester(server.tcp, 300, &[])
     });

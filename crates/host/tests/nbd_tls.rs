@@ -1,7 +1,7 @@
 //! NBD over TLS under the clients people use, and those that are kept out.
 
+mod certificates;
 mod nbd_support;
-mod papers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,16 +9,16 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use certificates::{CLUSTER, Dates, TestCertificates};
 use host::nbd::proto::{self, Command};
 use host::tls::clients::{Client, Grant, Holder, Scope};
 use host::tls::{Clients, Identity};
 use nbd_support::*;
-use papers::{CLUSTER, Dates, Papers};
 use rcgen::SanType;
 
 /// A server that insists on TLS, over papers of its own.
-fn guarded(papers: &Papers, clients: Clients, is_required: bool) -> TestServer {
-    let tls = Some((papers.server(clients), is_required));
+fn guarded(certificates: &TestCertificates, clients: Clients, is_required: bool) -> TestServer {
+    let tls = Some((certificates.server(clients), is_required));
     TestServer::start(Setup { files: true, pace: Pace::Reversed, tls, ..Setup::default() })
 }
 
@@ -51,9 +51,9 @@ fn qemu<'a>(program: &'a str, port: u16, own: &Path, more: &[&str]) -> (&'a str,
 
 #[test]
 fn qemu_and_libnbd_read_and_write_over_tls() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, true);
-    let own = papers.client("backup", Dates::Now);
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, true);
+    let own = certificates.client("backup", Dates::Now);
     let json = works("nbdinfo", &["--json", &uri(&server, &own)]);
     for expected in ["\"TLS\": true", "\"export-size\": 67108864", "base:allocation"] {
         assert!(json.contains(expected), "{expected} is missing:\n{json}");
@@ -79,9 +79,9 @@ fn qemu_and_libnbd_read_and_write_over_tls() {
 
 #[test]
 fn nbdcopy_brings_back_what_it_took_over_tls() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, true);
-    let own = papers.client("backup", Dates::Now);
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, true);
+    let own = certificates.client("backup", Dates::Now);
     let (source, back) = (server.path("source"), server.path("back"));
     let mut bytes = Random(5).bytes(64 << 20);
     bytes[1 << 20..5 << 20].fill(0);
@@ -94,16 +94,17 @@ fn nbdcopy_brings_back_what_it_took_over_tls() {
 
 #[test]
 fn clients_without_sound_papers_are_kept_out() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, true);
-    let strangers = Papers::of("another");
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, true);
+    let strangers = TestCertificates::of("another");
     let foreign = strangers.client("foreign", Dates::Now);
     // It believes this server, and shows a certificate of somebody else.
-    std::fs::copy(papers.path("ca.crt"), foreign.join("ca-cert.pem")).unwrap();
-    let nothing = papers.path("nothing");
+    std::fs::copy(certificates.path("ca.crt"), foreign.join("ca-cert.pem")).unwrap();
+    let nothing = certificates.path("nothing");
     std::fs::create_dir(&nothing).unwrap();
-    std::fs::copy(papers.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
-    for own in [papers.client("late", Dates::Past), papers.client("early", Dates::Future), foreign, nothing] {
+    std::fs::copy(certificates.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
+    for own in [certificates.client("late", Dates::Past), certificates.client("early", Dates::Future), foreign, nothing]
+    {
         let (code, said) = run_any("nbdinfo", &[&uri(&server, &own)]);
         assert_eq!(code, Some(1), "{}: {said}", own.display());
     }
@@ -115,8 +116,8 @@ fn clients_without_sound_papers_are_kept_out() {
 /// That the authority has signed it said nothing of who it is: each of these read and wrote every export.
 #[test]
 fn a_certificate_of_something_else_is_kept_out() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, true);
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, true);
     let uri_name = |identity: Identity| SanType::URI(identity.to_string().try_into().unwrap());
     let host_name = || SanType::DnsName("www.example.com".try_into().unwrap());
     for (name, names) in [
@@ -126,12 +127,12 @@ fn a_certificate_of_something_else_is_kept_out() {
         ("both", vec![uri_name(Identity::client(CLUSTER, "a")), uri_name(Identity::node(CLUSTER, "west"))]),
         ("nameless", vec![]),
     ] {
-        let own = papers.stranger(name, names);
+        let own = certificates.without_identity(name, names);
         let (code, said) = run_any("nbdinfo", &[&uri(&server, &own)]);
         assert_eq!(code, Some(1), "{name}: {said}");
     }
     assert_eq!(server.counters().sessions_started, 0);
-    works("nbdinfo", &[&uri(&server, &papers.client("backup", Dates::Now))]);
+    works("nbdinfo", &[&uri(&server, &certificates.client("backup", Dates::Now))]);
     server.stop();
 }
 
@@ -146,14 +147,14 @@ fn listed(entries: &[(Holder, &[(Scope, bool)])]) -> Clients {
 
 #[test]
 fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
-    let papers = Papers::new();
+    let certificates = TestCertificates::new();
     let one = |name: &str| Scope::Export(name.to_owned());
     let clients = listed(&[
         (Holder::Client("backup".into()), &[(one("g/v"), true)]),
         (Holder::Host("db1.example.com".into()), &[(Scope::Group("g".into()), false), (one("g/w"), true)]),
     ]);
     let exports = vec![("g/v", 64 << 20), ("g/w", 32 << 20), ("h/v", 16 << 20)];
-    let tls = Some((papers.server(clients), true));
+    let tls = Some((certificates.server(clients), true));
     let server = TestServer::start(Setup { exports, files: true, tls, ..Setup::default() });
     let port = server.tcp.port();
     let at = |own: &Path, export: &str| format!("nbds://127.0.0.1:{port}/{export}?tls-certificates={}", own.display());
@@ -164,8 +165,8 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
         };
         said.lines().filter_map(of).collect()
     };
-    let backup = papers.client("backup", Dates::Now);
-    let db1 = papers.stranger("db1", vec![SanType::DnsName("db1.example.com".try_into().unwrap())]);
+    let backup = certificates.client("backup", Dates::Now);
+    let db1 = certificates.without_identity("db1", vec![SanType::DnsName("db1.example.com".try_into().unwrap())]);
     assert_eq!((names(&backup), names(&db1)), (vec!["g/v".to_owned()], vec!["g/v".to_owned(), "g/w".to_owned()]));
     // What is not granted answers as what is not there; an empty name is the only one that it sees.
     let told = |own: &Path, export: &str| {
@@ -194,7 +195,7 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
         h.flush()\n";
     works("nbdsh", &["-c", &entering(&readable[0]), "-c", script]);
     // Nobody in the list.
-    let other = papers.client("other", Dates::Now);
+    let other = certificates.client("other", Dates::Now);
     assert_eq!(told(&other, "g/v").0, Some(1));
     server.stop();
 }
@@ -241,33 +242,33 @@ fn is_cut_off(mut child: Child) {
 /// A client that was inside stayed there, whatever became of its certificate and its authority.
 #[test]
 fn who_is_believed_no_more_is_cut_off_at_once() {
-    let papers = Papers::new();
-    let store = papers.server(Clients::Certified);
+    let certificates = TestCertificates::new();
+    let store = certificates.server(Clients::Certified);
     let tls = Some((store.clone(), true));
     let server = TestServer::start(Setup { files: true, tls, ..Setup::default() });
-    let [stolen, other, last] = ["stolen", "other", "last"].map(|name| papers.client(name, Dates::Now));
+    let [stolen, other, last] = ["stolen", "other", "last"].map(|name| certificates.client(name, Dates::Now));
     let (first, second, mut third) = (stay(&server, &stolen), stay(&server, &other), stay(&server, &last));
     for (name, child, own) in [("stolen", first, &stolen), ("other", second, &other)] {
-        papers.revoke(name);
-        store.replace(papers.credentials("server", &Clients::Certified));
+        certificates.revoke(name);
+        store.replace(certificates.credentials("server", &Clients::Certified));
         is_cut_off(child);
         assert_eq!(run_any("nbdinfo", &[&uri(&server, own)]).0, Some(1));
         assert_eq!(third.try_wait().unwrap(), None, "nobody said anything against this one");
     }
     works("nbdinfo", &[&uri(&server, &last)]);
     // Another authority, and it alone.
-    store.replace(Papers::of("another").credentials("server", &Clients::Certified));
+    store.replace(TestCertificates::of("another").credentials("server", &Clients::Certified));
     is_cut_off(third);
     server.stop();
 }
 
 #[test]
 fn anybody_may_come_in_when_the_operator_says_so_but_not_in_the_clear() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Any, true);
-    let nothing = papers.path("nothing");
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Any, true);
+    let nothing = certificates.path("nothing");
     std::fs::create_dir(&nothing).unwrap();
-    std::fs::copy(papers.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
+    std::fs::copy(certificates.path("ca.crt"), nothing.join("ca-cert.pem")).unwrap();
     assert!(works("nbdinfo", &["--json", &uri(&server, &nothing)]).contains("\"TLS\": true"));
     let plain = format!("nbd://127.0.0.1:{}/g/v", server.tcp.port());
     assert_eq!(run_any("nbdinfo", &[&plain]).0, Some(1));
@@ -278,9 +279,9 @@ fn anybody_may_come_in_when_the_operator_says_so_but_not_in_the_clear() {
 
 #[test]
 fn where_tls_is_offered_the_client_decides() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, false);
-    let own = papers.client("backup", Dates::Now);
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, false);
+    let own = certificates.client("backup", Dates::Now);
     assert!(works("nbdinfo", &["--json", &uri(&server, &own)]).contains("\"TLS\": true"));
     let plain = format!("nbd://127.0.0.1:{}/g/v", server.tcp.port());
     assert!(works("nbdinfo", &["--json", &plain]).contains("\"TLS\": false"));
@@ -319,8 +320,8 @@ fn reply_of(bytes: &[u8]) -> u32 {
 
 #[test]
 fn nothing_is_told_in_the_clear_and_nothing_slips_in_before_tls() {
-    let papers = Papers::new();
-    let server = guarded(&papers, Clients::Certified, true);
+    let certificates = TestCertificates::new();
+    let server = guarded(&certificates, Clients::Certified, true);
     for kind in [proto::option::LIST, proto::option::GO, proto::option::INFO, proto::option::STRUCTURED_REPLY, 99] {
         let heard = say(&server, &option(kind, b""), proto::OPTION_REPLY_BYTES);
         assert_eq!(reply_of(&heard), proto::reply::ERR_TLS_REQD, "option {kind}");

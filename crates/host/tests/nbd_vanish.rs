@@ -1,18 +1,18 @@
 //! NBD clients that vanish, after every byte of what they say and of what they hear, in the clear and over TLS. The server goes on
 //! for the others, keeps nothing of those that have gone, and fills no log.
 
+mod certificates;
 mod nbd_support;
-mod papers;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use certificates::{CLUSTER, Dates, TestCertificates, tls_client};
 use host::nbd::proto::{self, Command};
 use host::tls::{Clients, Identity, Paths};
 use nbd_support::*;
-use papers::{CLUSTER, Dates, Papers, stranger};
 
 /// Lines that the server may say of any number of clients of one host that vanish.
 const LINES_MAX: usize = 16;
@@ -105,7 +105,7 @@ fn live(address: SocketAddr, life: Life) -> Mortal {
 }
 
 /// The same behind TLS.
-fn live_encrypted(address: SocketAddr, life: Life, papers: &Papers, own: &Paths) -> Mortal {
+fn live_encrypted(address: SocketAddr, life: Life, certificates: &TestCertificates, own: &Paths) -> Mortal {
     let mut mortal = Mortal::connect(address, life);
     let lives = (|| {
         mortal.read_exact(&mut [0; 18])?;
@@ -115,7 +115,7 @@ fn live_encrypted(address: SocketAddr, life: Life, papers: &Papers, own: &Paths)
         option(&mut wish, proto::option::STARTTLS, &[]);
         mortal.write_all(&wish)?;
         mortal.read_exact(&mut [0; proto::OPTION_REPLY_BYTES])?;
-        let mut tls = rustls::StreamOwned::new(stranger(papers, Some(own)), &mut mortal);
+        let mut tls = rustls::StreamOwned::new(tls_client(certificates, Some(own)), &mut mortal);
         tls.write_all(rest)?;
         tls.flush()?;
         tls.read_to_end(&mut Vec::new())
@@ -210,15 +210,15 @@ fn clients_vanish_at_every_byte() {
 
 #[test]
 fn clients_vanish_over_tls() {
-    let papers = Papers::new();
-    let own = papers.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
-    let tls = Some((papers.server(Clients::Certified), true));
+    let certificates = TestCertificates::new();
+    let own = certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
+    let tls = Some((certificates.server(Clients::Certified), true));
     let server = TestServer::start(Setup { pace: Pace::Reversed, tls, ..Setup::default() });
-    let whole = live_encrypted(server.tcp, Life { say: ENDLESS, hear: ENDLESS }, &papers, &own);
+    let whole = live_encrypted(server.tcp, Life { say: ENDLESS, hear: ENDLESS }, &certificates, &own);
     assert!(whole.said > 2500 && whole.heard > 1500, "{} said, {} heard", whole.said, whole.heard);
     server.until_quiet();
     beside_a_healthy_client(&server, "TLS", || {
-        lives(&whole, 13).inspect(|life| drop(live_encrypted(server.tcp, *life, &papers, &own))).count()
+        lives(&whole, 13).inspect(|life| drop(live_encrypted(server.tcp, *life, &certificates, &own))).count()
     });
     server.stop();
 }

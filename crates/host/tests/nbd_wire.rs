@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use host::frontend::Failure;
+use host::frontend::RequestFailure;
 use host::nbd::proto::{self, Command, chunk, flag};
 use host::nbd::{Address, Ask, Client, Limits};
 use nbd_support::*;
@@ -316,12 +316,12 @@ fn failures_below_have_their_numbers() {
     let server = TestServer::start(Setup::default());
     let (mut simple, mut structured) = (server.enter(false), server.enter(true));
     for (failure, code) in [
-        (Failure::Io, 5),
-        (Failure::NoSpace, 28),
-        (Failure::Invalid, 22),
-        (Failure::NotSupported, 95),
-        (Failure::NoMemory, 12),
-        (Failure::Gone, 108),
+        (RequestFailure::Io, 5),
+        (RequestFailure::NoSpace, 28),
+        (RequestFailure::Invalid, 22),
+        (RequestFailure::NotSupported, 95),
+        (RequestFailure::NoMemory, 12),
+        (RequestFailure::Gone, 108),
     ] {
         server.ask(move |world| world.gateway.failing.set(Some(failure)));
         for command in [Command::Read, Command::Trim] {
@@ -549,7 +549,7 @@ fn more_clients_than_allowed_are_turned_away() {
 /// Whoever says nothing takes no client's place, and its own only until others come.
 #[test]
 fn silent_strangers_keep_no_client_out() {
-    let limits = Limits { connections: 2, strangers: 3, ..Limits::default() };
+    let limits = Limits { connections: 2, unauthenticated: 3, ..Limits::default() };
     let server = TestServer::start(Setup { limits, ..Setup::default() });
     let mut silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.tcp).expect("it listens")).collect();
     server.until("the first of them had to go", |world| world.server.counters().connections_open == 3);

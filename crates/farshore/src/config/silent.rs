@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::disk::{SILENCE_TOLD, volume};
+use host::disk::{SILENCE_REPORTED, volume};
 
 use super::{Config, GroupName, NodeName};
 
@@ -22,7 +22,7 @@ pub struct Silent(BTreeMap<GroupName, PathBuf>);
 
 impl Silent {
     /// Asks the devices of all groups of `node`, and those that other nodes have on this machine; takes as long as the slowest answer,
-    /// and [`SILENCE_TOLD`] at the most.
+    /// and [`SILENCE_REPORTED`] at the most.
     pub(super) fn find(config: &Config, node: &NodeName) -> Silent {
         let machine = config.machine_of(node);
         let here = |other: &NodeName| config.machine_of(other) == machine;
@@ -30,7 +30,7 @@ impl Silent {
             let devices = group.volumes.iter().flat_map(|volume| &volume.devices);
             devices.filter(|(other, _)| here(other)).map(|(_, device)| (group.name.clone(), device.clone()))
         });
-        Silent::among(devices.collect(), SILENCE_TOLD, volume::ask)
+        Silent::among(devices.collect(), SILENCE_REPORTED, volume::ask)
     }
 
     fn among(
@@ -70,7 +70,7 @@ impl Silent {
 }
 
 fn sentence(device: &Path) -> String {
-    let seconds = SILENCE_TOLD.as_secs();
+    let seconds = SILENCE_REPORTED.as_secs();
     format!("{} has answered nothing for {seconds} s; see the kernel log for why", device.display())
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn the_devices_of_a_group_are_asked_at_once() {
         let all = Arc::new(Barrier::new(3));
         let ask = move |_: &Path| _ = all.wait();
-        let silent = Silent::among(devices(&["/a", "/b", "/c"]), SILENCE_TOLD, ask);
+        let silent = Silent::among(devices(&["/a", "/b", "/c"]), SILENCE_REPORTED, ask);
         assert_eq!(silent.0, BTreeMap::new());
     }
 

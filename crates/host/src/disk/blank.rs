@@ -20,17 +20,17 @@ const SEED: u64 = 1;
 pub fn first_data(file: &File) -> Result<Option<u64>, DiskError> {
     let size = file.size_bytes();
     let edge = EDGE_BYTES.min(size);
-    let mut places = vec![(0, edge), (size - edge, edge)];
+    let mut samples = vec![(0, edge), (size - edge, edge)];
     let mut at = 0;
     for run in block_status(file, 0, size, RUNS_MAX)? {
         if !run.hole && !file.is_block_device() {
-            places.push((at, run.length.min(EDGE_BYTES)));
+            samples.push((at, run.length.min(EDGE_BYTES)));
         }
         at += run.length;
     }
-    places.extend(sample_offsets(size, SEED).into_iter().map(|offset| (offset, SAMPLE_BYTES)));
+    samples.extend(sample_offsets(size, SEED).into_iter().map(|offset| (offset, SAMPLE_BYTES)));
     let mut buffer = Buffer::detached(EDGE_BYTES as usize);
-    for (offset, length) in places {
+    for (offset, length) in samples {
         let part = &mut buffer[..length as usize];
         read_exactly(file, part, offset)?;
         if let Some(found) = part.iter().position(|byte| *byte != 0) {

@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use units::size::show_exact;
 
-use super::file::Identity;
-use super::holders::{self, Number, sysfs};
-use super::volume::{OpenError, check_kind};
+use super::holders::{DeviceNumber, sysfs};
+use super::identity::{FileIdentity, identity_from, identity_of};
+use super::open_error::OpenError;
+use super::volume::check_kind;
 
 /// Longest value kept; longer ones are cut, which only makes them a little less telling.
 const VALUE_BYTES_MAX: usize = 512;
@@ -80,14 +81,14 @@ impl DeviceId {
         let failed = |errno| OpenError::at(path, "looking at it", errno);
         let stat = rustix::fs::stat(path).map_err(failed)?;
         check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
-        let identity = holders::identity_from(&stat);
+        let identity = identity_from(&stat);
         let mut id = DeviceId::default();
         match identity {
-            Identity::File { .. } => {
+            FileIdentity::File { .. } => {
                 id.size_bytes = stat.st_size.unsigned_abs();
                 id.add_file("", path).map_err(failed)?;
             }
-            Identity::Device { major, minor } => {
+            FileIdentity::Device { major, minor } => {
                 let sectors = text(&sysfs((major, minor)).join("size")).and_then(|text| text.parse::<u64>().ok());
                 id.size_bytes = sectors.unwrap_or(0).saturating_mul(512);
                 id.add_device("", (major, minor), 0);
@@ -137,7 +138,7 @@ impl DeviceId {
         Ok(())
     }
 
-    fn add_device(&mut self, prefix: &str, number: Number, depth: usize) {
+    fn add_device(&mut self, prefix: &str, number: DeviceNumber, depth: usize) {
         let here = sysfs(number);
         let whole = if here.join("partition").exists() { here.join("..") } else { here.clone() };
         self.add(prefix, "kind", "device");
@@ -165,9 +166,9 @@ impl DeviceId {
 
     fn add_below(&mut self, prefix: &str, backing: &Path, depth: usize) {
         let prefix = format!("{prefix}{BELOW}");
-        match holders::identity_of(backing) {
-            Ok(Identity::File { .. }) if self.add_file(&prefix, backing).is_ok() => {}
-            Ok(Identity::Device { major, minor }) if depth < DEPTH_MAX => {
+        match identity_of(backing) {
+            Ok(FileIdentity::File { .. }) if self.add_file(&prefix, backing).is_ok() => {}
+            Ok(FileIdentity::Device { major, minor }) if depth < DEPTH_MAX => {
                 self.add_device(&prefix, (major, minor), depth + 1);
             }
             // Removed since, or another mount namespace: its path is all there is.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::SILENCE_TOLD;
+use super::SILENCE_REPORTED;
 use super::file::File;
 
 /// A device that has answered nothing for so long is left out when it is asked whether the thread has other work: what it
@@ -14,31 +14,31 @@ use super::file::File;
 const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-pub(super) struct Devices {
+pub(super) struct WatchedDevices {
     /// By [`File::device`].
     numbers: BTreeMap<u64, usize>,
-    devices: Vec<Device>,
+    devices: Vec<WatchedDevice>,
 }
 
-struct Device {
+struct WatchedDevice {
     /// The first file on it that was asked for anything: what people know it by.
     path: Arc<Path>,
     in_flight: usize,
     /// When it answered last, or was first asked since.
     moved: Instant,
     /// How long it had been silent when that was told last; zero: it was not.
-    told: Duration,
+    reported: Duration,
 }
 
 /// What a device owes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Debt {
+pub struct OwedAnswers {
     pub path: Arc<Path>,
     pub silence: Duration,
     pub requests: usize,
 }
 
-impl std::fmt::Display for Debt {
+impl std::fmt::Display for OwedAnswers {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, answers) = (self.path.display(), if self.requests == 1 { "answer" } else { "answers" });
         let (count, seconds) = (self.requests, self.silence.as_secs());
@@ -55,7 +55,7 @@ pub enum SilenceNews {
     Answers { path: Arc<Path>, silence: Duration },
 }
 
-impl Devices {
+impl WatchedDevices {
     /// The number of a file's device.
     pub fn number(&mut self, file: &File) -> usize {
         self.numbered(file.device(), file.path())
@@ -67,7 +67,12 @@ impl Devices {
         }
         let number = self.devices.len();
         self.numbers.insert(device, number);
-        self.devices.push(Device { path: path.clone(), in_flight: 0, moved: Instant::now(), told: Duration::ZERO });
+        self.devices.push(WatchedDevice {
+            path: path.clone(),
+            in_flight: 0,
+            moved: Instant::now(),
+            reported: Duration::ZERO,
+        });
         number
     }
 
@@ -88,8 +93,8 @@ impl Devices {
 
     /// Nothing is under way at this device, nor at any other that may answer any moment.
     pub fn is_alone(&self, number: usize, now: Instant) -> bool {
-        let is_late = |device: &Device| now.saturating_duration_since(device.moved) > LATE;
-        let may_answer = |device: &Device| device.in_flight > 0 && !is_late(device);
+        let is_late = |device: &WatchedDevice| now.saturating_duration_since(device.moved) > LATE;
+        let may_answer = |device: &WatchedDevice| device.in_flight > 0 && !is_late(device);
         self.devices[number].in_flight == 0 && !self.devices.iter().any(may_answer)
     }
 
@@ -99,12 +104,12 @@ impl Devices {
     }
 
     /// Who owes answers and has given none for at least so long.
-    pub fn owing(&self, at_least: Duration, now: Instant) -> Vec<Debt> {
-        let debt = |device: &Device| {
+    pub fn owing(&self, at_least: Duration, now: Instant) -> Vec<OwedAnswers> {
+        let owed = |device: &WatchedDevice| {
             let silence = device.silence(now).filter(|silence| *silence >= at_least)?;
-            Some(Debt { path: device.path.clone(), silence, requests: device.in_flight })
+            Some(OwedAnswers { path: device.path.clone(), silence, requests: device.in_flight })
         };
-        self.devices.iter().filter_map(debt).collect()
+        self.devices.iter().filter_map(owed).collect()
     }
 
     /// What has changed since this was asked last.
@@ -113,16 +118,16 @@ impl Devices {
     }
 }
 
-impl Device {
+impl WatchedDevice {
     fn silence(&self, now: Instant) -> Option<Duration> {
         (self.in_flight > 0).then(|| now.saturating_duration_since(self.moved))
     }
 
     fn news(&mut self, now: Instant) -> Option<SilenceNews> {
-        let (path, before) = (self.path.clone(), self.told);
-        self.told = self.silence(now).filter(|silence| *silence >= SILENCE_TOLD).unwrap_or_default();
-        match (before.is_zero(), self.told.is_zero()) {
-            (true, false) => Some(SilenceNews::Silent { path, silence: self.told, requests: self.in_flight }),
+        let (path, before) = (self.path.clone(), self.reported);
+        self.reported = self.silence(now).filter(|silence| *silence >= SILENCE_REPORTED).unwrap_or_default();
+        match (before.is_zero(), self.reported.is_zero()) {
+            (true, false) => Some(SilenceNews::Silent { path, silence: self.reported, requests: self.in_flight }),
             (false, true) => Some(SilenceNews::Answers { path, silence: before }),
             _ => None,
         }
@@ -153,13 +158,13 @@ impl std::fmt::Display for SilenceNews {
 mod tests {
     use super::*;
 
-    fn number(devices: &mut Devices, device: u64) -> usize {
+    fn number(devices: &mut WatchedDevices, device: u64) -> usize {
         devices.numbered(device, &Path::new("/disk").into())
     }
 
     #[test]
     fn a_request_is_alone_beside_what_is_late_and_never_beside_its_own_devices() {
-        let mut devices = Devices::default();
+        let mut devices = WatchedDevices::default();
         let (slow, fast) = (number(&mut devices, 8), number(&mut devices, 9));
         assert_eq!((number(&mut devices, 8), number(&mut devices, 9)), (slow, fast));
         let start = Instant::now();
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn silence_counts_from_the_last_answer_or_the_first_question() {
-        let mut devices = Devices::default();
+        let mut devices = WatchedDevices::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(devices.silence(8, start), None);
@@ -186,7 +191,7 @@ mod tests {
         devices.begin(number, at(10));
         devices.begin(number, at(11));
         assert_eq!(devices.silence(8, at(12)), Some(Duration::from_secs(2)));
-        let owing: Vec<_> = devices.owing(Duration::from_secs(2), at(12)).iter().map(Debt::to_string).collect();
+        let owing: Vec<_> = devices.owing(Duration::from_secs(2), at(12)).iter().map(OwedAnswers::to_string).collect();
         assert_eq!(owing, ["the disk under /disk owes 2 answers and has given none for 2 s"]);
         assert_eq!(devices.owing(Duration::from_secs(3), at(12)), []);
         devices.end(number, at(13));
@@ -197,18 +202,18 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_once_and_so_is_its_end() {
-        let mut devices = Devices::default();
+        let mut devices = WatchedDevices::default();
         let start = Instant::now();
         let number = number(&mut devices, 8);
         devices.begin(number, start);
-        assert_eq!(devices.news(start + SILENCE_TOLD / 2), []);
-        let told: Vec<_> = devices.news(start + SILENCE_TOLD).iter().map(SilenceNews::to_string).collect();
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("/disk has answered nothing for 10 s and owes 1 answers"), "{told:?}");
-        assert_eq!(devices.news(start + SILENCE_TOLD * 2), []);
-        devices.end(number, start + SILENCE_TOLD * 3);
-        let told = devices.news(start + SILENCE_TOLD * 3);
-        assert_eq!(told, [SilenceNews::Answers { path: Path::new("/disk").into(), silence: SILENCE_TOLD * 2 }]);
-        assert_eq!(devices.news(start + SILENCE_TOLD * 9), []);
+        assert_eq!(devices.news(start + SILENCE_REPORTED / 2), []);
+        let reported: Vec<_> = devices.news(start + SILENCE_REPORTED).iter().map(SilenceNews::to_string).collect();
+        assert_eq!(reported.len(), 1);
+        assert!(reported[0].contains("/disk has answered nothing for 10 s and owes 1 answers"), "{reported:?}");
+        assert_eq!(devices.news(start + SILENCE_REPORTED * 2), []);
+        devices.end(number, start + SILENCE_REPORTED * 3);
+        let reported = devices.news(start + SILENCE_REPORTED * 3);
+        assert_eq!(reported, [SilenceNews::Answers { path: Path::new("/disk").into(), silence: SILENCE_REPORTED * 2 }]);
+        assert_eq!(devices.news(start + SILENCE_REPORTED * 9), []);
     }
 }

@@ -9,24 +9,8 @@ use std::time::Duration;
 
 use engine::limits::SECTOR_BYTES;
 
-/// Which thing on this machine a path leads to. Two paths with equal identities are one volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Identity {
-    File { device: u64, inode: u64 },
-    Device { major: u32, minor: u32 },
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Identity::File { device, inode } => {
-                let (major, minor) = (rustix::fs::major(*device), rustix::fs::minor(*device));
-                write!(formatter, "inode {inode} on device {major}:{minor}")
-            }
-            Identity::Device { major, minor } => write!(formatter, "block device {major}:{minor}"),
-        }
-    }
-}
+use super::advisory_lock::unlock;
+use super::identity::FileIdentity;
 
 /// What O_DIRECT asks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +22,7 @@ pub(super) struct DirectRules {
 }
 
 /// The descriptors of a file.
-pub(super) struct Ways {
+pub(super) struct FileDescriptors {
     /// Opened with O_DIRECT where the file's rules for it are known.
     pub fd: OwnedFd,
     /// Only where O_DIRECT needs more than a sector: a second, buffered way for small requests.
@@ -46,37 +30,37 @@ pub(super) struct Ways {
 }
 
 /// The facts of an open file, as `volume` and `meta` find them.
-pub(super) struct Opened {
-    pub plain: Ways,
+pub(super) struct OpenedFile {
+    pub plain: FileDescriptors,
     /// For durable writes, where the page cache is used, if only for the ends of a hole. What could not be written back from there the
     /// kernel tells once to each open file: told to a durable write, it would be missing from the flush that speaks for what it is about.
-    pub durable: Option<Ways>,
+    pub durable: Option<FileDescriptors>,
     pub direct: Option<DirectRules>,
     pub path: Arc<Path>,
     pub size_bytes: u64,
     pub logical_block: u32,
     pub physical_block: u32,
-    pub identity: Identity,
+    pub identity: FileIdentity,
 }
 
 /// An open file or block device of fixed size. Locks and exclusive holds last as long as it does.
 pub struct File {
-    opened: Opened,
+    opened: OpenedFile,
     /// See [`File::holds_submitters`].
     holds_submitters: bool,
     /// Modelled latency in nanoseconds; 0: none.
     latency_ns: AtomicU64,
-    pub(super) reads: Pace,
-    pub(super) writes: Pace,
+    pub(super) reads: LatencyAverage,
+    pub(super) writes: LatencyAverage,
     /// A flush failed, and so do all others from then on: the disk may have forgotten what it could not write, and would
     /// flush the rest without a word.
     flush_failed: AtomicBool,
 }
 
 impl File {
-    pub(super) fn new(opened: Opened) -> File {
+    pub(super) fn new(opened: OpenedFile) -> File {
         assert!(opened.size_bytes.is_multiple_of(u64::from(opened.logical_block)));
-        let (reads, writes) = (Pace::new(), Pace::new());
+        let (reads, writes) = (LatencyAverage::new(), LatencyAverage::new());
         let holds_submitters = holds_submitters(&opened);
         File {
             opened,
@@ -106,15 +90,15 @@ impl File {
         self.opened.physical_block
     }
 
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> FileIdentity {
         self.opened.identity
     }
 
     /// The device that its bytes lie on, as far as the kernel names it: that of the file system, or the block device itself.
     pub(super) fn device(&self) -> u64 {
         match self.opened.identity {
-            Identity::File { device, .. } => device,
-            Identity::Device { major, minor } => rustix::fs::makedev(major, minor),
+            FileIdentity::File { device, .. } => device,
+            FileIdentity::Device { major, minor } => rustix::fs::makedev(major, minor),
         }
     }
 
@@ -124,7 +108,7 @@ impl File {
     }
 
     pub fn is_block_device(&self) -> bool {
-        matches!(self.opened.identity, Identity::Device { .. })
+        matches!(self.opened.identity, FileIdentity::Device { .. })
     }
 
     /// True when requests pass the page cache by (O_DIRECT).
@@ -161,7 +145,12 @@ impl File {
         self.route_in(apart.unwrap_or(&self.opened.plain), offset, length)
     }
 
-    fn route_in<'a>(&self, ways: &'a Ways, offset: u64, length: u64) -> (BorrowedFd<'a>, Option<DirectRules>) {
+    fn route_in<'a>(
+        &self,
+        ways: &'a FileDescriptors,
+        offset: u64,
+        length: u64,
+    ) -> (BorrowedFd<'a>, Option<DirectRules>) {
         let Some(rules) = self.opened.direct else {
             return (ways.fd.as_fd(), None);
         };
@@ -185,7 +174,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_block_device() {
-            super::volume::unlock(&self.opened.plain.fd);
+            unlock(&self.opened.plain.fd);
         }
     }
 }
@@ -213,35 +202,35 @@ const ASYNCHRONOUS: [i128; 6] = [
     0x0102_1994, // tmpfs
 ];
 
-fn holds_submitters(opened: &Opened) -> bool {
+fn holds_submitters(opened: &OpenedFile) -> bool {
     match opened.identity {
-        Identity::Device { .. } => false,
-        Identity::File { .. } => rustix::fs::fstatfs(&opened.plain.fd)
+        FileIdentity::Device { .. } => false,
+        FileIdentity::File { .. } => rustix::fs::fstatfs(&opened.plain.fd)
             .map_or(true, |system| !ASYNCHRONOUS.contains(&i128::from(system.f_type))),
     }
 }
 
 /// A moving average of how long recent lone requests took.
-pub(super) struct Pace {
+pub(super) struct LatencyAverage {
     /// Nanoseconds; `UNKNOWN` until the first sample.
     average_ns: AtomicU64,
 }
 
-impl Pace {
+impl LatencyAverage {
     const UNKNOWN: u64 = u64::MAX;
     /// A sample counts for an eighth, and no single outlier for more than this: a disk that hiccups once comes back
     /// within a few requests, one that is slow stays slow.
     const SAMPLE_NS_MAX: u64 = 2_000_000;
 
-    fn new() -> Pace {
-        Pace { average_ns: AtomicU64::new(Pace::UNKNOWN) }
+    fn new() -> LatencyAverage {
+        LatencyAverage { average_ns: AtomicU64::new(LatencyAverage::UNKNOWN) }
     }
 
     // Relaxed throughout: only the file's data thread writes, and a stale reading costs one slower request.
     pub fn sample(&self, elapsed: Duration) {
-        let sample = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).min(Pace::SAMPLE_NS_MAX);
+        let sample = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).min(LatencyAverage::SAMPLE_NS_MAX);
         let average = match self.average_ns.load(Ordering::Relaxed) {
-            Pace::UNKNOWN => sample,
+            LatencyAverage::UNKNOWN => sample,
             average => average - average / 8 + sample / 8,
         };
         self.average_ns.store(average, Ordering::Relaxed);
@@ -259,7 +248,7 @@ mod tests {
     #[test]
     fn pace_is_unknown_then_follows_and_forgives_one_outlier() {
         let bound = Duration::from_micros(100);
-        let pace = Pace::new();
+        let pace = LatencyAverage::new();
         assert!(!pace.is_below(bound));
         pace.sample(Duration::from_micros(60));
         assert!(pace.is_below(bound));

@@ -24,7 +24,8 @@ use std::fmt;
 use rustix::io::Errno;
 use units::size::show_exact;
 
-use super::file::{File, Identity};
+use super::file::File;
+use super::identity::FileIdentity;
 use super::op::{DiskError, ErrorKind, OpName};
 use crate::buffers::Buffer;
 
@@ -45,11 +46,11 @@ pub(super) const SAMPLE_BYTES: u64 = 4096;
 pub struct Fingerprint {
     seed: u64,
     size_bytes: u64,
-    facts: Facts,
+    facts: VolumeFacts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Facts {
+enum VolumeFacts {
     File { inode: u64, modified: Time, changed: Time },
     Device(DeviceFacts),
 }
@@ -117,22 +118,27 @@ impl Fingerprint {
     pub fn take(file: &File, seed: u64) -> Result<Fingerprint, DiskError> {
         let size_bytes = file.size_bytes();
         let facts = match file.identity() {
-            Identity::File { .. } => {
+            FileIdentity::File { .. } => {
                 // The times must be on disk too: after a power loss they would otherwise be older than the stored ones.
                 let stat = rustix::fs::fsync(file)
                     .and_then(|()| rustix::fs::fstat(file))
                     .map_err(|errno| DiskError::new(OpName::Fingerprint, file.path(), errno))?;
-                Facts::File {
+                VolumeFacts::File {
                     inode: stat.st_ino,
                     modified: Time { seconds: stat.st_mtime as i64, nanoseconds: stat.st_mtime_nsec as u32 },
                     changed: Time { seconds: stat.st_ctime as i64, nanoseconds: stat.st_ctime_nsec as u32 },
                 }
             }
-            Identity::Device { major, minor } => {
+            FileIdentity::Device { major, minor } => {
                 let content = sample(file, seed)?;
                 // After the reads: they write nothing, and a writer during them is caught by the count.
                 let sectors_written = sectors_written(major, minor);
-                Facts::Device(DeviceFacts { boot: boot(), sectors_written, content, name: device_name(major, minor) })
+                VolumeFacts::Device(DeviceFacts {
+                    boot: boot(),
+                    sectors_written,
+                    content,
+                    name: device_name(major, minor),
+                })
             }
         };
         Ok(Fingerprint { seed, size_bytes, facts })
@@ -151,7 +157,7 @@ impl Fingerprint {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let kind = match &self.facts {
-            Facts::File { inode, modified, changed } => {
+            VolumeFacts::File { inode, modified, changed } => {
                 body.extend(inode.to_le_bytes());
                 for time in [modified, changed] {
                     body.extend(time.seconds.to_le_bytes());
@@ -159,7 +165,7 @@ impl Fingerprint {
                 }
                 KIND_FILE
             }
-            Facts::Device(device) => {
+            VolumeFacts::Device(device) => {
                 body.extend(device.boot.to_le_bytes());
                 body.extend(device.sectors_written.to_le_bytes());
                 body.extend(device.content);
@@ -182,7 +188,7 @@ impl Fingerprint {
     /// # Errors
     /// [`Damaged`] for anything that [`Fingerprint::to_bytes`] did not make.
     pub fn from_bytes(bytes: &[u8]) -> Result<Fingerprint, Damaged> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         if reader.take::<8>()? != *MAGIC {
             return Err(Damaged::Magic);
         }
@@ -201,12 +207,12 @@ impl Fingerprint {
         let seed = u64::from_le_bytes(reader.take()?);
         let size_bytes = u64::from_le_bytes(reader.take()?);
         let facts = match kind {
-            KIND_FILE => Facts::File {
+            KIND_FILE => VolumeFacts::File {
                 inode: u64::from_le_bytes(reader.take()?),
                 modified: reader.time()?,
                 changed: reader.time()?,
             },
-            KIND_DEVICE => Facts::Device(DeviceFacts {
+            KIND_DEVICE => VolumeFacts::Device(DeviceFacts {
                 boot: u128::from_le_bytes(reader.take()?),
                 sectors_written: u64::from_le_bytes(reader.take()?),
                 content: reader.take()?,
@@ -236,8 +242,8 @@ pub fn compare(old: &Fingerprint, new: &Fingerprint) -> Result<(), Changed> {
     }
     match (&old.facts, &new.facts) {
         (
-            Facts::File { inode: was, modified, changed },
-            Facts::File { inode: is, modified: modified_now, changed: changed_now },
+            VolumeFacts::File { inode: was, modified, changed },
+            VolumeFacts::File { inode: is, modified: modified_now, changed: changed_now },
         ) => {
             if was != is {
                 return Err(Changed::Replaced { was: *was, is: *is });
@@ -250,7 +256,7 @@ pub fn compare(old: &Fingerprint, new: &Fingerprint) -> Result<(), Changed> {
             }
             Ok(())
         }
-        (Facts::Device(was), Facts::Device(is)) => compare_devices(was, is),
+        (VolumeFacts::Device(was), VolumeFacts::Device(is)) => compare_devices(was, is),
         _ => unreachable!("the kinds were compared"),
     }
 }
@@ -273,8 +279,8 @@ fn compare_devices(was: &DeviceFacts, is: &DeviceFacts) -> Result<(), Changed> {
 impl Fingerprint {
     fn kind(&self) -> &'static str {
         match self.facts {
-            Facts::File { .. } => "file",
-            Facts::Device(_) => "block device",
+            VolumeFacts::File { .. } => "file",
+            VolumeFacts::Device(_) => "block device",
         }
     }
 }
@@ -286,9 +292,9 @@ impl Time {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
         let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Damaged::Length)?;
         self.0 = tail;
@@ -425,10 +431,10 @@ impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} of {}, ", self.kind(), show_exact(self.size_bytes))?;
         match &self.facts {
-            Facts::File { inode, modified, .. } => {
+            VolumeFacts::File { inode, modified, .. } => {
                 write!(formatter, "inode {inode}, modified {}.{:09}", modified.seconds, modified.nanoseconds)
             }
-            Facts::Device(device) => {
+            VolumeFacts::Device(device) => {
                 let hash = blake3::Hash::from_bytes(device.content).to_hex();
                 write!(formatter, "\"{}\", {} sectors written, content {hash}", device.name, device.sectors_written)
             }
@@ -442,18 +448,18 @@ mod tests {
 
     fn device() -> Fingerprint {
         let device = DeviceFacts { boot: 5, sectors_written: 6, content: [7; 32], name: "disk é".into() };
-        Fingerprint { seed: 1, size_bytes: 2, facts: Facts::Device(device) }
+        Fingerprint { seed: 1, size_bytes: 2, facts: VolumeFacts::Device(device) }
     }
 
     fn file() -> Fingerprint {
         let modified = Time { seconds: -4, nanoseconds: 5 };
         let changed = Time { seconds: 6, nanoseconds: 999_999_999 };
-        Fingerprint { seed: u64::MAX, size_bytes: 2, facts: Facts::File { inode: 3, modified, changed } }
+        Fingerprint { seed: u64::MAX, size_bytes: 2, facts: VolumeFacts::File { inode: 3, modified, changed } }
     }
 
     fn with_device(change: impl FnOnce(&mut DeviceFacts)) -> Fingerprint {
         let mut fingerprint = device();
-        let Facts::Device(facts) = &mut fingerprint.facts else { unreachable!() };
+        let VolumeFacts::Device(facts) = &mut fingerprint.facts else { unreachable!() };
         change(facts);
         fingerprint
     }

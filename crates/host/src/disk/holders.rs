@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::file::Identity;
-use super::volume::OpenError;
+use super::identity::{FileIdentity, identity_of};
+use super::open_error::OpenError;
 
 /// What a path lies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,58 +42,44 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, OpenError> {
 }
 
 /// The mount that a path is seen through: the deepest, and of those at one place the last, which covers the others.
-fn covering(mounts: &str, path: &Path) -> Option<Mount> {
-    let mounts = mounts.lines().filter_map(Mount::parse).filter(|mount| path.starts_with(&mount.point));
+fn covering(mounts: &str, path: &Path) -> Option<MountEntry> {
+    let mounts = mounts.lines().filter_map(MountEntry::parse).filter(|mount| path.starts_with(&mount.point));
     mounts.max_by_key(|mount| Path::new(&mount.point).components().count())
 }
 
-pub(super) type Number = (u32, u32);
-
-/// The identity behind a path, links followed.
-pub(super) fn identity_of(path: &Path) -> rustix::io::Result<Identity> {
-    rustix::fs::stat(path).map(|stat| identity_from(&stat))
-}
-
-pub(super) fn identity_from(stat: &rustix::fs::Stat) -> Identity {
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice {
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        Identity::Device { major, minor }
-    } else {
-        Identity::File { device: stat.st_dev, inode: stat.st_ino }
-    }
-}
+pub(super) type DeviceNumber = (u32, u32);
 
 /// Where a device, one of its partitions or something stacked upon it is mounted in this mount namespace.
 pub(super) fn mounted_at(major: u32, minor: u32) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let family = family((major, minor));
     mounts.lines().find_map(|line| {
-        let mount = Mount::parse(line)?;
+        let mount = MountEntry::parse(line)?;
         // btrfs shows a number of its own; its source still names the device.
         let by_source = || {
-            matches!(identity_of(Path::new(&mount.source)), Ok(Identity::Device { major, minor })
+            matches!(identity_of(Path::new(&mount.source)), Ok(FileIdentity::Device { major, minor })
             if family.contains(&(major, minor)))
         };
         (family.contains(&mount.number) || by_source()).then_some(mount.point)
     })
 }
 
-struct Mount {
-    number: Number,
+struct MountEntry {
+    number: DeviceNumber,
     point: String,
     kind: String,
     source: String,
 }
 
-impl Mount {
-    fn parse(line: &str) -> Option<Mount> {
+impl MountEntry {
+    fn parse(line: &str) -> Option<MountEntry> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(2);
         let number = parse_number(left.next()?)?;
         let point = unescape(left.nth(1)?);
         let mut right = right.split(' ');
         let (kind, source) = (right.next()?.to_owned(), unescape(right.next()?));
-        Some(Mount { number, point, kind, source })
+        Some(MountEntry { number, point, kind, source })
     }
 }
 
@@ -117,17 +103,17 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-pub(super) fn parse_number(text: &str) -> Option<Number> {
+pub(super) fn parse_number(text: &str) -> Option<DeviceNumber> {
     let (major, minor) = text.trim().split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-pub(super) fn sysfs(number: Number) -> PathBuf {
+pub(super) fn sysfs(number: DeviceNumber) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", number.0, number.1))
 }
 
 /// The device, its partitions, and whatever is stacked upon any of them.
-fn family(start: Number) -> BTreeSet<Number> {
+fn family(start: DeviceNumber) -> BTreeSet<DeviceNumber> {
     let mut family = BTreeSet::new();
     let mut open = vec![start];
     while let Some(number) = open.pop() {
@@ -149,7 +135,7 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 /// A name for whoever keeps a device from being opened exclusively.
 pub(super) fn claimed_by(major: u32, minor: u32) -> String {
-    let identity = Identity::Device { major, minor };
+    let identity = FileIdentity::Device { major, minor };
     if let Some(point) = mounted_at(major, minor) {
         return format!("the mount at {point}");
     }
@@ -172,7 +158,7 @@ pub(super) fn claimed_by(major: u32, minor: u32) -> String {
 }
 
 /// The loop device that serves this file or device as another disk.
-pub(super) fn loop_device_of(file: Identity) -> Option<PathBuf> {
+pub(super) fn loop_device_of(file: FileIdentity) -> Option<PathBuf> {
     entries(Path::new("/sys/block")).find_map(|device| {
         let backing = fs::read_to_string(device.join("loop/backing_file")).ok()?;
         let backing = backing.trim_end_matches('\n');
@@ -180,7 +166,7 @@ pub(super) fn loop_device_of(file: Identity) -> Option<PathBuf> {
     })
 }
 
-pub(super) fn is_swap(identity: Identity) -> bool {
+pub(super) fn is_swap(identity: FileIdentity) -> bool {
     let Ok(swaps) = fs::read_to_string("/proc/swaps") else {
         return false;
     };
@@ -204,8 +190,8 @@ pub fn opened_by(path: &Path) -> Option<String> {
 }
 
 /// The process that holds a lock on a file, where the kernel tells.
-pub(super) fn locked_by(file: Identity) -> Option<u32> {
-    let Identity::File { device, inode } = file else {
+pub(super) fn locked_by(file: FileIdentity) -> Option<u32> {
+    let FileIdentity::File { device, inode } = file else {
         return None;
     };
     let wanted = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -224,12 +210,12 @@ mod tests {
     fn mount_lines_are_read_with_blanks_and_optional_fields() {
         let line =
             r"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime master:1 shared:2 - ext3 /dev/my\040disk rw,errors=continue";
-        let mount = Mount::parse(line).unwrap();
+        let mount = MountEntry::parse(line).unwrap();
         assert_eq!(mount.number, (98, 0));
         assert_eq!(mount.point, r"/mnt/a b\c");
         assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext3", "/dev/my disk"));
-        assert!(Mount::parse("36 35 98:0 / /mnt rw").is_none());
-        assert!(Mount::parse("").is_none());
+        assert!(MountEntry::parse("36 35 98:0 / /mnt rw").is_none());
+        assert!(MountEntry::parse("").is_none());
     }
 
     #[test]

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::advisory_lock::{LOCK_NAME, lock, unlock};
 use super::file::File;
-use super::volume::{FILE_BLOCK_BYTES, OpenError, VolumeOptions, finish, lock, unlock};
-use super::{file::Identity, holders};
+use super::identity::{FileIdentity, identity_from};
+use super::open_error::OpenError;
+use super::volume::{FILE_BLOCK_BYTES, VolumeOptions, finish};
 use crate::buffers::Buffer;
 use crate::owned::wrong_directory;
 
-/// Name of the lock file in a state directory.
-pub(super) const LOCK_NAME: &str = "lock";
 /// Appended to a file's name until it is complete.
 const UNFINISHED_SUFFIX: &str = ".creating";
 const ZERO_PIECE_BYTES: u64 = 1 << 20;
@@ -70,7 +70,7 @@ impl StateDirectory {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(OpenError::NoStateFile { path: lock_path, what: "no regular file" });
         }
-        lock(&held, path, holders::identity_from(&stat))?;
+        lock(&held, path, identity_from(&stat))?;
         // Written and flushed: shows now, not in the middle of work, that the directory is full or broken.
         let owner = format!("{}\n", std::process::id());
         let written = rustix::fs::ftruncate(&held, 0)
@@ -198,7 +198,7 @@ pub fn open_meta(path: &Path) -> Result<File, OpenError> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NoStateFile { path: path.into(), what: "no regular file" });
     }
-    let identity @ Identity::File { .. } = holders::identity_from(&stat) else { unreachable!("a regular file") };
+    let identity @ FileIdentity::File { .. } = identity_from(&stat) else { unreachable!("a regular file") };
     lock(&fd, path, identity)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())
@@ -280,18 +280,18 @@ const LOST: u8 = 0xff;
 /// Records that stand in copies, one to a block, read block by block where the disk refuses them at once: what a bad block
 /// takes is one copy, as if it had rotten (P9).
 #[derive(Debug)]
-pub struct Blocks {
+pub struct BlockSalvage {
     next: u64,
     found: Vec<u8>,
     length: usize,
     lost: usize,
 }
 
-impl Blocks {
+impl BlockSalvage {
     pub const BYTES: usize = META_PHYSICAL_BYTES as usize;
 
-    pub fn begin(offset: u64, length: usize) -> Blocks {
-        Blocks { next: offset, found: Vec::with_capacity(length), length, lost: 0 }
+    pub fn begin(offset: u64, length: usize) -> BlockSalvage {
+        BlockSalvage { next: offset, found: Vec::with_capacity(length), length, lost: 0 }
     }
 
     /// Where the next block begins; `None`: that was the last.
@@ -301,14 +301,14 @@ impl Blocks {
 
     /// The next block, or nothing if it cannot be read.
     pub fn take(&mut self, block: Option<&[u8]>) {
-        self.next += Blocks::BYTES as u64;
+        self.next += BlockSalvage::BYTES as u64;
         self.lost += usize::from(block.is_none());
-        self.found.extend_from_slice(block.unwrap_or(&[LOST; Blocks::BYTES]));
+        self.found.extend_from_slice(block.unwrap_or(&[LOST; BlockSalvage::BYTES]));
     }
 
     /// What there is, unless that is nothing: then it is not a block that is bad.
     pub fn found(self) -> Option<Vec<u8>> {
-        (self.lost * Blocks::BYTES < self.length).then_some(self.found)
+        (self.lost * BlockSalvage::BYTES < self.length).then_some(self.found)
     }
 }
 
@@ -325,8 +325,8 @@ pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
         Ok(_) => return Ok(bytes),
         Err(error) => error,
     };
-    let mut blocks = Blocks::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));
-    let mut block = [0; Blocks::BYTES];
+    let mut blocks = BlockSalvage::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));
+    let mut block = [0; BlockSalvage::BYTES];
     while let Some(offset) = blocks.next() {
         let read = file.read_exact_at(&mut block, offset);
         blocks.take(read.is_ok().then_some(&block));

@@ -12,15 +12,18 @@
 //! * a device that answers nothing holds a share of slots and workers, never all of them: the others go on;
 //! * requests in flight together are unordered: order is made above, by waiting.
 
+mod advisory_lock;
 pub mod blank;
 pub mod device_id;
+mod device_queues;
 mod devices;
 mod file;
 pub mod fingerprint;
 mod holders;
-mod lines;
+mod identity;
 pub mod meta;
 mod op;
+mod open_error;
 pub mod overlap;
 mod pool;
 mod signal;
@@ -35,20 +38,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use devices::{Debt, SilenceNews};
-pub use file::{File, Identity};
+pub use devices::{OwedAnswers, SilenceNews};
+pub use file::File;
 pub use holders::{FileSystem, file_system_of, opened_by};
-pub use op::{Answer, Completion, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts, Run};
+pub use identity::FileIdentity;
+pub use op::{AllocationRun, Completion, DiskAnswer, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts};
 pub use signal::Readiness;
 pub use status::block_status;
 pub use zero::is_zero;
 
 use crate::buffers;
-use devices::Devices;
-use pool::{Done, Workers};
+use devices::WatchedDevices;
+use pool::{FinishedWork, WorkerPool};
 use signal::Signals;
-use uring::Ring;
-use work::Work;
+use uring::IoRing;
+use work::DiskWork;
 
 /// The thread waits for a request only where recent ones took less: about what a trip through the reactor and back costs.
 const INLINE_BOUND: Duration = Duration::from_micros(100);
@@ -57,7 +61,7 @@ const INLINE_BOUND: Duration = Duration::from_micros(100);
 /// each request would have the processor's timer set and reset.
 const INLINE_WAIT_MAX: Duration = Duration::from_millis(5);
 /// A device that owes an answer for so long is spoken of: longer than a disk that turns needs to wake.
-pub const SILENCE_TOLD: Duration = Duration::from_secs(10);
+pub const SILENCE_REPORTED: Duration = Duration::from_secs(10);
 /// Worker threads of one engine at most; a lone device has half of them.
 const WORKERS_MAX: usize = 64;
 
@@ -88,11 +92,11 @@ pub enum EngineError {
 ///
 /// Dropping it waits for what the kernel holds; requests not yet begun are dropped without a completion.
 pub struct FileEngine {
-    ring: Option<Ring>,
-    workers: Workers,
+    ring: Option<IoRing>,
+    workers: WorkerPool,
     signals: Rc<Signals>,
     /// Submitted since the last kick.
-    gathered: Vec<Work>,
+    gathered: Vec<DiskWork>,
     /// Done, not yet told.
     finished: Vec<Completion>,
     /// Done, but not to be told before the key's time.
@@ -100,9 +104,9 @@ pub struct FileEngine {
     delayed_count: u64,
     at_ring: usize,
     at_workers: usize,
-    devices: Devices,
+    devices: WatchedDevices,
     /// Emptied in every use; kept for its capacity.
-    collected: Vec<Done>,
+    collected: Vec<FinishedWork>,
     bounce: buffers::Pool,
 }
 
@@ -114,17 +118,17 @@ impl FileEngine {
     pub fn new(kind: EngineKind) -> Result<FileEngine, EngineError> {
         let ring = match kind {
             EngineKind::Pool => None,
-            EngineKind::Uring => Some(Ring::open().map_err(EngineError::NoRing)?),
-            EngineKind::Auto => Ring::open()
+            EngineKind::Uring => Some(IoRing::open().map_err(EngineError::NoRing)?),
+            EngineKind::Auto => IoRing::open()
                 .inspect_err(|error| tracing::info!("io_uring is not available ({error}): using worker threads"))
                 .ok(),
         };
-        let watch = ring.as_ref().map(Ring::watch_fd).transpose().map_err(EngineError::NoSignals)?;
+        let watch = ring.as_ref().map(IoRing::watch_fd).transpose().map_err(EngineError::NoSignals)?;
         let signals = Signals::new(watch).map_err(EngineError::NoSignals)?;
         let bell = signals.worker_bell().map_err(EngineError::NoSignals)?;
         Ok(FileEngine {
             ring,
-            workers: Workers::new(WORKERS_MAX, bell),
+            workers: WorkerPool::new(WORKERS_MAX, bell),
             signals: Rc::new(signals),
             gathered: Vec::new(),
             finished: Vec::new(),
@@ -132,7 +136,7 @@ impl FileEngine {
             delayed_count: 0,
             at_ring: 0,
             at_workers: 0,
-            devices: Devices::default(),
+            devices: WatchedDevices::default(),
             collected: Vec::new(),
             // Bounded by what is in flight; the limits of the layers above bound that.
             bounce: buffers::Pool::new(usize::MAX),
@@ -150,13 +154,13 @@ impl FileEngine {
     }
 
     /// For how long the device on which this file lies owes an answer and has given none, whatever file it was asked for:
-    /// `None` below [`SILENCE_TOLD`], which is no news.
+    /// `None` below [`SILENCE_REPORTED`], which is no news.
     pub fn silence(&self, file: &File) -> Option<Duration> {
-        self.devices.silence(file.device(), Instant::now()).filter(|silence| *silence >= SILENCE_TOLD)
+        self.devices.silence(file.device(), Instant::now()).filter(|silence| *silence >= SILENCE_REPORTED)
     }
 
     /// Which devices owe answers and have given none for at least so long.
-    pub fn owing(&self, at_least: Duration) -> Vec<Debt> {
+    pub fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
         self.devices.owing(at_least, Instant::now())
     }
 
@@ -167,7 +171,7 @@ impl FileEngine {
 
     /// Gathers a request. `token` comes back with its completion; any failure comes as a completion too.
     pub fn submit(&mut self, token: u64, file: &Arc<File>, op: DiskOp, inline: Inline) {
-        match Work::prepare(token, file, op, inline, &self.bounce) {
+        match DiskWork::prepare(token, file, op, inline, &self.bounce) {
             Ok(mut work) if work.is_empty() => {
                 let result = Ok(work.answer_empty());
                 self.finished.push(Completion { token, result, elapsed: Duration::ZERO });
@@ -190,9 +194,9 @@ impl FileEngine {
         self.gathered.iter().for_each(|work| self.devices.begin(work.device, now));
         let waits = matches!(self.gathered.as_slice(), [work] if work.lone && work.suits_inline(INLINE_BOUND));
         let pool_only = self.ring.is_none();
-        let has_workers = self.ring.as_ref().is_some_and(Ring::has_workers);
+        let has_workers = self.ring.as_ref().is_some_and(IoRing::has_workers);
         let goes_to_worker =
-            |work: &mut Work| pool_only || work.needs_worker() || !has_workers && work.needs_kernel_worker();
+            |work: &mut DiskWork| pool_only || work.needs_worker() || !has_workers && work.needs_kernel_worker();
         let to_workers = self.gathered.extract_if(.., goes_to_worker);
         let mut to_workers = to_workers.peekable();
         if to_workers.peek().is_some() {
@@ -273,7 +277,7 @@ impl FileEngine {
         self.submit_ring();
     }
 
-    fn reap_ring(&mut self, collected: &mut Vec<Done>) {
+    fn reap_ring(&mut self, collected: &mut Vec<FinishedWork>) {
         if let Some(ring) = &mut self.ring {
             let before = collected.len();
             ring.reap(collected);
@@ -281,7 +285,7 @@ impl FileEngine {
         }
     }
 
-    fn finish(&mut self, work: Work, result: Result<Answer, DiskError>, now: Instant) {
+    fn finish(&mut self, work: DiskWork, result: Result<DiskAnswer, DiskError>, now: Instant) {
         self.devices.end(work.device, now);
         let due = work.due().unwrap_or(now).max(now);
         let elapsed = due - work.issued;

@@ -15,7 +15,7 @@ use crate::buffers::Buffer;
 /// submitted, and ranges that overlap must not be in flight together (the engine above keeps overlaps apart).
 #[derive(Debug)]
 pub enum DiskOp {
-    /// Fills the whole buffer and gives it back in [`Answer::Data`].
+    /// Fills the whole buffer and gives it back in [`DiskAnswer::Data`].
     Read { offset: u64, buffer: Buffer },
     /// `dsync`: complete only when the bytes are durable.
     Write { offset: u64, parts: Parts, dsync: bool },
@@ -96,15 +96,15 @@ pub enum Inline {
 
 /// What a successful request brings.
 #[derive(Debug)]
-pub enum Answer {
+pub enum DiskAnswer {
     Done,
     Data(Buffer),
-    Runs(Vec<Run>),
+    Runs(Vec<AllocationRun>),
 }
 
 /// A run of a file that holds data, or a hole, which reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct AllocationRun {
     pub length: u64,
     pub hole: bool,
 }
@@ -113,7 +113,7 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Completion {
     pub token: u64,
-    pub result: Result<Answer, DiskError>,
+    pub result: Result<DiskAnswer, DiskError>,
     /// From the hand-over to the kernel or a worker to the completion, a modelled latency included.
     pub elapsed: Duration,
 }

@@ -1,6 +1,6 @@
 //! Worker threads for what must not run on the data thread and cannot run in a ring.
 //!
-//! Threads start on demand up to a bound and leave when idle. No device has all of them ([`Lines`]). A long job (zeroing)
+//! Threads start on demand up to a bound and leave when idle. No device has all of them ([`DeviceQueues`]). A long job (zeroing)
 //! goes back to the end of its device's line after each piece, so that it never keeps short ones waiting behind it.
 
 use std::collections::VecDeque;
@@ -11,64 +11,64 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::lines::Lines;
-use super::op::{Answer, DiskError};
-use super::work::{Step, Task, Work};
+use super::device_queues::DeviceQueues;
+use super::op::{DiskAnswer, DiskError};
+use super::work::{DiskTask, DiskWork, WorkStep};
 
 /// Threads that each device has to itself, when others have taken all there are.
 const OWN: usize = 2;
 /// How long a thread stays without work.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-pub(super) type Done = (Work, Result<Answer, DiskError>);
+pub(super) type FinishedWork = (DiskWork, Result<DiskAnswer, DiskError>);
 
-pub(super) struct Workers {
-    shared: Arc<Shared>,
+pub(super) struct WorkerPool {
+    shared: Arc<WorkerPoolShared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct WorkerPoolShared {
+    state: Mutex<WorkerPoolState>,
     wake: Condvar,
     /// An eventfd of the data thread.
     bell: OwnedFd,
 }
 
-struct State {
+struct WorkerPoolState {
     /// A place for each thread there may be: who has one needs a thread, and the bound on places is that on threads.
-    lines: Lines<Work>,
+    queues: DeviceQueues<DiskWork>,
     /// Has its place, and waits for a thread only for as long as that takes to wake.
-    placed: VecDeque<Work>,
-    done: Vec<Done>,
+    assigned: VecDeque<DiskWork>,
+    done: Vec<FinishedWork>,
     handles: Vec<JoinHandle<()>>,
     idle: usize,
     threads: usize,
     stop: bool,
 }
 
-impl Workers {
-    pub fn new(threads_max: usize, bell: OwnedFd) -> Workers {
-        let state = State {
-            lines: Lines::new(threads_max, OWN),
-            placed: VecDeque::new(),
+impl WorkerPool {
+    pub fn new(threads_max: usize, bell: OwnedFd) -> WorkerPool {
+        let state = WorkerPoolState {
+            queues: DeviceQueues::new(threads_max, OWN),
+            assigned: VecDeque::new(),
             done: Vec::new(),
             handles: Vec::new(),
             idle: 0,
             threads: 0,
             stop: false,
         };
-        let shared = Shared { state: Mutex::new(state), wake: Condvar::new(), bell };
-        Workers { shared: Arc::new(shared) }
+        let shared = WorkerPoolShared { state: Mutex::new(state), wake: Condvar::new(), bell };
+        WorkerPool { shared: Arc::new(shared) }
     }
 
     /// Hands over a batch and says how many it was. Work comes back through `collect`, after the bell.
-    pub fn submit(&self, batch: impl Iterator<Item = Work>) -> usize {
+    pub fn submit(&self, batch: impl Iterator<Item = DiskWork>) -> usize {
         let mut count = 0;
         let mut state = self.shared.lock();
         for work in batch {
             count += 1;
-            state.lines.push(work.device, work);
+            state.queues.push(work.device, work);
         }
-        self.shared.place(&mut state, 0);
+        self.shared.assign(&mut state, 0);
         self.shared.recruit(&mut state);
         if state.threads == 0 {
             // The machine gives us no thread at all: slow is better than never.
@@ -79,18 +79,18 @@ impl Workers {
     }
 
     /// Moves finished work to `out`.
-    pub fn collect(&self, out: &mut Vec<Done>) {
+    pub fn collect(&self, out: &mut Vec<FinishedWork>) {
         out.append(&mut self.shared.lock().done);
     }
 }
 
-impl Drop for Workers {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         let handles = {
             let mut state = self.shared.lock();
             state.stop = true;
-            state.lines.clear();
-            state.placed.clear();
+            state.queues.clear();
+            state.assigned.clear();
             std::mem::take(&mut state.handles)
         };
         self.shared.wake.notify_all();
@@ -101,31 +101,31 @@ impl Drop for Workers {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl WorkerPoolShared {
+    fn lock(&self) -> MutexGuard<'_, WorkerPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives places to those whose turn it is, and wakes a thread for each but the `here` that the caller serves itself.
-    fn place(&self, state: &mut State, here: usize) {
-        while let Some(work) = state.lines.next() {
-            state.placed.push_back(work);
-            if state.placed.len() > here {
+    fn assign(&self, state: &mut WorkerPoolState, here: usize) {
+        while let Some(work) = state.queues.next() {
+            state.assigned.push_back(work);
+            if state.assigned.len() > here {
                 self.wake.notify_one();
             }
         }
     }
 
     /// Starts the threads that are missing.
-    fn recruit(self: &Arc<Shared>, state: &mut State) {
-        while state.idle < state.placed.len() {
+    fn recruit(self: &Arc<WorkerPoolShared>, state: &mut WorkerPoolState) {
+        while state.idle < state.assigned.len() {
             if !self.spawn(state) {
                 break;
             }
         }
     }
 
-    fn spawn(self: &Arc<Shared>, state: &mut State) -> bool {
+    fn spawn(self: &Arc<WorkerPoolShared>, state: &mut WorkerPoolState) -> bool {
         state.handles.retain(|handle| !handle.is_finished());
         let shared = self.clone();
         let thread = std::thread::Builder::new().name("disk-worker".into());
@@ -145,22 +145,22 @@ impl Shared {
     }
 
     /// A worker's life; `borrowed`: a thread that only helps out until the queue is empty.
-    fn run_queue(self: &Arc<Shared>, borrowed: bool) {
+    fn run_queue(self: &Arc<WorkerPoolShared>, borrowed: bool) {
         let mut state = self.lock();
         loop {
-            if let Some(mut work) = state.placed.pop_front() {
+            if let Some(mut work) = state.assigned.pop_front() {
                 state.idle -= usize::from(!borrowed);
                 drop(state);
                 let finished = run_piece(&mut work);
                 state = self.lock();
                 state.idle += usize::from(!borrowed);
-                state.lines.leave(work.device);
+                state.queues.leave(work.device);
                 match finished {
                     Some(result) => self.finish(&mut state, work, result),
                     None if state.stop => {}
-                    None => state.lines.push(work.device, work),
+                    None => state.queues.push(work.device, work),
                 }
-                self.place(&mut state, 1);
+                self.assign(&mut state, 1);
                 if !borrowed {
                     self.recruit(&mut state);
                 }
@@ -171,7 +171,7 @@ impl Shared {
             }
             let (guard, timeout) = self.wake.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if timeout.timed_out() && state.placed.is_empty() {
+            if timeout.timed_out() && state.assigned.is_empty() {
                 break;
             }
         }
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    fn finish(&self, state: &mut State, work: Work, result: Result<Answer, DiskError>) {
+    fn finish(&self, state: &mut WorkerPoolState, work: DiskWork, result: Result<DiskAnswer, DiskError>) {
         let first = state.done.is_empty();
         state.done.push((work, result));
         if first {
@@ -195,12 +195,12 @@ impl Shared {
 }
 
 /// Carries the work on: to its end, or for zeroing by one piece.
-fn run_piece(work: &mut Work) -> Option<Result<Answer, DiskError>> {
+fn run_piece(work: &mut DiskWork) -> Option<Result<DiskAnswer, DiskError>> {
     loop {
         match work.step_blocking() {
-            Step::Finished(result) => return Some(result),
-            Step::Again if matches!(work.task, Task::Zero { .. }) => return None,
-            Step::Again => std::thread::yield_now(),
+            WorkStep::Finished(result) => return Some(result),
+            WorkStep::Again if matches!(work.task, DiskTask::Zero { .. }) => return None,
+            WorkStep::Again => std::thread::yield_now(),
         }
     }
 }

@@ -4,14 +4,14 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::file::File;
-use super::op::{DiskError, ErrorKind, OpName, Run};
+use super::op::{AllocationRun, DiskError, ErrorKind, OpName};
 
 /// The runs of data and holes from `offset` on: at least one, at most `runs_max`, together at most `length` bytes (less
 /// when the bound on runs was met). A device has no holes to tell. Blocks while the file system reads its extent tree.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a range outside the file or off its block boundaries, else what the kernel says.
-pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> Result<Vec<Run>, DiskError> {
+pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> Result<Vec<AllocationRun>, DiskError> {
     if !file.admits(offset, length) {
         return Err(DiskError::of_kind(ErrorKind::Invalid, OpName::BlockStatus, file.path()));
     }
@@ -19,7 +19,7 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
         return Ok(Vec::new());
     }
     if file.is_block_device() {
-        return Ok(vec![Run { length, hole: false }]);
+        return Ok(vec![AllocationRun { length, hole: false }]);
     }
     let failed = |errno| DiskError::new(OpName::BlockStatus, file.path(), errno);
     let block = u64::from(file.logical_block());
@@ -31,13 +31,13 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
         let data = seek(file, SeekFrom::Data(at)).map_err(failed)?.unwrap_or(end) / block * block;
         if data > at {
             let stop = data.min(end);
-            runs.push(Run { length: stop - at, hole: true });
+            runs.push(AllocationRun { length: stop - at, hole: true });
             at = stop;
         } else {
             let hole = seek(file, SeekFrom::Hole(at)).map_err(failed)?.unwrap_or(end);
             // Someone else may punch between the two questions: never stand still.
             let stop = hole.next_multiple_of(block).max(at + block).min(end);
-            runs.push(Run { length: stop - at, hole: false });
+            runs.push(AllocationRun { length: stop - at, hole: false });
             at = stop;
         }
     }

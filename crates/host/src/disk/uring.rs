@@ -1,7 +1,7 @@
 //! The ring: batches of transfers handed to the kernel in one system call.
 //!
 //! Every request sits in a slot from submission to completion; the slot owns all memory that the kernel may touch. The
-//! ring's depth bounds the slots, the rest waits here in its device's line, so that no device has all slots ([`Lines`]).
+//! ring's depth bounds the slots, the rest waits here in its device's line, so that no device has all slots ([`DeviceQueues`]).
 //! There are twice as many completions as that: room also for the slots that devices have to themselves.
 //!
 //! What a file cannot do without waiting (a flush, space for a hole) the kernel hands to workers of its own, and where it
@@ -16,10 +16,10 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
 
-use super::lines::Lines;
+use super::device_queues::DeviceQueues;
 use super::op::Parts;
-use super::pool::Done;
-use super::work::{Step, Task, Work, rest};
+use super::pool::FinishedWork;
+use super::work::{DiskTask, DiskWork, WorkStep, rest};
 
 /// Requests in the kernel at once, for less than 64 KiB of ring. A lone device has half of them: 256, more than any device
 /// queue we know takes.
@@ -31,29 +31,29 @@ const KERNEL_WORKERS_MAX: u32 = DEPTH + 1024 * OWN as u32;
 /// Longest single transfer; the rest follows as after a short one. The kernel's own bound is just below 2 GiB.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
 
-pub(super) struct Ring {
+pub(super) struct IoRing {
     ring: IoUring,
-    slots: Vec<Slot>,
+    slots: Vec<RingSlot>,
     free: Vec<u32>,
     /// A place for each slot.
-    lines: Lines<Work>,
+    queues: DeviceQueues<DiskWork>,
     /// The kernel has a worker of its own for each slot that needs one.
     has_workers: bool,
 }
 
 #[derive(Default)]
-struct Slot {
-    work: Option<Work>,
+struct RingSlot {
+    work: Option<DiskWork>,
     /// Pieces of a vectored write; kept for its capacity.
     slices: Vec<libc::iovec>,
 }
 
-impl Ring {
+impl IoRing {
     /// Sets a ring up and proves by a request that it works here.
     ///
     /// # Errors
     /// What the kernel, or a filter in front of it, says: then this thread must do without.
-    pub fn open() -> io::Result<Ring> {
+    pub fn open() -> io::Result<IoRing> {
         // Completions are picked up when this thread enters the kernel anyway, without interrupting it. Kernels before
         // 6.0 do not know these flags and work without.
         let tuned = IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(DEPTH);
@@ -77,11 +77,11 @@ impl Ring {
         if proof.is_none_or(|entry| entry.result() != 0) {
             return Err(io::Error::other("io_uring accepted a request and did not carry it out"));
         }
-        let slots = (0..DEPTH).map(|_| Slot::default()).collect();
+        let slots = (0..DEPTH).map(|_| RingSlot::default()).collect();
         // The bound on workers for what is not a file stays as it is. Kernels before 5.15 do not know this.
         let has_workers = ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0]).is_ok();
-        let lines = Lines::new(DEPTH as usize, OWN);
-        Ok(Ring { ring, slots, free: (0..DEPTH).rev().collect(), lines, has_workers })
+        let queues = DeviceQueues::new(DEPTH as usize, OWN);
+        Ok(IoRing { ring, slots, free: (0..DEPTH).rev().collect(), queues, has_workers })
     }
 
     /// A request that the kernel hands to workers of its own holds nobody else's up.
@@ -89,7 +89,7 @@ impl Ring {
         self.has_workers
     }
 
-    /// Whether [`Ring::submit_and_wait`] can be had: since Linux 5.11.
+    /// Whether [`IoRing::submit_and_wait`] can be had: since Linux 5.11.
     pub fn can_wait(&self) -> bool {
         self.ring.params().is_feature_ext_arg()
     }
@@ -101,8 +101,8 @@ impl Ring {
         fd.try_clone_to_owned()
     }
 
-    pub fn add(&mut self, work: Work) {
-        self.lines.push(work.device, work);
+    pub fn add(&mut self, work: DiskWork) {
+        self.queues.push(work.device, work);
     }
 
     /// Hands what waits to the kernel, as far as there is room. `false`: the kernel was too busy for some of it, call
@@ -135,10 +135,10 @@ impl Ring {
     /// As many as the ring takes at once.
     fn fill_slots(&mut self) {
         while !self.ring.submission().is_full()
-            && let Some(work) = self.lines.next()
+            && let Some(work) = self.queues.next()
         {
             let index = self.free.pop().unwrap_or_else(|| {
-                self.slots.push(Slot::default());
+                self.slots.push(RingSlot::default());
                 self.slots.len() as u32 - 1
             });
             let slot = &mut self.slots[index as usize];
@@ -151,29 +151,29 @@ impl Ring {
     }
 
     /// Moves finished work to `out`; what needs another transfer goes to the front of the line for the next `submit`.
-    pub fn reap(&mut self, out: &mut Vec<Done>) {
+    pub fn reap(&mut self, out: &mut Vec<FinishedWork>) {
         for entry in self.ring.completion() {
             let index = entry.user_data();
             let mut work = self.slots[index as usize].work.take().expect("a completion belongs to a filled slot");
             self.free.push(index as u32);
-            self.lines.leave(work.device);
+            self.queues.leave(work.device);
             let result = match entry.result() {
                 code if code < 0 => Err(Errno::from_raw_os_error(-code)),
                 bytes => Ok(bytes as usize),
             };
             match work.advance(result) {
-                Step::Again => self.lines.push_first(work.device, work),
-                Step::Finished(result) => out.push((work, result)),
+                WorkStep::Again => self.queues.push_first(work.device, work),
+                WorkStep::Finished(result) => out.push((work, result)),
             }
         }
     }
 
     fn in_kernel(&self) -> usize {
-        self.lines.taken()
+        self.queues.taken()
     }
 }
 
-impl Drop for Ring {
+impl Drop for IoRing {
     /// The kernel may still read from or write to lent memory: wait until it has let go.
     fn drop(&mut self) {
         let mut done = Vec::new();
@@ -190,20 +190,20 @@ impl Drop for Ring {
     }
 }
 
-impl Slot {
+impl RingSlot {
     /// Keeps the work and describes its next transfer.
-    fn fill(&mut self, work: Work) -> squeue::Entry {
+    fn fill(&mut self, work: DiskWork) -> squeue::Entry {
         let work = self.work.insert(work);
         let file = &work.file;
         match &mut work.task {
-            Task::Read { offset, buffer, done } => {
+            DiskTask::Read { offset, buffer, done } => {
                 let position = *offset + *done as u64;
                 let rest = &mut buffer[*done..];
                 let (fd, _) = file.route(position, rest.len() as u64);
                 let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
                 opcode::Read::new(Fd(fd.as_raw_fd()), rest.as_mut_ptr(), length).offset(position).build()
             }
-            Task::Write { offset, parts, total, done, dsync } => {
+            DiskTask::Write { offset, parts, total, done, dsync } => {
                 let position = *offset + *done as u64;
                 let (fd, _) = file.route_write(position, (*total - *done) as u64, *dsync);
                 let fd = Fd(fd.as_raw_fd());
@@ -221,8 +221,8 @@ impl Slot {
                 let count = self.slices.len() as u32;
                 opcode::Writev::new(fd, self.slices.as_ptr(), count).offset(position).rw_flags(flags).build()
             }
-            Task::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd())).flags(FsyncFlags::DATASYNC).build(),
-            Task::Zero { .. } | Task::BlockStatus { .. } => {
+            DiskTask::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd())).flags(FsyncFlags::DATASYNC).build(),
+            DiskTask::Zero { .. } | DiskTask::BlockStatus { .. } => {
                 unreachable!("long work goes to a worker")
             }
         }

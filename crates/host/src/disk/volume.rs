@@ -4,85 +4,29 @@
 //! locked by agreement: programs that do not ask (dd, cp) are not kept out, and the fingerprint tells of them later.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engine::limits::SECTOR_BYTES;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use units::size::show_exact;
 
-use super::file::{DirectRules, File, Identity, Opened, Ways};
+use super::advisory_lock::{LOCK_NAME, lock};
+use super::file::{DirectRules, File, FileDescriptors, OpenedFile};
 use super::holders;
-use super::meta::LOCK_NAME;
+use super::identity::{FileIdentity, identity_from, identity_of};
 use super::op::ErrorKind;
+pub use super::open_error::OpenError;
 use crate::buffers::{ALIGNMENT, Buffer};
 
 /// The unit of files: what every client can address.
 pub const FILE_BLOCK_BYTES: u32 = 512;
 /// What a file's medium is taken to write at once: a page, whatever lies below it.
 const FILE_PHYSICAL_BYTES: u32 = 4096;
-/// statfs type of NFS, where the kernel turns both kinds of lock into one and we would block ourselves.
-const NFS_MAGIC: i128 = 0x6969;
-
 /// How to open a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct VolumeOptions {
     /// Go through the page cache even where O_DIRECT works: slower to flush, useful on odd file systems.
     pub buffered: bool,
-}
-
-/// Why a volume or a state file cannot be used. Each is a sentence: what, where, what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("{} does not exist; create it or correct its path", .0.display())]
-    Missing(PathBuf),
-    #[error("{} is {what}; a volume must be a regular file or a block device", .path.display())]
-    WrongKind { path: PathBuf, what: &'static str },
-    #[error("{} is {what}; only a file that farshore made can stand there: put it back, or remove what is in its place", .path.display())]
-    NoStateFile { path: PathBuf, what: &'static str },
-    #[error("{} may not be opened for reading and writing: {errno}; run as its owner or as root", .path.display())]
-    Denied { path: PathBuf, errno: Errno },
-    #[error("{} is read-only; make it writable (blockdev --setrw, or remount its file system)", .0.display())]
-    ReadOnly(PathBuf),
-    #[error("{} is mounted at {point}; unmount it first: two writers would destroy it", .path.display())]
-    Mounted { path: PathBuf, point: String },
-    #[error("{} is in use by {by}; stop that first", .path.display())]
-    InUse { path: PathBuf, by: String },
-    #[error(
-        "{} is the backing file of {}, mounted or used elsewhere; detach it first (losetup -d), or give {} itself as volume",
-        .path.display(), .device.display(), .device.display()
-    )]
-    LoopBacking { path: PathBuf, device: PathBuf },
-    #[error("{} is locked by {holder}; stop that program: volumes and state have one owner", .path.display())]
-    Locked { path: PathBuf, holder: String },
-    #[error("{} has a size of 0 bytes; give it its size first (truncate -s SIZE, or attach the medium)", .0.display())]
-    Empty(PathBuf),
-    #[error("{} has {size_bytes} bytes, which is no multiple of {block_bytes}; grow it to {} bytes (truncate -s)",
-        .path.display(), .size_bytes.next_multiple_of(u64::from(*block_bytes)))]
-    OddSize { path: PathBuf, size_bytes: u64, block_bytes: u32 },
-    #[error("{} has {} where {} is expected; {advice}", .path.display(), show_exact(*.size_bytes), show_exact(*.expected_bytes))]
-    WrongSize { path: PathBuf, size_bytes: u64, expected_bytes: u64, advice: &'static str },
-    #[error("there is no room for {}: {errno}; free space on its file system", .path.display())]
-    NoSpace { path: PathBuf, errno: Errno },
-    #[error("{} is open to others (mode {mode:04o}); run chmod {advice:04o} on it", .path.display())]
-    OpenToOthers { path: PathBuf, mode: u32, advice: u32 },
-    #[error("{} cannot be used: {step} failed: {errno}; see the kernel log", .path.display())]
-    System { path: PathBuf, step: &'static str, errno: Errno },
-}
-
-impl OpenError {
-    /// A failed step as the most telling variant.
-    pub(super) fn at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
-        let path = path.to_path_buf();
-        match errno {
-            Errno::NOENT | Errno::NOTDIR => OpenError::Missing(path),
-            Errno::ROFS => OpenError::ReadOnly(path),
-            Errno::ACCESS | Errno::PERM => OpenError::Denied { path, errno },
-            Errno::TXTBSY => OpenError::InUse { path, by: "a running program or the swap".into() },
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => OpenError::NoSpace { path, errno },
-            errno => OpenError::System { path, step, errno },
-        }
-    }
 }
 
 /// Opens a file or block device as a volume, read-write and held against others for as long as the result lives.
@@ -91,27 +35,27 @@ impl OpenError {
 /// See [`OpenError`]; nothing is changed on the volume in any case.
 pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenError> {
     let stat = rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
-    let identity = holders::identity_from(&stat);
+    let identity = identity_from(&stat);
     check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
     check_free(path, identity)?;
     let exclusive = match identity {
-        Identity::Device { .. } => OFlags::EXCL,
-        Identity::File { .. } => OFlags::empty(),
+        FileIdentity::Device { .. } => OFlags::EXCL,
+        FileIdentity::File { .. } => OFlags::empty(),
     };
     let fd = open_device(path, OFlags::RDWR | exclusive, identity)?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
-    if holders::identity_from(&stat) != identity {
+    if identity_from(&stat) != identity {
         let by = "somebody who replaced it in this very moment".into();
         return Err(OpenError::InUse { path: path.into(), by });
     }
     match identity {
-        Identity::File { .. } => {
+        FileIdentity::File { .. } => {
             lock(&fd, path, identity)?;
             let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
             let blocks = (FILE_BLOCK_BYTES, FILE_PHYSICAL_BYTES);
             finish(fd, path, identity, size_bytes, blocks, options)
         }
-        Identity::Device { .. } => {
+        FileIdentity::Device { .. } => {
             let (size_bytes, logical, physical) = device_sizes(&fd, path)?;
             finish(fd, path, identity, size_bytes, (logical, physical), options)
         }
@@ -119,10 +63,10 @@ pub fn open_volume(path: &Path, options: VolumeOptions) -> Result<File, OpenErro
 }
 
 /// Opens what a path was seen to lead to; for a device that somebody holds, with their name.
-fn open_device(path: &Path, flags: OFlags, identity: Identity) -> Result<OwnedFd, OpenError> {
+fn open_device(path: &Path, flags: OFlags, identity: FileIdentity) -> Result<OwnedFd, OpenError> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match (identity, errno) {
-        (Identity::Device { major, minor }, Errno::BUSY) => {
+        (FileIdentity::Device { major, minor }, Errno::BUSY) => {
             OpenError::InUse { path: path.into(), by: holders::claimed_by(major, minor) }
         }
         _ => OpenError::at(path, "opening it", errno),
@@ -155,14 +99,14 @@ fn check_size(path: &Path, size_bytes: u64, block_bytes: u32) -> Result<(), Open
 /// See [`OpenError`].
 pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
     let stat = rustix::fs::stat(path).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
-    let identity = holders::identity_from(&stat);
+    let identity = identity_from(&stat);
     check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
     check_free(path, identity)?;
     let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
     rustix::fs::access(path, access).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
-    let daemon = holders::identity_of(&state.join(LOCK_NAME)).ok().and_then(holders::locked_by);
+    let daemon = identity_of(&state.join(LOCK_NAME)).ok().and_then(holders::locked_by);
     match identity {
-        Identity::File { .. } => {
+        FileIdentity::File { .. } => {
             check_size(path, u64::try_from(stat.st_size).unwrap_or(0), FILE_BLOCK_BYTES)?;
             match holders::locked_by(identity) {
                 Some(holder) if Some(holder) != daemon => {
@@ -171,7 +115,7 @@ pub fn look(path: &Path, state: &Path) -> Result<(), OpenError> {
                 _ => Ok(()),
             }
         }
-        Identity::Device { .. } => {
+        FileIdentity::Device { .. } => {
             let exclusive = if daemon.is_some() { OFlags::empty() } else { OFlags::EXCL };
             let fd = open_device(path, OFlags::RDONLY | exclusive, identity)?;
             let (size_bytes, logical, _) = device_sizes(&fd, path)?;
@@ -198,8 +142,8 @@ const ASKED_BYTES: usize = 4096;
 ///
 /// # Errors
 /// The path leads nowhere or may not be looked at.
-pub fn identity(path: &Path) -> Result<Identity, OpenError> {
-    holders::identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
+pub fn identity(path: &Path) -> Result<FileIdentity, OpenError> {
+    identity_of(path).map_err(|errno| OpenError::at(path, "looking at it", errno))
 }
 
 pub(super) fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
@@ -215,12 +159,12 @@ pub(super) fn check_kind(path: &Path, kind: FileType) -> Result<(), OpenError> {
 }
 
 /// Refuses what is visibly used by others, with the user's name.
-fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
+fn check_free(path: &Path, identity: FileIdentity) -> Result<(), OpenError> {
     let path = path.to_path_buf();
     if holders::is_swap(identity) {
         return Err(OpenError::InUse { path, by: "the swap (swapoff ends that)".into() });
     }
-    if let Identity::Device { major, minor } = identity {
+    if let FileIdentity::Device { major, minor } = identity {
         let read_only = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
         if read_only.is_ok_and(|text| text.trim() == "1") {
             return Err(OpenError::ReadOnly(path));
@@ -236,59 +180,11 @@ fn check_free(path: &Path, identity: Identity) -> Result<(), OpenError> {
     }
 }
 
-/// Takes both kinds of advisory lock: flock for tools and other daemons, a byte-range lock for emulators, which know
-/// only that one.
-pub(super) fn lock(fd: &OwnedFd, path: &Path, identity: Identity) -> Result<(), OpenError> {
-    let locked = || {
-        let holder = holders::locked_by(identity).map_or("another program".into(), |pid| format!("process {pid}"));
-        OpenError::Locked { path: path.into(), holder }
-    };
-    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(locked()),
-        Err(errno) => return Err(OpenError::at(path, "locking it", errno)),
-    }
-    if rustix::fs::fstatfs(fd).is_ok_and(|system| i128::from(system.f_type) == NFS_MAGIC) {
-        return Ok(());
-    }
-    match set_range_lock(fd, libc::F_WRLCK) {
-        Ok(()) => Ok(()),
-        Err(Errno::AGAIN | Errno::ACCESS) => Err(locked()),
-        Err(errno) => Err(OpenError::at(path, "locking it", errno)),
-    }
-}
-
-/// Gives up both locks. Closing alone may not: a process being started in this moment still has a copy of the
-/// descriptor, and with it the lock.
-pub(super) fn unlock(fd: &OwnedFd) {
-    // Nobody is left to tell of a failure, and the descriptor is closed next.
-    let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
-    let _ = set_range_lock(fd, libc::F_UNLCK);
-}
-
-/// Sets the lock of this open file (not of this process) on all its bytes.
-fn set_range_lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
-    let whole = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    // SAFETY: the descriptor is open and the structure is a complete `struct flock` that the call only reads.
-    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &whole) };
-    if result == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error();
-    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
-}
-
 /// Checks the size and finds out how the file takes direct requests.
 pub(super) fn finish(
     fd: OwnedFd,
     path: &Path,
-    identity: Identity,
+    identity: FileIdentity,
     size_bytes: u64,
     (logical_block, physical_block): (u32, u32),
     options: VolumeOptions,
@@ -297,7 +193,7 @@ pub(super) fn finish(
     let direct = if options.buffered { None } else { go_direct(&fd, path, logical_block)? };
     let takes_small = direct.is_none_or(|rules| rules.offset <= SECTOR_BYTES);
     // A file system zeroes the ends of a hole in its page cache, however the file was opened.
-    let is_cached = direct.is_none() || !takes_small || matches!(identity, Identity::File { .. });
+    let is_cached = direct.is_none() || !takes_small || matches!(identity, FileIdentity::File { .. });
     let again = |direct: bool| {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() };
         let opened = rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty());
@@ -305,10 +201,11 @@ pub(super) fn finish(
     };
     // All ways lead to one inode; the kernel keeps them coherent, and overlapping requests are kept apart above.
     let small = || (!takes_small).then(|| again(false)).transpose();
-    let durable = if is_cached { Some(Ways { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
+    let durable =
+        if is_cached { Some(FileDescriptors { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
     let buffered = small()?;
-    let (plain, path) = (Ways { fd, buffered }, path.into());
-    Ok(File::new(Opened { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
+    let (plain, path) = (FileDescriptors { fd, buffered }, path.into());
+    Ok(File::new(OpenedFile { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
 }
 
 /// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.

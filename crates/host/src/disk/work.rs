@@ -1,7 +1,7 @@
 //! One request on its way: what is left of it, and the next system call it needs.
 //!
 //! Whoever carries a request out (the ring, a worker, the data thread itself) repeats two steps: perform one transfer,
-//! hand its result to [`Work::advance`]. Short transfers, interruptions and the cutting of long ranges live here once.
+//! hand its result to [`DiskWork::advance`]. Short transfers, interruptions and the cutting of long ranges live here once.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file::{DirectRules, File};
-use super::op::{Answer, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts};
+use super::op::{DiskAnswer, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts};
 use super::{status, zero};
 use crate::buffers::{Buffer, Pool};
 
@@ -23,12 +23,12 @@ const RETRIES_MAX: u32 = 1000;
 const INLINE_BYTES_MAX: usize = 128 << 10;
 
 /// A request being carried out.
-pub(super) struct Work {
+pub(super) struct DiskWork {
     pub token: u64,
     pub file: Arc<File>,
     /// Its number among the engine's devices, from the hand-over on.
     pub device: usize,
-    pub task: Task,
+    pub task: DiskTask,
     inline: Inline,
     /// Alone in flight when issued: its duration says something about the disk and not about a queue.
     pub lone: bool,
@@ -36,59 +36,65 @@ pub(super) struct Work {
     retries: u32,
 }
 
-pub(super) enum Task {
+pub(super) enum DiskTask {
     Read { offset: u64, buffer: Buffer, done: usize },
     Write { offset: u64, parts: Parts, total: usize, done: usize, dsync: bool },
     Flush,
-    Zero { offset: u64, length: u64, method: zero::Method },
+    Zero { offset: u64, length: u64, method: zero::ZeroMethod },
     BlockStatus { offset: u64, length: u64, runs_max: usize },
 }
 
 /// What a step left.
-pub(super) enum Step {
+pub(super) enum WorkStep {
     /// Perform again: there is more, or the kernel was interrupted.
     Again,
-    Finished(Result<Answer, DiskError>),
+    Finished(Result<DiskAnswer, DiskError>),
 }
 
-impl Work {
+impl DiskWork {
     /// Checks the request and brings its memory into the form the file needs. `bounce` lends aligned memory.
-    pub fn prepare(token: u64, file: &Arc<File>, op: DiskOp, inline: Inline, bounce: &Pool) -> Result<Work, DiskError> {
+    pub fn prepare(
+        token: u64,
+        file: &Arc<File>,
+        op: DiskOp,
+        inline: Inline,
+        bounce: &Pool,
+    ) -> Result<DiskWork, DiskError> {
         let task = match op {
-            DiskOp::Read { offset, buffer } => Task::Read { offset, buffer, done: 0 },
+            DiskOp::Read { offset, buffer } => DiskTask::Read { offset, buffer, done: 0 },
             DiskOp::Write { offset, parts, dsync } => {
                 let total = parts.length();
                 let parts = match file.route_write(offset, total as u64, dsync) {
                     (_, Some(rules)) => align(parts, rules, bounce),
                     (_, None) => parts,
                 };
-                Task::Write { offset, parts, total, done: 0, dsync }
+                DiskTask::Write { offset, parts, total, done: 0, dsync }
             }
-            DiskOp::Flush => Task::Flush,
+            DiskOp::Flush => DiskTask::Flush,
             DiskOp::Zero { offset, length, no_hole } => {
-                Task::Zero { offset, length, method: zero::Method::first(no_hole) }
+                DiskTask::Zero { offset, length, method: zero::ZeroMethod::first(no_hole) }
             }
-            DiskOp::BlockStatus { offset, length, runs_max } => Task::BlockStatus { offset, length, runs_max },
+            DiskOp::BlockStatus { offset, length, runs_max } => DiskTask::BlockStatus { offset, length, runs_max },
         };
         let (offset, length) = task.range();
         if !file.admits(offset, length) {
             return Err(DiskError::of_kind(ErrorKind::Invalid, task.name(), file.path()));
         }
         let (file, issued) = (file.clone(), Instant::now());
-        Ok(Work { token, file, device: 0, task, inline, lone: false, issued, retries: 0 })
+        Ok(DiskWork { token, file, device: 0, task, inline, lone: false, issued, retries: 0 })
     }
 
     /// Nothing to do at all: a transfer of no bytes.
     pub fn is_empty(&self) -> bool {
-        !matches!(self.task, Task::Flush) && self.task.range().1 == 0
+        !matches!(self.task, DiskTask::Flush) && self.task.range().1 == 0
     }
 
     /// The answer to an empty request.
-    pub fn answer_empty(&mut self) -> Answer {
+    pub fn answer_empty(&mut self) -> DiskAnswer {
         match &mut self.task {
-            Task::Read { buffer, .. } => Answer::Data(std::mem::replace(buffer, Buffer::detached(0))),
-            Task::BlockStatus { .. } => Answer::Runs(Vec::new()),
-            _ => Answer::Done,
+            DiskTask::Read { buffer, .. } => DiskAnswer::Data(std::mem::replace(buffer, Buffer::detached(0))),
+            DiskTask::BlockStatus { .. } => DiskAnswer::Runs(Vec::new()),
+            _ => DiskAnswer::Done,
         }
     }
 
@@ -96,8 +102,8 @@ impl Work {
     /// wait for the medium.
     pub fn suits_inline(&self, bound: Duration) -> bool {
         let pace = match &self.task {
-            Task::Read { .. } => &self.file.reads,
-            Task::Write { dsync: false, .. } => &self.file.writes,
+            DiskTask::Read { .. } => &self.file.reads,
+            DiskTask::Write { dsync: false, .. } => &self.file.writes,
             _ => return false,
         };
         self.inline == Inline::Allowed && self.is_short() && pace.is_below(bound)
@@ -105,17 +111,17 @@ impl Work {
 
     /// Work that may take long in the kernel whatever the engine: it belongs to a worker.
     pub fn needs_worker(&self) -> bool {
-        matches!(self.task, Task::Zero { .. } | Task::BlockStatus { .. })
+        matches!(self.task, DiskTask::Zero { .. } | DiskTask::BlockStatus { .. })
     }
 
     /// Work that the kernel hands to a worker of its own.
     pub fn needs_kernel_worker(&self) -> bool {
-        matches!(self.task, Task::Flush) || self.file.holds_submitters()
+        matches!(self.task, DiskTask::Flush) || self.file.holds_submitters()
     }
 
     /// The earliest moment its completion may be told.
     pub fn due(&self) -> Option<Instant> {
-        let delayed = matches!(self.task, Task::Write { .. } | Task::Flush | Task::Zero { .. });
+        let delayed = matches!(self.task, DiskTask::Write { .. } | DiskTask::Flush | DiskTask::Zero { .. });
         let latency = self.file.modelled_latency();
         (delayed && !latency.is_zero()).then(|| self.issued + latency)
     }
@@ -124,8 +130,8 @@ impl Work {
     pub fn sample(&self, elapsed: Duration) {
         if self.lone && self.is_short() {
             match &self.task {
-                Task::Read { .. } => self.file.reads.sample(elapsed),
-                Task::Write { dsync: false, .. } => self.file.writes.sample(elapsed),
+                DiskTask::Read { .. } => self.file.reads.sample(elapsed),
+                DiskTask::Write { dsync: false, .. } => self.file.writes.sample(elapsed),
                 _ => {}
             }
         }
@@ -136,70 +142,72 @@ impl Work {
     }
 
     /// Performs the next system call and takes in its result.
-    pub fn step_blocking(&mut self) -> Step {
+    pub fn step_blocking(&mut self) -> WorkStep {
         let result = match &mut self.task {
-            Task::Read { offset, buffer, done } => {
+            DiskTask::Read { offset, buffer, done } => {
                 let (fd, _) = self.file.route(*offset + *done as u64, (buffer.len() - *done) as u64);
                 rustix::io::pread(fd, &mut buffer[*done..], *offset + *done as u64)
             }
-            Task::Write { offset, parts, total, done, dsync } => {
+            DiskTask::Write { offset, parts, total, done, dsync } => {
                 let (fd, _) = self.file.route_write(*offset + *done as u64, (*total - *done) as u64, *dsync);
                 let flags = if *dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 write_once(fd, parts, *offset, *done, flags)
             }
-            Task::Flush => rustix::fs::fdatasync(&self.file).map(|()| 0),
-            Task::Zero { offset, length, method } => {
+            DiskTask::Flush => rustix::fs::fdatasync(&self.file).map(|()| 0),
+            DiskTask::Zero { offset, length, method } => {
                 zero::piece(&self.file, *offset, *length, method).map(|bytes| bytes as usize)
             }
-            Task::BlockStatus { offset, length, runs_max } => {
-                return Step::Finished(status::block_status(&self.file, *offset, *length, *runs_max).map(Answer::Runs));
+            DiskTask::BlockStatus { offset, length, runs_max } => {
+                return WorkStep::Finished(
+                    status::block_status(&self.file, *offset, *length, *runs_max).map(DiskAnswer::Runs),
+                );
             }
         };
         self.advance(result)
     }
 
     /// Takes in what one transfer brought.
-    pub fn advance(&mut self, result: Result<usize, Errno>) -> Step {
+    pub fn advance(&mut self, result: Result<usize, Errno>) -> WorkStep {
         let bytes = match result {
             Ok(bytes) => bytes,
-            Err(Errno::INTR) => return Step::Again,
-            Err(errno) if matches!(self.task, Task::Flush) => {
+            Err(Errno::INTR) => return WorkStep::Again,
+            Err(errno) if matches!(self.task, DiskTask::Flush) => {
                 self.file.latch_flushes();
-                return Step::Finished(Err(self.error(errno)));
+                return WorkStep::Finished(Err(self.error(errno)));
             }
             Err(Errno::AGAIN) if self.retries < RETRIES_MAX => {
                 self.retries += 1;
-                return Step::Again;
+                return WorkStep::Again;
             }
-            Err(errno) => return Step::Finished(Err(self.error(errno))),
+            Err(errno) => return WorkStep::Finished(Err(self.error(errno))),
         };
         self.retries = 0;
         let name = self.task.name();
         match &mut self.task {
             // Another one took the error while this one was under way, or long before.
-            Task::Flush if self.file.has_failed_flush() => Step::Finished(Err(self.error_kind(ErrorKind::Io))),
-            Task::Flush => Step::Finished(Ok(Answer::Done)),
-            Task::Read { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Truncated))),
-            Task::Write { .. } if bytes == 0 => Step::Finished(Err(self.error_kind(ErrorKind::Io))),
-            Task::Read { buffer, done, .. } => {
+            DiskTask::Flush if self.file.has_failed_flush() => WorkStep::Finished(Err(self.error_kind(ErrorKind::Io))),
+            DiskTask::Flush => WorkStep::Finished(Ok(DiskAnswer::Done)),
+            DiskTask::Read { .. } if bytes == 0 => WorkStep::Finished(Err(self.error_kind(ErrorKind::Truncated))),
+            DiskTask::Write { .. } if bytes == 0 => WorkStep::Finished(Err(self.error_kind(ErrorKind::Io))),
+            DiskTask::Read { buffer, done, .. } => {
                 *done += bytes;
                 assert!(*done <= buffer.len(), "{name}: more bytes than asked for");
                 if *done < buffer.len() {
-                    return Step::Again;
+                    return WorkStep::Again;
                 }
-                Step::Finished(Ok(Answer::Data(std::mem::replace(buffer, Buffer::detached(0)))))
+                WorkStep::Finished(Ok(DiskAnswer::Data(std::mem::replace(buffer, Buffer::detached(0)))))
             }
-            Task::Write { done, total, .. } => {
+            DiskTask::Write { done, total, .. } => {
                 *done += bytes;
                 assert!(*done <= *total, "{name}: more bytes than given");
-                if *done < *total { Step::Again } else { Step::Finished(Ok(Answer::Done)) }
+                if *done < *total { WorkStep::Again } else { WorkStep::Finished(Ok(DiskAnswer::Done)) }
             }
-            Task::Zero { offset, length, .. } => {
+            DiskTask::Zero { offset, length, .. } => {
                 *offset += bytes as u64;
                 *length -= bytes as u64;
-                if *length > 0 { Step::Again } else { Step::Finished(Ok(Answer::Done)) }
+                if *length > 0 { WorkStep::Again } else { WorkStep::Finished(Ok(DiskAnswer::Done)) }
             }
-            Task::BlockStatus { .. } => {
+            DiskTask::BlockStatus { .. } => {
                 unreachable!("block status is answered where it is performed")
             }
         }
@@ -214,24 +222,24 @@ impl Work {
     }
 }
 
-impl Task {
+impl DiskTask {
     /// Offset and whole length of the request (for `Zero`: of what is left).
     fn range(&self) -> (u64, u64) {
         match self {
-            Task::Read { offset, buffer, .. } => (*offset, buffer.len() as u64),
-            Task::Write { offset, total, .. } => (*offset, *total as u64),
-            Task::Flush => (0, 0),
-            Task::Zero { offset, length, .. } | Task::BlockStatus { offset, length, .. } => (*offset, *length),
+            DiskTask::Read { offset, buffer, .. } => (*offset, buffer.len() as u64),
+            DiskTask::Write { offset, total, .. } => (*offset, *total as u64),
+            DiskTask::Flush => (0, 0),
+            DiskTask::Zero { offset, length, .. } | DiskTask::BlockStatus { offset, length, .. } => (*offset, *length),
         }
     }
 
     fn name(&self) -> OpName {
         match self {
-            Task::Read { .. } => OpName::Read,
-            Task::Write { .. } => OpName::Write,
-            Task::Flush => OpName::Flush,
-            Task::Zero { .. } => OpName::Zero,
-            Task::BlockStatus { .. } => OpName::BlockStatus,
+            DiskTask::Read { .. } => OpName::Read,
+            DiskTask::Write { .. } => OpName::Write,
+            DiskTask::Flush => OpName::Flush,
+            DiskTask::Zero { .. } => OpName::Zero,
+            DiskTask::BlockStatus { .. } => OpName::BlockStatus,
         }
     }
 }
@@ -350,9 +358,9 @@ mod tests {
         assert_eq!(rest(&many, 0).count(), SLICES_MAX);
     }
 
-    fn write_of(file: &Arc<File>, parts: Vec<Part>) -> Work {
+    fn write_of(file: &Arc<File>, parts: Vec<Part>) -> DiskWork {
         let op = DiskOp::Write { offset: 512, parts: parts.into(), dsync: false };
-        Work::prepare(1, file, op, Inline::Allowed, &Pool::new(usize::MAX)).unwrap()
+        DiskWork::prepare(1, file, op, Inline::Allowed, &Pool::new(usize::MAX)).unwrap()
     }
 
     fn file() -> (tempfile::NamedTempFile, Arc<File>) {
@@ -372,17 +380,17 @@ mod tests {
         let (backing, file) = file();
         let mut work = write_of(&file, vec![Part::Meta(vec![1; 512]), Part::Meta(vec![2; 512])]);
         // As if the kernel had taken 700 bytes: the next call must begin inside the second part.
-        assert!(matches!(work.advance(Ok(700)), Step::Again));
-        assert!(matches!(work.step_blocking(), Step::Finished(Ok(Answer::Done))));
+        assert!(matches!(work.advance(Ok(700)), WorkStep::Again));
+        assert!(matches!(work.step_blocking(), WorkStep::Finished(Ok(DiskAnswer::Done))));
         let bytes = std::fs::read(backing.path()).unwrap();
         assert!(bytes[..1212].iter().all(|byte| *byte == 0));
         assert!(bytes[1212..1536].iter().all(|byte| *byte == 2));
         assert!(bytes[1536..].iter().all(|byte| *byte == 0));
 
         let op = DiskOp::Read { offset: 0, buffer: Buffer::detached(2048) };
-        let mut work = Work::prepare(1, &file, op, Inline::Allowed, &Pool::new(0)).unwrap();
-        assert!(matches!(work.advance(Ok(100)), Step::Again));
-        let Step::Finished(Ok(Answer::Data(read))) = work.step_blocking() else { panic!("not finished") };
+        let mut work = DiskWork::prepare(1, &file, op, Inline::Allowed, &Pool::new(0)).unwrap();
+        assert!(matches!(work.advance(Ok(100)), WorkStep::Again));
+        let WorkStep::Finished(Ok(DiskAnswer::Data(read))) = work.step_blocking() else { panic!("not finished") };
         assert_eq!(read[100..], bytes[100..2048]);
     }
 
@@ -391,8 +399,8 @@ mod tests {
         let (_backing, file) = file();
         let mut work = write_of(&file, vec![Part::Meta(vec![1; 512])]);
         for _ in 0..RETRIES_MAX {
-            assert!(matches!(work.advance(Err(Errno::INTR)), Step::Again));
-            assert!(matches!(work.advance(Err(Errno::AGAIN)), Step::Again));
+            assert!(matches!(work.advance(Err(Errno::INTR)), WorkStep::Again));
+            assert!(matches!(work.advance(Err(Errno::AGAIN)), WorkStep::Again));
         }
         let cases = [
             (Err(Errno::AGAIN), ErrorKind::NoMemory),
@@ -404,14 +412,14 @@ mod tests {
             (Ok(0), ErrorKind::Io),
         ];
         for (result, kind) in cases {
-            let Step::Finished(Err(error)) = work.advance(result) else { panic!("{result:?} is no failure") };
+            let WorkStep::Finished(Err(error)) = work.advance(result) else { panic!("{result:?} is no failure") };
             assert_eq!((error.kind, error.op), (kind, OpName::Write));
             assert_eq!(error.errno, result.err().map_or(0, Errno::raw_os_error));
         }
     }
 
-    fn flush_of(file: &Arc<File>) -> Work {
-        Work::prepare(1, file, DiskOp::Flush, Inline::Forbidden, &Pool::new(usize::MAX)).unwrap()
+    fn flush_of(file: &Arc<File>) -> DiskWork {
+        DiskWork::prepare(1, file, DiskOp::Flush, Inline::Forbidden, &Pool::new(usize::MAX)).unwrap()
     }
 
     #[test]
@@ -419,12 +427,12 @@ mod tests {
         for errno in [Errno::IO, Errno::AGAIN, Errno::NOSPC] {
             let (_backing, file) = file();
             let (mut under_way, mut failing) = (flush_of(&file), flush_of(&file));
-            assert!(matches!(failing.advance(Err(Errno::INTR)), Step::Again), "nothing was said of the disk");
-            let Step::Finished(Err(error)) = failing.advance(Err(errno)) else { panic!("{errno} is no failure") };
+            assert!(matches!(failing.advance(Err(Errno::INTR)), WorkStep::Again), "nothing was said of the disk");
+            let WorkStep::Finished(Err(error)) = failing.advance(Err(errno)) else { panic!("{errno} is no failure") };
             assert_eq!((error.errno, error.op), (errno.raw_os_error(), OpName::Flush));
             // Whoever took the error, what it is about concerns every one of them.
-            assert!(matches!(under_way.advance(Ok(0)), Step::Finished(Err(_))));
-            assert!(matches!(flush_of(&file).step_blocking(), Step::Finished(Err(_))));
+            assert!(matches!(under_way.advance(Ok(0)), WorkStep::Finished(Err(_))));
+            assert!(matches!(flush_of(&file).step_blocking(), WorkStep::Finished(Err(_))));
         }
     }
 
@@ -445,7 +453,7 @@ mod tests {
         let bound = Duration::from_micros(100);
         let op = |length: usize, dsync| DiskOp::Write { offset: 0, parts: Part::Meta(vec![0; length]).into(), dsync };
         let suits = |op, inline| {
-            let work = Work::prepare(1, &file, op, inline, &Pool::new(0)).unwrap();
+            let work = DiskWork::prepare(1, &file, op, inline, &Pool::new(0)).unwrap();
             work.suits_inline(bound)
         };
         assert!(!suits(op(4096, false), Inline::Allowed), "nothing is known of the file yet");

@@ -16,7 +16,7 @@ const WRITE_PIECE_BYTES: u64 = 1 << 20;
 
 /// Ways to zero a range, best first. A file that refuses one is asked the next; the last always works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum ZeroMethod {
     /// Give the space back. On a device: unmap, but only if zeroes are guaranteed.
     Punch,
     /// Keep the space. On a device the kernel writes zeroes where there is no command for it.
@@ -24,22 +24,22 @@ pub(super) enum Method {
     Write,
 }
 
-impl Method {
-    pub fn first(no_hole: bool) -> Method {
-        if no_hole { Method::ZeroRange } else { Method::Punch }
+impl ZeroMethod {
+    pub fn first(no_hole: bool) -> ZeroMethod {
+        if no_hole { ZeroMethod::ZeroRange } else { ZeroMethod::Punch }
     }
 
-    fn next(self) -> Option<Method> {
+    fn next(self) -> Option<ZeroMethod> {
         match self {
-            Method::Punch => Some(Method::ZeroRange),
-            Method::ZeroRange => Some(Method::Write),
-            Method::Write => None,
+            ZeroMethod::Punch => Some(ZeroMethod::ZeroRange),
+            ZeroMethod::ZeroRange => Some(ZeroMethod::Write),
+            ZeroMethod::Write => None,
         }
     }
 }
 
 /// Zeroes the beginning of a range and says how many bytes; `method` moves on when the file refuses it.
-pub(super) fn piece(file: &File, offset: u64, length: u64, method: &mut Method) -> Result<u64, Errno> {
+pub(super) fn piece(file: &File, offset: u64, length: u64, method: &mut ZeroMethod) -> Result<u64, Errno> {
     loop {
         match attempt(file, offset, length, *method) {
             // REMOTEIO: a device that announced the command and then refused it.
@@ -63,15 +63,15 @@ fn whole_blocks(file: &File, offset: u64, length: u64) -> Result<u64, u64> {
     }
 }
 
-fn attempt(file: &File, offset: u64, length: u64, method: Method) -> Result<u64, Errno> {
+fn attempt(file: &File, offset: u64, length: u64, method: ZeroMethod) -> Result<u64, Errno> {
     let length = match whole_blocks(file, offset, length) {
         Ok(whole) => whole,
         Err(edge) => return write_zeroes(file, offset, edge),
     };
     let flags = match method {
-        Method::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        Method::ZeroRange => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-        Method::Write => return write_zeroes(file, offset, length),
+        ZeroMethod::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        ZeroMethod::ZeroRange => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        ZeroMethod::Write => return write_zeroes(file, offset, length),
     };
     let bytes = length.min(if file.is_block_device() { DEVICE_PIECE_BYTES } else { FILE_PIECE_BYTES });
     rustix::fs::fallocate(file, flags, offset, bytes).map(|()| bytes)
@@ -118,7 +118,7 @@ mod tests {
     fn every_method_zeroes_exactly_its_range() {
         let size = 3 * WRITE_PIECE_BYTES;
         for buffered in [false, true] {
-            for first in [Method::Punch, Method::ZeroRange, Method::Write] {
+            for first in [ZeroMethod::Punch, ZeroMethod::ZeroRange, ZeroMethod::Write] {
                 let backing = tempfile::NamedTempFile::new().unwrap();
                 std::fs::write(backing.path(), vec![1; size as usize]).unwrap();
                 let options = super::super::volume::VolumeOptions { buffered };
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn methods_fall_back_to_writing() {
-        let chain = |first| std::iter::successors(Some(first), |method: &Method| method.next()).collect::<Vec<_>>();
-        assert_eq!(chain(Method::first(false)), [Method::Punch, Method::ZeroRange, Method::Write]);
-        assert_eq!(chain(Method::first(true)), [Method::ZeroRange, Method::Write]);
+        let chain = |first| std::iter::successors(Some(first), |method: &ZeroMethod| method.next()).collect::<Vec<_>>();
+        assert_eq!(chain(ZeroMethod::first(false)), [ZeroMethod::Punch, ZeroMethod::ZeroRange, ZeroMethod::Write]);
+        assert_eq!(chain(ZeroMethod::first(true)), [ZeroMethod::ZeroRange, ZeroMethod::Write]);
     }
 }

@@ -1,4 +1,4 @@
-//! The two clocks, and the kernel's randomness.
+//! The two clocks.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use engine::{Mono, Now, Wall};
 
 /// Nanoseconds since the start of the data thread, and the wall's.
 #[derive(Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct NodeClock {
     start: Instant,
 }
 
-impl Clock {
-    pub fn new() -> Clock {
-        Clock { start: Instant::now() }
+impl NodeClock {
+    pub fn new() -> NodeClock {
+        NodeClock { start: Instant::now() }
     }
 
     pub fn mono(self) -> Mono {
@@ -33,16 +33,4 @@ impl Clock {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Eight bytes from the kernel's generator.
-///
-/// # Panics
-/// When the kernel has none, which no supported one does after boot: nothing may be named without it.
-pub fn entropy() -> u64 {
-    let mut bytes = [0; 8];
-    // SAFETY: the pointer and length describe `bytes`, which lives across the call.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    assert_eq!(got, bytes.len() as isize, "the kernel gives 8 random bytes at once");
-    u64::from_le_bytes(bytes)
 }

@@ -21,26 +21,24 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, NONCE_BYTES, PREFIX_BYTES, Secret, is_name};
-use super::conn::{self, Adapts, LinkSender};
+use super::auth::{Attempt, AuthError, Authenticated, Handshake, is_name};
+use super::authenticate::{COMPARING_MAX, HandshakeProgress, LinkFailure, certified, ours_on, run_handshake};
 use super::frames::FrameReader;
 use super::info::TcpInfo;
-use super::line::Line;
+use super::link_stream::LinkStream;
 use super::path::PathWatch;
+use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Backoff, Listener};
 use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
-use crate::complaints::{About, Complaints};
-use crate::strangers::{Seat, Strangers, network};
+use crate::random::random;
+use crate::report_limiter::{ReportLimiter, ReportSubject};
 use crate::tls::{Channel, ChannelError, Credentials, Store};
-
-/// Peers whose definitions differ, and that tell theirs at this moment: each sends up to 1 MiB and may take minutes. Nodes dial one
-/// connection at a time; more than this is not what a node does.
-const COMPARING_MAX: usize = 16;
+use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot, network};
 
 /// All links of this node. Dropping it ends them without further events.
 pub struct Links {
-    hub: Rc<Hub>,
+    hub: Rc<LinkHub>,
     /// The listeners' and dialers' tasks, which own those of the connections.
     tasks: JoinSet<()>,
     listeners: Vec<Rc<Listener>>,
@@ -66,7 +64,7 @@ impl Links {
             listeners.push(Rc::new(bound));
         }
         let addresses = listeners.iter().map(|listener| listener.address()).collect::<io::Result<Vec<_>>>()?;
-        let hub = Rc::new(Hub::new(config, pool, events)?);
+        let hub = Rc::new(LinkHub::new(config, pool, events)?);
         let mut tasks = JoinSet::new();
         for (address, listener) in addresses.iter().zip(&listeners) {
             tasks.spawn_local(hub.clone().listen(*address, listener.clone()));
@@ -75,7 +73,7 @@ impl Links {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
         }
         if let Some(store) = &hub.config.tls {
-            tasks.spawn_local(hub.clone().judge_for_ever(store.clone()));
+            tasks.spawn_local(hub.clone().verify_for_ever(store.clone()));
         }
         Ok(Links { hub, tasks, listeners, addresses })
     }
@@ -117,13 +115,13 @@ impl Links {
     }
 }
 
-struct Live {
+struct LiveLink {
     sender: Rc<LinkSender>,
     dialed: bool,
     attempt: Attempt,
 }
 
-struct Hub {
+struct LinkHub {
     config: LinkConfig,
     /// What the next connection asks of its socket.
     socket: RefCell<SocketOptions>,
@@ -134,110 +132,43 @@ struct Hub {
     /// This run of the process, as peers see it.
     run: u64,
     counter: Cell<u64>,
-    live: RefCell<BTreeMap<NodeId, Live>>,
-    strangers: Rc<Strangers>,
-    complaints: Complaints,
+    live: RefCell<BTreeMap<NodeId, LiveLink>>,
+    unauthenticated: Rc<UnauthenticatedPeers>,
+    report_limiter: ReportLimiter,
     /// Peers that have come in and tell their definitions.
     comparing: Cell<usize>,
 }
 
-/// Why a connection came to nothing.
-pub(super) enum Failure {
-    Auth(AuthError),
-    Channel(ChannelError),
-    /// Its end of the encrypted connection is not that of a link.
-    NoLink,
-    TooSlow(Duration),
-    PushedOut(usize),
-    Comparing,
-    Address(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Auth(error) => error.fmt(f),
-            Failure::Channel(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                write!(f, "it closed the connection before both sides had proven who they are")
-            }
-            Failure::Channel(ChannelError::Io(error)) => write!(f, "the connection failed: {error}"),
-            Failure::Channel(error) => error.fmt(f),
-            Failure::NoLink => {
-                write!(f, "it speaks TLS, but it is no end of a link: something else is at that address")
-            }
-            Failure::TooSlow(limit) => write!(f, "it did not prove who it is within {limit:?}"),
-            Failure::PushedOut(limit) => {
-                write!(
-                    f,
-                    "more than {limit} connections were waiting to prove who they are, and it was among those to go"
-                )
-            }
-            Failure::Comparing => {
-                write!(
-                    f,
-                    "more than {COMPARING_MAX} connections were telling other definitions of the groups than this node's"
-                )
-            }
-            Failure::Address(why) => write!(f, "{why}"),
-        }
-    }
-}
-
 /// One more, for as long as this lasts.
-struct Counted<'a>(&'a Cell<usize>);
+struct CountGuard<'a>(&'a Cell<usize>);
 
-impl Counted<'_> {
-    fn one_more(count: &Cell<usize>) -> Counted<'_> {
+impl CountGuard<'_> {
+    fn one_more(count: &Cell<usize>) -> CountGuard<'_> {
         count.set(count.get() + 1);
-        Counted(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-impl Failure {
-    /// What makes it another failure than the one before: no words that a stranger chose.
-    fn kind(&self, about: About) -> String {
-        match (self, about) {
-            // Names in these sentences are the other side's own.
-            (Failure::Auth(error), _) => format!("{:?}", std::mem::discriminant(error)),
-            (Failure::Channel(error), About::Stranger(_)) => format!("channel {:?}", std::mem::discriminant(error)),
-            (failure, About::Stranger(_)) => format!("{:?}", std::mem::discriminant(failure)),
-            (failure, About::Peer(_)) => failure.to_string(),
-        }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Channel(error.into())
-    }
-}
-
-impl From<ChannelError> for Failure {
-    fn from(error: ChannelError) -> Failure {
-        Failure::Channel(error)
-    }
-}
-
-impl Hub {
-    fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<Hub> {
+impl LinkHub {
+    fn new(config: LinkConfig, pool: Pool, events: Rc<dyn LinkEvents>) -> io::Result<LinkHub> {
         let mut ours = config.ours.clone();
         ours.peers = config.peers.iter().map(|peer| peer.name.clone()).collect();
         for name in ours.peers.iter().chain([&ours.node, &ours.cluster]) {
             assert!(is_name(name), "names are checked when the configuration is read");
         }
         assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
-        Ok(Hub {
+        Ok(LinkHub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
             flow: Cell::new(config.flow),
-            complaints: Complaints::new(config.bounds.repeat_after),
-            strangers: Strangers::new(config.bounds.strangers_max),
+            report_limiter: ReportLimiter::new(config.bounds.repeat_after),
+            unauthenticated: UnauthenticatedPeers::new(config.bounds.unauthenticated_max),
             comparing: Cell::new(0),
             config,
             pool,
@@ -256,7 +187,7 @@ impl Hub {
 
     // --- Accepting ---
 
-    async fn listen(self: Rc<Hub>, address: SocketAddr, listener: Rc<Listener>) {
+    async fn listen(self: Rc<LinkHub>, address: SocketAddr, listener: Rc<Listener>) {
         let mut connections = JoinSet::new();
         loop {
             match listener.accept().await {
@@ -265,7 +196,7 @@ impl Hub {
                 }
                 Err(error) => {
                     let listener = format!("listener {address}");
-                    if self.complaints.is_news(About::Peer(&listener), "not accepted") {
+                    if self.report_limiter.is_news(ReportSubject::Peer(&listener), "not accepted") {
                         self.events.refused(listener, format!("accepting a connection failed: {error}"));
                     }
                     // Out of descriptors, most likely: those that end give some back.
@@ -276,12 +207,12 @@ impl Hub {
         }
     }
 
-    async fn accept(self: Rc<Hub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
-        let seat = self.strangers.seat(from.ip());
+    async fn accept(self: Rc<LinkHub>, stream: TcpStream, from: SocketAddr, report: SocketReport) {
+        let slot = self.unauthenticated.admit(from.ip());
         let failure = match self.line(stream, |tls| tls.current().accept_link()) {
-            Ok(line) => match self.authenticate_dialer(&line, &seat).await {
+            Ok(line) => match self.authenticate_dialer(&line, &slot).await {
                 Ok((handshake, shaken)) => {
-                    seat.came_in();
+                    slot.authenticated();
                     match self.compare_definitions(&line, handshake, shaken).await {
                         Ok(peer) => {
                             self.run_link(line, from, report, peer, false).await;
@@ -293,8 +224,8 @@ impl Hub {
                 Err(failure) => {
                     // So that the last words are read before the connection is reset.
                     tokio::select! {
-                        () = seat.pushed_out() => {}
-                        _ = timeout(self.config.bounds.backoff_min, conn::drain(line.stream())) => {}
+                        () = slot.evicted() => {}
+                        _ = timeout(self.config.bounds.backoff_min, serve::drain(line.stream())) => {}
                     }
                     failure
                 }
@@ -303,7 +234,7 @@ impl Hub {
         };
         // Ports of dialers change with every attempt: the same host with the same mistake is no news.
         let network = network(from.ip()).to_string();
-        self.report_failure(About::Stranger(&network), format!("peer at {from}"), failure);
+        self.report_failure(ReportSubject::Unauthenticated(&network), format!("peer at {from}"), failure);
     }
 
     /// A line over a new connection: encrypted when this node has credentials, by their newest.
@@ -311,27 +242,31 @@ impl Hub {
         &self,
         stream: TcpStream,
         channel: impl FnOnce(&crate::tls::Store) -> Result<Channel, rustls::Error>,
-    ) -> Result<Line, Failure> {
+    ) -> Result<LinkStream, LinkFailure> {
         let channel = self.config.tls.as_ref().map(channel).transpose().map_err(ChannelError::from)?;
-        Ok(Line::new(stream, channel))
+        Ok(LinkStream::new(stream, channel))
     }
 
-    async fn authenticate_dialer(&self, line: &Line, seat: &Seat) -> Result<(Handshake, Shaken), Failure> {
+    async fn authenticate_dialer(
+        &self,
+        line: &LinkStream,
+        slot: &UnauthenticatedSlot,
+    ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let bounds = &self.config.bounds;
         let handshake = async {
             let handshake = Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
             let mut handshake = handshake.certified(certified(line));
-            let shaken = shake(line, &mut handshake, Vec::new()).await?;
-            Ok::<_, Failure>((handshake, shaken))
+            let shaken = run_handshake(line, &mut handshake, Vec::new()).await?;
+            Ok::<_, LinkFailure>((handshake, shaken))
         };
         let shaken = tokio::select! {
             biased;
-            () = seat.pushed_out() => return Err(Failure::PushedOut(self.strangers.most())),
+            () = slot.evicted() => return Err(LinkFailure::PushedOut(self.unauthenticated.most())),
             shaken = timeout(bounds.auth_timeout, handshake) => shaken,
         };
-        match shaken.map_err(|_| Failure::TooSlow(bounds.auth_timeout))?? {
+        match shaken.map_err(|_| LinkFailure::TooSlow(bounds.auth_timeout))?? {
             // Not proven, so the seat is kept to the end.
-            (_, Shaken::Done(Err(error))) => Err(Failure::Auth(error)),
+            (_, HandshakeProgress::Done(Err(error))) => Err(LinkFailure::Auth(error)),
             shaken => Ok(shaken),
         }
     }
@@ -339,38 +274,45 @@ impl Hub {
     /// The second half of a handshake whose definitions differ; else its result.
     async fn compare_definitions(
         &self,
-        line: &Line,
+        line: &LinkStream,
         mut handshake: Handshake,
-        shaken: Shaken,
-    ) -> Result<Authenticated, Failure> {
+        shaken: HandshakeProgress,
+    ) -> Result<Authenticated, LinkFailure> {
         let limit = self.config.bounds.definitions_timeout;
         let end = match shaken {
-            Shaken::Done(result) => result,
-            Shaken::Proven(send) => match timeout(limit, self.tell_definitions(line, &mut handshake, send)).await {
-                Ok(Ok(Shaken::Done(result))) => result,
-                Ok(Ok(Shaken::Proven(_))) => Err(AuthError::Malformed),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => return Err(Failure::TooSlow(limit)),
-            },
+            HandshakeProgress::Done(result) => result,
+            HandshakeProgress::Proven(send) => {
+                match timeout(limit, self.exchange_definitions(line, &mut handshake, send)).await {
+                    Ok(Ok(HandshakeProgress::Done(result))) => result,
+                    Ok(Ok(HandshakeProgress::Proven(_))) => Err(AuthError::Malformed),
+                    Ok(Err(error)) => return Err(error),
+                    Err(_) => return Err(LinkFailure::TooSlow(limit)),
+                }
+            }
         };
-        let peer = end.map_err(Failure::Auth)?;
+        let peer = end.map_err(LinkFailure::Auth)?;
         let certified = certified(line);
         assert!(certified.is_none_or(|name| name == peer.peer), "a name was held against its certificate before");
         Ok(peer)
     }
 
     /// Goes on with a handshake of a proven peer, counted for as long as that lasts.
-    async fn tell_definitions(&self, line: &Line, handshake: &mut Handshake, send: Vec<u8>) -> Result<Shaken, Failure> {
+    async fn exchange_definitions(
+        &self,
+        line: &LinkStream,
+        handshake: &mut Handshake,
+        send: Vec<u8>,
+    ) -> Result<HandshakeProgress, LinkFailure> {
         if self.comparing.get() >= COMPARING_MAX {
-            return Err(Failure::Comparing);
+            return Err(LinkFailure::Comparing);
         }
-        let _count = Counted::one_more(&self.comparing);
-        shake(line, handshake, send).await
+        let _count = CountGuard::one_more(&self.comparing);
+        run_handshake(line, handshake, send).await
     }
 
     // --- Dialing ---
 
-    async fn dial_for_ever(self: Rc<Hub>, peer: Peer) {
+    async fn dial_for_ever(self: Rc<LinkHub>, peer: Peer) {
         let bounds = &self.config.bounds;
         let seed = self.run ^ u64::from(peer.id.0);
         let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
@@ -384,7 +326,7 @@ impl Hub {
                 }
                 Ok(_) => {}
                 Err((at, failure)) => {
-                    self.report_failure(About::Peer(&peer.name), format!("node {} at {at}", peer.name), failure)
+                    self.report_failure(ReportSubject::Peer(&peer.name), format!("node {} at {at}", peer.name), failure)
                 }
             }
             sleep(backoff.pause()).await;
@@ -392,7 +334,7 @@ impl Hub {
     }
 
     /// Dials once and runs the link to its end; how long it held.
-    async fn dial(self: &Rc<Hub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, Failure)> {
+    async fn dial(self: &Rc<LinkHub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, LinkFailure)> {
         let named = |failure| (peer.address.clone(), failure);
         let segment_bytes = path.segment_bytes(Instant::now());
         let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
@@ -406,7 +348,7 @@ impl Hub {
             if let Ok(last) = TcpInfo::read(line.stream().as_fd()) {
                 path.ended(Instant::now(), &last);
             }
-            return Err(at(Failure::TooSlow(limit)));
+            return Err(at(LinkFailure::TooSlow(limit)));
         };
         let (handshake, shaken) = done.map_err(at)?;
         let peer = self.compare_definitions(&line, handshake, shaken).await.map_err(at)?;
@@ -421,11 +363,15 @@ impl Hub {
         self.socket.borrow().announced_rto_min_us()
     }
 
-    async fn authenticate_acceptor(&self, line: &Line, peer: &Peer) -> Result<(Handshake, Shaken), Failure> {
+    async fn authenticate_acceptor(
+        &self,
+        line: &LinkStream,
+        peer: &Peer,
+    ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let ours = ours_on(&self.ours, line).await?;
         let attempt = Attempt { run: self.run, number: self.number() };
         let (mut handshake, hello) = Handshake::dial_announcing(ours, &peer.name, random()?, attempt, self.announced());
-        let shaken = shake(line, &mut handshake, hello).await?;
+        let shaken = run_handshake(line, &mut handshake, hello).await?;
         Ok((handshake, shaken))
     }
 
@@ -434,10 +380,10 @@ impl Hub {
         &self,
         peer: &Peer,
         options: &SocketOptions,
-    ) -> Result<(TcpStream, SocketAddr, SocketReport), Failure> {
+    ) -> Result<(TcpStream, SocketAddr, SocketReport), LinkFailure> {
         let limit = self.config.bounds.connect_timeout;
         let name = &peer.address;
-        let unresolved = |why: &dyn fmt::Display| Failure::Address(format!("cannot resolve {name:?}: {why}"));
+        let unresolved = |why: &dyn fmt::Display| LinkFailure::Address(format!("cannot resolve {name:?}: {why}"));
         let addresses = timeout(limit, lookup_host(name.as_str()))
             .await
             .map_err(|_| unresolved(&"no answer"))?
@@ -446,7 +392,7 @@ impl Hub {
         for address in addresses {
             match tcp::connect(address, options, limit).await {
                 Ok((stream, report)) => return Ok((stream, address, report)),
-                Err(error) => failure = Failure::Address(format!("cannot connect: {error}")),
+                Err(error) => failure = LinkFailure::Address(format!("cannot connect: {error}")),
             }
         }
         Err(failure)
@@ -455,13 +401,13 @@ impl Hub {
     // --- Judging again ---
 
     /// Ends the links of peers that are believed no more, whenever that changes.
-    async fn judge_for_ever(self: Rc<Hub>, store: Store) {
+    async fn verify_for_ever(self: Rc<LinkHub>, store: Store) {
         let mut changes = store.changes();
         while changes.changed().await.is_ok() {
             let credentials = changes.borrow_and_update().clone();
             let live: Vec<_> = self.live.borrow().values().map(|live| (live.sender.clone(), live.dialed)).collect();
             for (sender, dialed) in live {
-                if let Err(why) = judge(&credentials, sender.chain(), dialed) {
+                if let Err(why) = verify(&credentials, sender.chain(), dialed) {
                     sender.abort(&format!("the peer is believed no more: {why}"));
                 }
             }
@@ -472,8 +418,8 @@ impl Hub {
 
     /// To the link's end; what was last seen of its connection. `None`: it never was a link.
     async fn run_link(
-        self: &Rc<Hub>,
-        line: Line,
+        self: &Rc<LinkHub>,
+        line: LinkStream,
         address: SocketAddr,
         mut socket: SocketReport,
         peer: Authenticated,
@@ -482,22 +428,22 @@ impl Hub {
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
             // A name that it chose itself.
             let network = network(address.ip()).to_string();
-            if self.complaints.is_news(About::Stranger(&network), "no peer") {
+            if self.report_limiter.is_news(ReportSubject::Unauthenticated(&network), "no peer") {
                 let who = format!("node {} at {address}", peer.peer);
                 self.events.refused(who, "it is not a peer of this node".to_owned());
             }
             return None;
         };
         // The two may have shaken hands while somebody was revoked.
-        if let Some(Err(why)) = self.config.tls.as_ref().map(|store| judge(&store.current(), line.chain(), dialed)) {
+        if let Some(Err(why)) = self.config.tls.as_ref().map(|store| verify(&store.current(), line.chain(), dialed)) {
             self.refuse(&peer.peer, address, why);
             return None;
         }
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
-        let adapts = Adapts::by(&self.socket.borrow());
-        let sender = LinkSender::new(LinkId(self.number()), line, adapts, self.flow.get());
-        let live = Live { sender: sender.clone(), dialed, attempt: peer.attempt };
+        let adaptive = AdaptiveOptions::by(&self.socket.borrow());
+        let sender = LinkSender::new(LinkId(self.number()), line, adaptive, self.flow.get());
+        let live = LiveLink { sender: sender.clone(), dialed, attempt: peer.attempt };
         let older = self.live.borrow().get(&known.id).map(|live| (live.sender.clone(), live.attempt));
         if let Some((older, attempt)) = older {
             if peer.attempt.is_older_than(attempt) {
@@ -517,7 +463,7 @@ impl Hub {
         self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
         self.events.turn_done();
         let frames = FrameReader::new(peer.session);
-        conn::serve(sender.clone(), frames, &self.pool, &*self.events).await;
+        serve::serve(sender.clone(), frames, &self.pool, &*self.events).await;
         let mut live = self.live.borrow_mut();
         if live.get(&known.id).is_some_and(|live| Rc::ptr_eq(&live.sender, &sender)) {
             live.remove(&known.id);
@@ -528,20 +474,20 @@ impl Hub {
     // --- Complaining ---
 
     /// `who` is the full story, `about` what makes the complaint a new one.
-    fn report_failure(&self, about: About, who: String, failure: Failure) {
-        if let Failure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
+    fn report_failure(&self, about: ReportSubject, who: String, failure: LinkFailure) {
+        if let LinkFailure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
         {
             // What differs is the peer's to say, and may be something else each time.
-            if self.complaints.is_news(About::Peer(peer), "it means other groups") {
+            if self.report_limiter.is_news(ReportSubject::Peer(peer), "it means other groups") {
                 self.events.definitions_differ(known.id, theirs.clone());
             }
             return;
         }
-        if let About::Peer(name) = about {
+        if let ReportSubject::Peer(name) = about {
             self.is_not_reached(name, &who, &failure);
         }
-        if self.complaints.is_news(about, &failure.kind(about)) {
+        if self.report_limiter.is_news(about, &failure.kind(about)) {
             self.events.refused(who, failure.to_string());
         }
     }
@@ -550,7 +496,7 @@ impl Hub {
     fn refuse(&self, peer: &str, address: SocketAddr, why: String) {
         let who = format!("node {peer} at {address}");
         self.is_not_reached(peer, &who, &why);
-        if self.complaints.is_news(About::Peer(peer), &why) {
+        if self.report_limiter.is_news(ReportSubject::Peer(peer), &why) {
             self.events.refused(who, why);
         }
     }
@@ -562,63 +508,7 @@ impl Hub {
     }
 }
 
-/// Whom the other end's certificate names.
-fn certified(line: &Line) -> Option<String> {
-    line.certificate().and_then(|facts| facts.identity).map(|identity| identity.name)
-}
-
 /// A link that has ended already has nothing to be judged.
-fn judge(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
-    chain.map_or(Ok(()), |chain| credentials.judge_peer(&chain, dialed))
-}
-
-/// What a node says of itself on a line. An encrypted one has a secret of its own, which takes the place of the shared
-/// one: to prove it is to be at this line's other end.
-pub(super) async fn ours_on(ours: &Rc<Ourselves>, line: &Line) -> Result<Rc<Ourselves>, Failure> {
-    line.shake().await?;
-    if line.is_misled() {
-        return Err(Failure::NoLink);
-    }
-    Ok(match line.binding()? {
-        None => ours.clone(),
-        Some(binding) => Rc::new(Ourselves { secret: Secret::new(&binding), ..(**ours).clone() }),
-    })
-}
-
-/// How far a handshake came.
-pub(super) enum Shaken {
-    Done(Result<Authenticated, AuthError>),
-    /// The peer holds the secret but means other groups; these bytes are to be sent next.
-    Proven(Vec<u8>),
-}
-
-/// Drives a handshake over a line until it ends, or until the peer has just proven the secret. Reads exactly the
-/// handshake's bytes, so that the frames behind it stay in the line.
-pub(super) async fn shake(line: &Line, handshake: &mut Handshake, mut send: Vec<u8>) -> Result<Shaken, Failure> {
-    let was_proven = handshake.peer_is_proven();
-    loop {
-        if handshake.peer_is_proven() && !was_proven {
-            return Ok(Shaken::Proven(send));
-        }
-        line.write_all(&send).await?;
-        let mut prefix = [0; PREFIX_BYTES];
-        line.read_exact(&mut prefix).await?;
-        let mut body = vec![0; handshake.body_bytes(&prefix).unwrap_or(0)];
-        line.read_exact(&mut body).await?;
-        let step = handshake.receive(&prefix, &body);
-        if let Some(outcome) = step.outcome {
-            line.write_all(&step.send).await?;
-            return Ok(Shaken::Done(outcome));
-        }
-        send = step.send;
-    }
-}
-
-/// Bytes from the kernel's generator.
-pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    const { assert!(N <= 256 && NONCE_BYTES <= 256, "up to 256 bytes come whole") };
-    let mut bytes = [0; N];
-    // SAFETY: the pointer and length describe `bytes`, which lives across the call.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    if got == N as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+fn verify(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
+    chain.map_or(Ok(()), |chain| credentials.verify_peer(&chain, dialed))
 }

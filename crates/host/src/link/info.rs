@@ -2,14 +2,39 @@
 //!
 //! The structure grows with the kernel, so it is read by its returned length: what an older kernel does not tell is zero.
 
+use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::tuning::{ControlName, read_bytes, unsent_limit};
+use socket2::SockRef;
+
+use crate::socket_option::{read_bytes, read_option};
 
 /// Longer than any kernel's; 280 bytes in Linux 6.18.
 const BYTES_MAX: usize = 512;
+
+/// The congestion control that a socket has; empty when the kernel would not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlName {
+    /// `TCP_CA_NAME_MAX` of Linux, filled up with zeroes.
+    bytes: [u8; 16],
+}
+
+impl ControlName {
+    pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
+        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
+        ControlName { bytes }
+    }
+}
+
+impl fmt::Display for ControlName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(String::from_utf8_lossy(&self.bytes).trim_end_matches('\0'))
+    }
+}
 
 /// One look at a connection. Sums count from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +131,12 @@ impl TcpInfo {
     pub fn cwnd_bytes(&self) -> u64 {
         u64::from(self.cwnd_segments) * u64::from(self.snd_mss)
     }
+}
+
+/// What may stand unsent now; 0: the kernel does not tell.
+pub(super) fn unsent_limit(socket: BorrowedFd<'_>) -> u32 {
+    let bytes = read_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)).unwrap_or(0);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// What two kernels agreed upon in a handshake.

@@ -8,17 +8,17 @@ const BURSTS_PER_SECOND: u64 = 20;
 const NANOS: i128 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limiter {
+pub(super) struct RateLimiter {
     bytes_per_second: u64,
     /// In billionths of a byte; below 0 a debt.
-    purse: i128,
+    tokens: i128,
     filled: Instant,
 }
 
-impl Limiter {
-    pub fn new(bytes_per_second: u64, now: Instant) -> Limiter {
+impl RateLimiter {
+    pub fn new(bytes_per_second: u64, now: Instant) -> RateLimiter {
         assert!(bytes_per_second > 0, "a rate of nothing would hold everything for ever");
-        Limiter { bytes_per_second, purse: 1, filled: now }
+        RateLimiter { bytes_per_second, tokens: 1, filled: now }
     }
 
     pub fn bytes_per_second(&self) -> u64 {
@@ -29,15 +29,15 @@ impl Limiter {
     pub fn pause(&mut self, now: Instant) -> Option<Duration> {
         let rate = i128::from(self.bytes_per_second);
         let elapsed = now.saturating_duration_since(self.filled).as_nanos().min(u128::from(u64::MAX)) as i128;
-        self.purse = (self.purse + elapsed * rate).min(rate * NANOS / i128::from(BURSTS_PER_SECOND));
+        self.tokens = (self.tokens + elapsed * rate).min(rate * NANOS / i128::from(BURSTS_PER_SECOND));
         self.filled = self.filled.max(now);
-        let missing = 1 - self.purse;
+        let missing = 1 - self.tokens;
         (missing > 0).then(|| Duration::from_nanos((missing / rate + 1).min(i128::from(u64::MAX)) as u64))
     }
 
     /// These go now.
     pub fn pay(&mut self, bytes: u64) {
-        self.purse -= i128::from(bytes) * NANOS;
+        self.tokens -= i128::from(bytes) * NANOS;
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     /// What passes in so many milliseconds, in frames of so many bytes, taken as soon as they may go.
     fn passes(bytes_per_second: u64, frame_bytes: u64, ms: u64) -> u64 {
         let start = Instant::now();
-        let (mut limiter, mut now, mut sum) = (Limiter::new(bytes_per_second, start), start, 0);
+        let (mut limiter, mut now, mut sum) = (RateLimiter::new(bytes_per_second, start), start, 0);
         while now < start + Duration::from_millis(ms) {
             match limiter.pause(now) {
                 Some(pause) => now += pause,
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_pause_saves_up_a_twentieth_of_a_second_and_no_more() {
         let start = Instant::now();
-        let mut limiter = Limiter::new(1_000_000, start);
+        let mut limiter = RateLimiter::new(1_000_000, start);
         let later = start + Duration::from_secs(3600);
         let mut sum = 0;
         while limiter.pause(later).is_none() {

@@ -6,18 +6,20 @@
 //! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
 
 pub mod auth;
-mod auto;
-pub mod conn;
+mod authenticate;
+mod auto_congestion;
 pub mod envelope;
 pub mod frames;
 pub mod history;
 mod hub;
 pub mod info;
 mod limiter;
-mod line;
+mod link_stream;
 pub mod meter;
 mod packer;
 mod path;
+mod send_queue;
+mod sender;
 pub mod solo;
 pub mod tcp;
 pub mod tuning;
@@ -32,11 +34,13 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
-pub use conn::{Calls, LinkSender};
+
 pub use hub::Links;
+pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
-pub use tuning::{BufferReport, Congestion, ControlName, OptionReport, SocketOptions, SocketReport};
+pub use sender::{LinkSender, SocketCalls};
+pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.
@@ -131,7 +135,7 @@ pub struct LinkBounds {
     /// For exchanging definitions that differ, among peers that hold the secret: 1 MiB at 128 kbit/s, twice.
     pub definitions_timeout: Duration,
     /// Connections at once that have not proven who they are. One more pushes out the oldest of the busiest address.
-    pub strangers_max: usize,
+    pub unauthenticated_max: usize,
     pub connect_timeout: Duration,
     pub backoff_min: Duration,
     pub backoff_max: Duration,
@@ -144,11 +148,11 @@ impl Default for LinkBounds {
         LinkBounds {
             auth_timeout: Duration::from_secs(5),
             definitions_timeout: Duration::from_secs(150),
-            strangers_max: 16,
+            unauthenticated_max: 16,
             connect_timeout: Duration::from_secs(5),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(3),
-            repeat_after: crate::complaints::REPEAT_AFTER,
+            repeat_after: crate::report_limiter::REPEAT_AFTER,
         }
     }
 }

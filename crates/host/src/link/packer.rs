@@ -5,7 +5,7 @@
 //!
 //! What must hold:
 //! * what does not get smaller costs next to nothing: after a failure a sample is tried, and each that fails doubles the
-//!   bytes that pass untried, up to [`DOUBT_BYTES_MAX`];
+//!   bytes that pass untried, up to [`SKIPPED_BYTES_MAX`];
 //! * `auto` packs only while the line is what is waited for, and only at several times the line's rate.
 
 use std::fmt;
@@ -20,9 +20,9 @@ pub(super) const BATCH_BYTES: usize = 256 << 10;
 const BATCH_BYTES_MIN: usize = 1 << 10;
 /// What is tried of frames that follow others which did not get smaller.
 const SAMPLE_BYTES: usize = 16 << 10;
-const DOUBT_BYTES_MIN: u64 = 256 << 10;
+const SKIPPED_BYTES_MIN: u64 = 256 << 10;
 /// A sample each so often is a third of a percent of the work.
-const DOUBT_BYTES_MAX: u64 = 8 << 20;
+const SKIPPED_BYTES_MAX: u64 = 8 << 20;
 /// `auto` leaves this much of the processor's time to others: packing is so many times faster than the line.
 const SPEED_RESERVE: u64 = 4;
 /// The line is asked again, and packing measured again, after so long.
@@ -103,7 +103,7 @@ const LADDER: [(Method, u64); 3] =
 pub(super) struct Packer {
     wanted: Compression,
     doing: Doing,
-    doubt: Doubt,
+    skipped: SkippedTrials,
     line: LineRate,
     /// Measured bytes a second of each way in [`LADDER`], and when.
     speeds: [Option<(u64, Instant)>; LADDER.len()],
@@ -117,7 +117,7 @@ impl Packer {
         (wanted != Compression::Off).then(|| Packer {
             wanted,
             doing: Doing::Nothing,
-            doubt: Doubt::default(),
+            skipped: SkippedTrials::default(),
             line: LineRate::default(),
             speeds: [None; LADDER.len()],
             zstd: None,
@@ -149,13 +149,13 @@ impl Packer {
             self.doing = Doing::LineIsFast;
             return None;
         };
-        if self.doubt.lets_pass(plain_bytes as u64) {
+        if self.skipped.lets_pass(plain_bytes as u64) {
             return None;
         }
-        if self.doubt.is_any() && plain_bytes > SAMPLE_BYTES {
+        if self.skipped.is_any() && plain_bytes > SAMPLE_BYTES {
             self.gather(parts.clone(), SAMPLE_BYTES);
             if self.press(method).is_none() {
-                self.doubt.grows();
+                self.skipped.grows();
                 return None;
             }
         }
@@ -164,9 +164,9 @@ impl Packer {
         let packed = self.press(method);
         self.learn(method, plain_bytes as u64, now, began.elapsed());
         match packed {
-            Some(_) => (self.doubt, self.doing) = (Doubt::default(), Doing::Packing(method)),
+            Some(_) => (self.skipped, self.doing) = (SkippedTrials::default(), Doing::Packing(method)),
             None => {
-                self.doubt.grows();
+                self.skipped.grows();
                 self.doing = Doing::DoesNotShrink;
             }
         }
@@ -236,12 +236,12 @@ impl Packer {
 
 /// Bytes that pass untried because those before did not get smaller.
 #[derive(Clone, Copy, Debug, Default)]
-struct Doubt {
+struct SkippedTrials {
     bytes: u64,
     left_bytes: u64,
 }
 
-impl Doubt {
+impl SkippedTrials {
     fn is_any(&self) -> bool {
         self.bytes > 0
     }
@@ -253,7 +253,7 @@ impl Doubt {
     }
 
     fn grows(&mut self) {
-        self.bytes = (self.bytes * 2).clamp(DOUBT_BYTES_MIN, DOUBT_BYTES_MAX);
+        self.bytes = (self.bytes * 2).clamp(SKIPPED_BYTES_MIN, SKIPPED_BYTES_MAX);
         self.left_bytes = self.bytes;
     }
 }
@@ -354,7 +354,7 @@ mod tests {
             assert_eq!(packer.doing(), Doing::DoesNotShrink);
             assert!(tried < 1024 * BATCH_BYTES / 200, "{tried} bytes of noise were tried");
             let until = (0..100u64).find(|_| packs(&mut packer, &text).is_some()).expect("it ends");
-            assert!(until * BATCH_BYTES as u64 <= DOUBT_BYTES_MAX, "{until} batches of text passed unseen");
+            assert!(until * BATCH_BYTES as u64 <= SKIPPED_BYTES_MAX, "{until} batches of text passed unseen");
             assert!(packs(&mut packer, &text).is_some(), "and from there on at once");
         }
     }

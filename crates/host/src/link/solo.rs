@@ -17,13 +17,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
-use super::conn::{self, Adapts, LinkSender};
+use super::authenticate::{HandshakeProgress, LinkFailure, ours_on, run_handshake};
 use super::frames::FrameReader;
-use super::hub::{Failure, Shaken, ours_on, random, shake};
-use super::line::Line;
+use super::link_stream::LinkStream;
+use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Listener};
 use super::{Flow, LinkEvents, Ourselves, SocketOptions, SocketReport};
 use crate::buffers::Pool;
+use crate::random::random;
 use crate::tls::{ChannelError, Facts, Store};
 
 /// Spaces keep them apart from names of nodes; the dialer's sorts first.
@@ -79,19 +80,19 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        if let Failure::TooSlow(_) = failure {
+impl From<LinkFailure> for Refusal {
+    fn from(failure: LinkFailure) -> Refusal {
+        if let LinkFailure::TooSlow(_) = failure {
             return Refusal::Silent(failure.to_string());
         }
         Refusal::NotOurs(match failure {
-            Failure::Auth(AuthError::NotTheExpected { answered, .. }) if answered != ACCEPTOR => {
+            LinkFailure::Auth(AuthError::NotTheExpected { answered, .. }) if answered != ACCEPTOR => {
                 format!("node {answered:?} answers there with its daemon: run 'farshore link serve' and name its port")
             }
-            Failure::Auth(AuthError::NotTheExpected { .. } | AuthError::UnknownNode { .. }) => {
+            LinkFailure::Auth(AuthError::NotTheExpected { .. } | AuthError::UnknownNode { .. }) => {
                 "it is a daemon that looks for its peer: a line test is served here".to_owned()
             }
-            Failure::Channel(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            LinkFailure::Channel(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 "it closed the connection before both sides had proven who they are: its own log says why (does one side \
                  speak TLS, and the other not?)"
                     .to_owned()
@@ -115,7 +116,7 @@ pub struct Solo {
 impl Solo {
     /// Runs the connection until it ends, and reports the end.
     pub async fn run(self, pool: &Pool, events: &dyn LinkEvents) {
-        conn::serve(self.sender, self.frames, pool, events).await;
+        serve::serve(self.sender, self.frames, pool, events).await;
     }
 }
 
@@ -147,10 +148,11 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
         match tcp::connect(address, wish.socket, wish.timeout).await {
             Ok((stream, report)) => {
                 let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
-                let line = Line::new(stream, channel.map_err(|error| Failure::from(ChannelError::from(error)))?);
+                let line =
+                    LinkStream::new(stream, channel.map_err(|error| LinkFailure::from(ChannelError::from(error)))?);
                 let proving = prove(papers, line, address, report, (wish.flow, wish.socket), true);
                 let proven = timeout(wish.timeout, proving).await;
-                return Ok(proven.map_err(|_| Failure::TooSlow(wish.timeout))??);
+                return Ok(proven.map_err(|_| LinkFailure::TooSlow(wish.timeout))??);
             }
             Err(error) => refusal = Refusal::Unreachable(format!("cannot connect to {address}: {error}")),
         }
@@ -160,31 +162,36 @@ pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
 
 async fn prove(
     papers: &Papers,
-    line: Line,
+    line: LinkStream,
     address: SocketAddr,
     mut socket: SocketReport,
     (flow, options): (Flow, &SocketOptions),
     dials: bool,
-) -> Result<Solo, Failure> {
+) -> Result<Solo, LinkFailure> {
     let announced = options.announced_rto_min_us();
     let peer = match authenticate(papers, &line, announced, dials).await {
         Ok(peer) => peer,
         Err(failure) => {
             // So that the last words are read before the connection is reset.
             if !dials {
-                let _ = timeout(LAST_WORDS, conn::drain(line.stream())).await;
+                let _ = timeout(LAST_WORDS, serve::drain(line.stream())).await;
             }
             return Err(failure);
         }
     };
     let certificate = line.certificate();
     socket.agree(line.stream().as_fd(), announced, peer.rto_min_us);
-    let sender = LinkSender::new(LinkId(1), line, Adapts::by(options), flow);
+    let sender = LinkSender::new(LinkId(1), line, AdaptiveOptions::by(options), flow);
     let frames = FrameReader::new(peer.session);
     Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
 }
 
-async fn authenticate(papers: &Papers, line: &Line, announced: u32, dials: bool) -> Result<Authenticated, Failure> {
+async fn authenticate(
+    papers: &Papers,
+    line: &LinkStream,
+    announced: u32,
+    dials: bool,
+) -> Result<Authenticated, LinkFailure> {
     let (us, them) = if dials { (DIALER, ACCEPTOR) } else { (ACCEPTOR, DIALER) };
     let ours = ours_on(&papers.ours(us, them)?, line).await?;
     let (mut handshake, hello) = if dials {
@@ -193,10 +200,10 @@ async fn authenticate(papers: &Papers, line: &Line, announced: u32, dials: bool)
     } else {
         (Handshake::accept(ours, random()?).announcing(announced), Vec::new())
     };
-    match shake(line, &mut handshake, hello).await? {
-        Shaken::Done(result) => result.map_err(Failure::Auth),
+    match run_handshake(line, &mut handshake, hello).await? {
+        HandshakeProgress::Done(result) => result.map_err(LinkFailure::Auth),
         // Both definitions are empty: they cannot differ.
-        Shaken::Proven(_) => Err(Failure::Auth(AuthError::Malformed)),
+        HandshakeProgress::Proven(_) => Err(LinkFailure::Auth(AuthError::Malformed)),
     }
 }
 
@@ -260,11 +267,11 @@ impl Door {
         self.shaking.spawn_local(async move {
             let channel = papers.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
             let line = match channel {
-                Ok(channel) => Line::new(stream, channel),
-                Err(error) => return (from, Err(Failure::from(ChannelError::from(error)).into())),
+                Ok(channel) => LinkStream::new(stream, channel),
+                Err(error) => return (from, Err(LinkFailure::from(ChannelError::from(error)).into())),
             };
             let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), &options), false)).await;
-            let proven = proven.map_err(|_| Failure::TooSlow(limit)).and_then(|proven| proven);
+            let proven = proven.map_err(|_| LinkFailure::TooSlow(limit)).and_then(|proven| proven);
             (from, proven.map_err(Refusal::from))
         });
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::tuning::{SocketOptions, SocketReport, Untouched};
+use super::tuning::{SocketDefaults, SocketOptions, SocketReport};
 
 /// Connections that may wait in the kernel to be accepted: every peer at once, and some strangers.
 const BACKLOG: i32 = 128;
@@ -35,7 +35,7 @@ pub async fn connect(
 /// A listening socket and what its accepted sockets inherit.
 pub struct Listener {
     listener: TcpListener,
-    untouched: Untouched,
+    untouched: SocketDefaults,
     /// What the next accepted socket is asked, and what the listener was.
     tuning: RefCell<(SocketOptions, SocketReport)>,
 }
@@ -45,7 +45,7 @@ impl Listener {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
-        let untouched = Untouched::of(socket.as_fd());
+        let untouched = SocketDefaults::of(socket.as_fd());
         let mut report = SocketReport::default();
         report.prepare(socket.as_fd(), options);
         socket.bind(&address.into())?;

@@ -8,13 +8,14 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
 use units::size::show_exact;
 
-use super::info::TcpInfo;
+use super::info::{ControlName, TcpInfo};
+use crate::socket_option::{SocketOption, read_option, set_option};
 
 // Linux 6.15; not yet named by libc for every target.
 /// The largest buffer that a kernel grants, before it doubles it.
@@ -39,28 +40,6 @@ const UNSENT_TIME: Duration = Duration::from_millis(20);
 /// A few segments, half a second at 128 kbit/s, as the frame that is under way may take the other half (rule 25); and 20 ms of 1.6 Gbit/s, where the kernel's buffers are the next bound.
 const UNSENT_BYTES_MIN: u32 = 8 << 10;
 const UNSENT_BYTES_MAX: u32 = 4 << 20;
-
-/// The congestion control that a socket has; empty when the kernel would not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ControlName {
-    /// `TCP_CA_NAME_MAX` of Linux, filled up with zeroes.
-    bytes: [u8; 16],
-}
-
-impl ControlName {
-    pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
-        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
-        let mut bytes = [0; 16];
-        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
-        ControlName { bytes }
-    }
-}
-
-impl fmt::Display for ControlName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(String::from_utf8_lossy(&self.bytes).trim_end_matches('\0'))
-    }
-}
 
 /// Which congestion control to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -161,7 +140,7 @@ pub struct OptionReport {
     pub requested: u64,
     /// `None`: the kernel does not know it.
     pub granted: Option<u64>,
-    place: (libc::c_int, libc::c_int),
+    option: SocketOption,
 }
 
 /// What a connection's socket got of what was asked.
@@ -197,9 +176,9 @@ impl fmt::Display for SocketReport {
 }
 
 /// An option that is one number.
-struct Wish {
+struct OptionRequest {
     name: &'static str,
-    place: (libc::c_int, libc::c_int),
+    option: SocketOption,
     value: u64,
     /// The kernel may round up by so much; `None`: it answers something else until the connection is made.
     slack: Option<u64>,
@@ -209,71 +188,79 @@ struct Wish {
     is_default: bool,
 }
 
-impl Wish {
-    fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> Wish {
-        Wish { name, place: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
+impl OptionRequest {
+    fn tcp(name: &'static str, option: libc::c_int, value: u64, hint: &'static str) -> OptionRequest {
+        OptionRequest { name, option: (libc::IPPROTO_TCP, option), value, slack: Some(0), hint, is_default: false }
     }
 }
 
 /// What stands before connect and listen.
-fn early_wishes(options: &SocketOptions) -> Vec<Wish> {
+fn early_requests(options: &SocketOptions) -> Vec<OptionRequest> {
     let rto_max = options.rto_max.map(|pause| {
         let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_max_ms sets it for the whole system";
         let is_default = options.rto_max == SocketOptions::default().rto_max;
-        Wish { is_default, ..Wish::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint) }
+        OptionRequest {
+            is_default,
+            ..OptionRequest::tcp("TCP_RTO_MAX_MS", TCP_RTO_MAX_MS, pause.as_millis() as u64, hint)
+        }
     });
-    let segment = options.segment_bytes.map(|bytes| Wish {
+    let segment = options.segment_bytes.map(|bytes| OptionRequest {
         slack: None,
-        ..Wish::tcp("TCP_MAXSEG", libc::TCP_MAXSEG, u64::from(bytes), "see the MTU of the route (ip route)")
+        ..OptionRequest::tcp("TCP_MAXSEG", libc::TCP_MAXSEG, u64::from(bytes), "see the MTU of the route (ip route)")
     });
     rto_max.into_iter().chain(segment).collect()
 }
 
 /// What is asked of the connected socket.
-fn late_wishes(options: &SocketOptions) -> Vec<Wish> {
+fn late_requests(options: &SocketOptions) -> Vec<OptionRequest> {
     let idle = options.keepalive.as_secs().max(1);
-    let keepalive = |name, option, value, hint| Wish::tcp(name, option, value, hint);
-    let mut wishes = vec![
-        Wish::tcp("TCP_NODELAY", libc::TCP_NODELAY, u64::from(!options.nagle), "small frames may wait for 40 ms"),
-        Wish {
-            place: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    let keepalive = |name, option, value, hint| OptionRequest::tcp(name, option, value, hint);
+    let mut requests = vec![
+        OptionRequest::tcp(
+            "TCP_NODELAY",
+            libc::TCP_NODELAY,
+            u64::from(!options.nagle),
+            "small frames may wait for 40 ms",
+        ),
+        OptionRequest {
+            option: (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
             ..keepalive("SO_KEEPALIVE", 0, 1, "a peer whose machine is gone is found by silence alone")
         },
         keepalive("TCP_KEEPIDLE", libc::TCP_KEEPIDLE, idle, "see net.ipv4.tcp_keepalive_time"),
         keepalive("TCP_KEEPINTVL", libc::TCP_KEEPINTVL, idle.div_ceil(2), "see net.ipv4.tcp_keepalive_intvl"),
         keepalive("TCP_KEEPCNT", libc::TCP_KEEPCNT, 4, "see net.ipv4.tcp_keepalive_probes"),
-        Wish::tcp(
+        OptionRequest::tcp(
             "TCP_USER_TIMEOUT",
             libc::TCP_USER_TIMEOUT,
             options.user_timeout.as_millis() as u64,
             "net.ipv4.tcp_retries2 bounds it for the whole system",
         ),
-        Wish::tcp(
+        OptionRequest::tcp(
             "TCP_NOTSENT_LOWAT",
             libc::TCP_NOTSENT_LOWAT,
             u64::from(options.unsent_bytes.unwrap_or(UNSENT_BYTES)),
             "net.ipv4.tcp_notsent_lowat sets it for the whole system",
         ),
     ];
-    wishes.extend(options.pacing.map(|rate| Wish {
+    requests.extend(options.pacing.map(|rate| OptionRequest {
         name: "SO_MAX_PACING_RATE",
-        place: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+        option: (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
         value: rate,
         slack: Some(0),
         hint: "the queueing discipline fq (net.core.default_qdisc) paces best",
         is_default: false,
     }));
-    wishes
+    requests
 }
 
 impl SocketReport {
-    fn ask(&mut self, socket: BorrowedFd<'_>, wish: &Wish) {
-        let set = set_option(socket, wish.place, wish.value);
-        self.judge(wish, set, read_option(socket, wish.place).ok());
+    fn ask(&mut self, socket: BorrowedFd<'_>, request: &OptionRequest) {
+        let set = set_option(socket, request.option, request.value);
+        self.note_result(request, set, read_option(socket, request.option).ok());
     }
 
-    fn judge(&mut self, wish: &Wish, set: io::Result<()>, granted: Option<u64>) {
-        let Wish { name, place, value, slack, hint, is_default } = *wish;
+    fn note_result(&mut self, request: &OptionRequest, set: io::Result<()>, granted: Option<u64>) {
+        let OptionRequest { name, option, value, slack, hint, is_default } = *request;
         let is_kept = |granted| slack.is_none_or(|slack| (value..=value.saturating_add(slack)).contains(&granted));
         match (set, granted) {
             (Err(error), _) if is_default && error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
@@ -287,7 +274,7 @@ impl SocketReport {
             }
             _ => {}
         }
-        self.options.push(OptionReport { name, requested: value, granted, place });
+        self.options.push(OptionReport { name, requested: value, granted, option });
     }
 
     /// Options that must stand before connect or listen.
@@ -296,8 +283,8 @@ impl SocketReport {
         if let Congestion::Named(name) = &options.congestion {
             self.ask_congestion(socket, name);
         }
-        for wish in early_wishes(options) {
-            self.ask(socket, &wish);
+        for request in early_requests(options) {
+            self.ask(socket, &request);
         }
         self.send_buffer.untouched = buffer(socket, libc::SO_SNDBUF);
         self.receive_buffer.untouched = buffer(socket, libc::SO_RCVBUF);
@@ -317,15 +304,15 @@ impl SocketReport {
 
     /// Options of a connected socket, then everything read back.
     pub(super) fn finish(&mut self, socket: BorrowedFd<'_>, options: &SocketOptions) {
-        for wish in late_wishes(options) {
-            self.ask(socket, &wish);
+        for request in late_requests(options) {
+            self.ask(socket, &request);
         }
         self.congestion = ControlName::of(socket).to_string();
         self.send_buffer.granted_when_connected = buffer(socket, libc::SO_SNDBUF);
         self.receive_buffer.granted_when_connected = buffer(socket, libc::SO_RCVBUF);
         // An accepted socket has its early options from the listener.
         for option in &mut self.options {
-            option.granted = read_option(socket, option.place).ok();
+            option.granted = read_option(socket, option.option).ok();
         }
     }
 
@@ -341,8 +328,8 @@ impl SocketReport {
             (ours, theirs) => {
                 let hint = "the option needs Linux 6.15; net.ipv4.tcp_rto_min_us sets it for the whole system";
                 let value = u64::from(ours.max(theirs));
-                let wish = Wish::tcp("TCP_RTO_MIN_US", TCP_RTO_MIN_US, value, hint);
-                self.ask(socket, &Wish { slack: Some(TICK_US), ..wish });
+                let request = OptionRequest::tcp("TCP_RTO_MIN_US", TCP_RTO_MIN_US, value, hint);
+                self.ask(socket, &OptionRequest { slack: Some(TICK_US), ..request });
             }
         }
     }
@@ -410,23 +397,17 @@ fn unsent_bytes(info: &TcpInfo) -> u32 {
     if info.app_limited { bytes.max(info.unsent_limit_bytes) } else { bytes }
 }
 
-/// What may stand unsent now; 0: the kernel does not tell.
-pub(super) fn unsent_limit(socket: BorrowedFd<'_>) -> u32 {
-    let bytes = read_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)).unwrap_or(0);
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
 /// What a new socket has before anything is asked of it, so that a listener can go back there.
 #[derive(Clone, Debug)]
-pub(super) struct Untouched {
+pub(super) struct SocketDefaults {
     send_bytes: usize,
     receive_bytes: usize,
     congestion: Vec<u8>,
 }
 
-impl Untouched {
-    pub fn of(socket: BorrowedFd<'_>) -> Untouched {
-        Untouched {
+impl SocketDefaults {
+    pub fn of(socket: BorrowedFd<'_>) -> SocketDefaults {
+        SocketDefaults {
             send_bytes: buffer(socket, libc::SO_SNDBUF),
             receive_bytes: buffer(socket, libc::SO_RCVBUF),
             congestion: SockRef::from(&socket).tcp_congestion().unwrap_or_default(),
@@ -455,56 +436,12 @@ fn buffer(socket: BorrowedFd<'_>, option: libc::c_int) -> usize {
     read_option(socket, (libc::SOL_SOCKET, option)).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// The one option that is wider than an `int`.
-fn is_wide(place: (libc::c_int, libc::c_int)) -> bool {
-    place == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
-}
-
-pub(crate) fn set_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int), value: u64) -> io::Result<()> {
-    if is_wide(place) {
-        return set_bytes(socket, place, &value.to_ne_bytes());
-    }
-    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
-    set_bytes(socket, place, &value.to_ne_bytes())
-}
-
-fn set_bytes(socket: BorrowedFd<'_>, (level, name): (libc::c_int, libc::c_int), value: &[u8]) -> io::Result<()> {
-    let length = value.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the borrow; the kernel reads `length` bytes of `value`, which
-    // lives across the call.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn read_option(socket: BorrowedFd<'_>, place: (libc::c_int, libc::c_int)) -> io::Result<u64> {
-    let mut wide = [0; 8];
-    if is_wide(place) {
-        return read_bytes(socket, place, &mut wide).map(|_| u64::from_ne_bytes(wide));
-    }
-    let mut value = [0; 4];
-    read_bytes(socket, place, &mut value)?;
-    Ok(libc::c_int::from_ne_bytes(value).max(0) as u64)
-}
-
-/// Reads an option into `bytes`; how many the kernel wrote.
-pub(super) fn read_bytes(
-    socket: BorrowedFd<'_>,
-    (level, name): (libc::c_int, libc::c_int),
-    bytes: &mut [u8],
-) -> io::Result<usize> {
-    let mut length = bytes.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the borrow; the kernel writes at most `length` bytes to `bytes`,
-    // which lives across the call as `length` does.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut length) };
-    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
+    use super::super::info::unsent_limit;
     use super::*;
 
     /// A connected socket with these options, and what was said of it.
@@ -562,9 +499,9 @@ mod tests {
             [(1, libc::ENOPROTOOPT, false), (2, libc::ENOPROTOOPT, true), (1, libc::EINVAL, true)]
         {
             let options = SocketOptions { rto_max: Some(Duration::from_secs(pause_s)), ..SocketOptions::default() };
-            let wish = early_wishes(&options).into_iter().next().expect("the longest pause");
+            let request = early_requests(&options).into_iter().next().expect("the longest pause");
             let mut report = SocketReport::default();
-            report.judge(&wish, Err(io::Error::from_raw_os_error(errno)), None);
+            report.note_result(&request, Err(io::Error::from_raw_os_error(errno)), None);
             assert_eq!((report.warnings.len(), report.notes.len()), (warns.into(), (!warns).into()), "{report:?}");
             let said = [report.warnings, report.notes].concat();
             assert!(said[0].contains("TCP_RTO_MAX_MS") && said[0].contains("net.ipv4.tcp_rto_max_ms"), "{said:?}");
@@ -576,8 +513,12 @@ mod tests {
         let options =
             SocketOptions { congestion: Congestion::Named("no-such-thing".into()), ..SocketOptions::default() };
         let (_, report) = tuned(&options);
-        let told = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
-        assert!(told("no-such-thing") && told("net.ipv4.tcp_available_congestion_control"), "{:?}", report.warnings);
+        let has_warning = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
+        assert!(
+            has_warning("no-such-thing") && has_warning("net.ipv4.tcp_available_congestion_control"),
+            "{:?}",
+            report.warnings
+        );
         assert!(!report.congestion.is_empty(), "the system's is in use");
     }
 
@@ -636,7 +577,7 @@ mod tests {
     #[test]
     fn a_listener_goes_back_to_autotuning() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let untouched = Untouched::of(listener.as_fd());
+        let untouched = SocketDefaults::of(listener.as_fd());
         let pinned = SocketOptions::default().with_buffers(Some(64 << 10));
         SocketReport::default().prepare(listener.as_fd(), &pinned);
         let lock = || read_option(listener.as_fd(), (libc::SOL_SOCKET, SO_BUF_LOCK)).expect("Linux 5.16");

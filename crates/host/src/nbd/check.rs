@@ -5,7 +5,7 @@ use crate::frontend::ExportInfo;
 
 /// What was agreed with this client about its export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SessionTerms {
     pub size_bytes: u64,
     pub block_min_bytes: u32,
     pub payload_max_bytes: u32,
@@ -17,10 +17,10 @@ pub struct Terms {
     pub read_only: bool,
 }
 
-impl Terms {
-    pub fn new(info: &ExportInfo, structured: bool, allocation: bool) -> Terms {
+impl SessionTerms {
+    pub fn new(info: &ExportInfo, structured: bool, allocation: bool) -> SessionTerms {
         assert!(info.block_min_bytes.is_power_of_two(), "an export's minimum block is a power of two");
-        Terms {
+        SessionTerms {
             size_bytes: info.size_bytes,
             block_min_bytes: info.block_min_bytes,
             payload_max_bytes: info.block_max_bytes.min(PAYLOAD_BYTES_MAX),
@@ -32,17 +32,17 @@ impl Terms {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RequestVerdict {
     Serve,
     /// Right, and done by doing nothing: an empty range.
     Nothing,
     /// The client says goodbye.
     Leave,
-    Refuse(Refusal),
+    Refuse(RequestRefusal),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestRefusal {
     pub errno: Errno,
     pub reason: &'static str,
 }
@@ -52,19 +52,19 @@ pub struct Refusal {
 /// Zero length is success without effect, as qemu-nbd has it, save for block status, whose answer must hold an extent.
 /// Where several things are wrong, the one that lies with the client's program (`EINVAL`) is told before the one that
 /// may lie with its user (`ENOSPC`), and what we do not support (`ENOTSUP`) last.
-pub fn check(request: &Request, terms: &Terms) -> Verdict {
+pub fn check(request: &Request, terms: &SessionTerms) -> RequestVerdict {
     match refuse(request, terms) {
-        Err(refusal) => Verdict::Refuse(refusal),
+        Err(refusal) => RequestVerdict::Refuse(refusal),
         Ok(()) => match request.command {
-            Command::Disconnect => Verdict::Leave,
-            Command::Flush => Verdict::Serve,
-            _ if request.length == 0 => Verdict::Nothing,
-            _ => Verdict::Serve,
+            Command::Disconnect => RequestVerdict::Leave,
+            Command::Flush => RequestVerdict::Serve,
+            _ if request.length == 0 => RequestVerdict::Nothing,
+            _ => RequestVerdict::Serve,
         },
     }
 }
 
-fn refuse(request: &Request, terms: &Terms) -> Result<(), Refusal> {
+fn refuse(request: &Request, terms: &SessionTerms) -> Result<(), RequestRefusal> {
     let Request { command, length, .. } = *request;
     if command == Command::Disconnect {
         // Leaving is never refused: there would be nobody to tell.
@@ -77,7 +77,7 @@ fn refuse(request: &Request, terms: &Terms) -> Result<(), Refusal> {
         return Err(invalid("the request has a flag that does not belong to its command"));
     }
     if terms.read_only && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes) {
-        return Err(Refusal { errno: Errno::Permission, reason: "this client may only read the export" });
+        return Err(RequestRefusal { errno: Errno::Permission, reason: "this client may only read the export" });
     }
     match command {
         Command::Flush if request.offset != 0 || length != 0 => {
@@ -97,13 +97,16 @@ fn refuse(request: &Request, terms: &Terms) -> Result<(), Refusal> {
     }
     check_range(request, terms)?;
     if request.flags & flag::FAST_ZERO != 0 {
-        return Err(Refusal { errno: Errno::NotSupported, reason: "zeroes are not written faster than data here" });
+        return Err(RequestRefusal {
+            errno: Errno::NotSupported,
+            reason: "zeroes are not written faster than data here",
+        });
     }
     Ok(())
 }
 
 /// FUA is allowed everywhere, as the protocol demands once it is offered.
-fn flags_allowed(command: Command, terms: &Terms) -> u16 {
+fn flags_allowed(command: Command, terms: &SessionTerms) -> u16 {
     flag::FUA
         | match command {
             Command::Read if terms.structured => flag::DF,
@@ -113,7 +116,7 @@ fn flags_allowed(command: Command, terms: &Terms) -> u16 {
         }
 }
 
-fn check_range(request: &Request, terms: &Terms) -> Result<(), Refusal> {
+fn check_range(request: &Request, terms: &SessionTerms) -> Result<(), RequestRefusal> {
     let block = u64::from(terms.block_min_bytes);
     let length = u64::from(request.length);
     if !request.offset.is_multiple_of(block) || !length.is_multiple_of(block) {
@@ -124,14 +127,14 @@ fn check_range(request: &Request, terms: &Terms) -> Result<(), Refusal> {
     }
     match request.command {
         Command::Write | Command::Trim | Command::WriteZeroes => {
-            Err(Refusal { errno: Errno::NoSpace, reason: "the request reaches past the end of the export" })
+            Err(RequestRefusal { errno: Errno::NoSpace, reason: "the request reaches past the end of the export" })
         }
         _ => Err(invalid("the request reaches past the end of the export")),
     }
 }
 
-fn invalid(reason: &'static str) -> Refusal {
-    Refusal { errno: Errno::Invalid, reason }
+fn invalid(reason: &'static str) -> RequestRefusal {
+    RequestRefusal { errno: Errno::Invalid, reason }
 }
 
 #[cfg(test)]
@@ -140,8 +143,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> SessionTerms {
+        SessionTerms {
             size_bytes: 64 * MIB,
             block_min_bytes: 512,
             payload_max_bytes: PAYLOAD_BYTES_MAX,
@@ -151,13 +154,13 @@ mod tests {
         }
     }
 
-    fn ask(command: Command, flags: u16, offset: u64, length: u32) -> Verdict {
+    fn ask(command: Command, flags: u16, offset: u64, length: u32) -> RequestVerdict {
         check(&Request { flags, command, handle: 1, offset, length }, &terms())
     }
 
-    fn errno(verdict: Verdict) -> Option<Errno> {
+    fn errno(verdict: RequestVerdict) -> Option<Errno> {
         match verdict {
-            Verdict::Refuse(refusal) => Some(refusal.errno),
+            RequestVerdict::Refuse(refusal) => Some(refusal.errno),
             _ => None,
         }
     }
@@ -175,8 +178,8 @@ mod tests {
     #[test]
     fn ranges_inside_are_served_and_outside_are_not() {
         for (command, past_the_end) in RANGED {
-            assert_eq!(ask(command, 0, 0, 512), Verdict::Serve);
-            assert_eq!(ask(command, 0, 64 * MIB - 512, 512), Verdict::Serve);
+            assert_eq!(ask(command, 0, 0, 512), RequestVerdict::Serve);
+            assert_eq!(ask(command, 0, 64 * MIB - 512, 512), RequestVerdict::Serve);
             for offset in [64 * MIB - 512, 64 * MIB, 1 << 62, u64::MAX - 511] {
                 assert_eq!(errno(ask(command, 0, offset, 1024)), Some(past_the_end), "{command:?} at {offset}");
             }
@@ -185,14 +188,14 @@ mod tests {
 
     #[test]
     fn who_may_only_read_is_not_permitted_more() {
-        let terms = Terms { read_only: true, ..terms() };
+        let terms = SessionTerms { read_only: true, ..terms() };
         for (command, _) in RANGED {
             let request = Request { flags: 0, command, handle: 1, offset: 0, length: 512 };
             let writes = matches!(command, Command::Write | Command::Trim | Command::WriteZeroes);
             assert_eq!(errno(check(&request, &terms)), writes.then_some(Errno::Permission), "{command:?}");
         }
         let request = Request { flags: 0, command: Command::Flush, handle: 1, offset: 0, length: 0 };
-        assert_eq!(check(&request, &terms), Verdict::Serve);
+        assert_eq!(check(&request, &terms), RequestVerdict::Serve);
     }
 
     #[test]
@@ -214,22 +217,22 @@ mod tests {
             assert_eq!(errno(ask(command, 0, 512, 0)), expected);
             assert_eq!(errno(ask(command, 0, 65 * MIB, 0)), Some(past_the_end));
         }
-        assert_eq!(ask(Command::Read, 0, 64 * MIB, 0), Verdict::Nothing);
-        assert_eq!(ask(Command::Flush, 0, 0, 0), Verdict::Serve);
+        assert_eq!(ask(Command::Read, 0, 64 * MIB, 0), RequestVerdict::Nothing);
+        assert_eq!(ask(Command::Flush, 0, 0, 0), RequestVerdict::Serve);
     }
 
     #[test]
     fn only_payload_is_limited() {
         let long = PAYLOAD_BYTES_MAX + 512;
-        assert_eq!(ask(Command::Read, 0, 0, PAYLOAD_BYTES_MAX), Verdict::Serve);
+        assert_eq!(ask(Command::Read, 0, 0, PAYLOAD_BYTES_MAX), RequestVerdict::Serve);
         assert_eq!(errno(ask(Command::Read, 0, 0, long)), Some(Errno::Invalid));
         assert_eq!(errno(ask(Command::Write, 0, 0, long)), Some(Errno::Invalid));
         for command in [Command::Trim, Command::WriteZeroes, Command::Cache, Command::BlockStatus] {
-            assert_eq!(ask(command, 0, 0, long), Verdict::Serve);
+            assert_eq!(ask(command, 0, 0, long), RequestVerdict::Serve);
         }
-        let huge = Terms { size_bytes: 1 << 50, ..terms() };
+        let huge = SessionTerms { size_bytes: 1 << 50, ..terms() };
         let request = Request { flags: 0, command: Command::Trim, handle: 0, offset: 512, length: u32::MAX - 511 };
-        assert_eq!(check(&request, &huge), Verdict::Serve);
+        assert_eq!(check(&request, &huge), RequestVerdict::Serve);
     }
 
     #[test]
@@ -256,12 +259,12 @@ mod tests {
 
     #[test]
     fn what_was_not_negotiated_is_refused() {
-        let plain = Terms { structured: false, allocation: false, ..terms() };
+        let plain = SessionTerms { structured: false, allocation: false, ..terms() };
         let df = Request { flags: flag::DF, command: Command::Read, handle: 0, offset: 0, length: 512 };
         assert_eq!(errno(check(&df, &plain)), Some(Errno::Invalid));
         let status = Request { flags: 0, command: Command::BlockStatus, ..df };
         assert_eq!(errno(check(&status, &plain)), Some(Errno::Invalid));
         assert_eq!(errno(ask(Command::Flush, 0, 512, 0)), Some(Errno::Invalid));
-        assert_eq!(ask(Command::Disconnect, 0xffff, 7, 7), Verdict::Leave);
+        assert_eq!(ask(Command::Disconnect, 0xffff, 7, 7), RequestVerdict::Leave);
     }
 }

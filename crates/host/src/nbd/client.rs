@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::inbox::Inbox;
-use super::proto::{self, Command, Errno, Malformed, Request, flag, info, option, reply};
-use super::socket::{Socket, Stream};
+use super::proto::{self, Command, Errno, MalformedMessage, Request, flag, info, option, reply};
+use super::receive_buffer::ReceiveBuffer;
+use super::socket::{ClientSocket, SocketStream};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub enum ClientError {
     Protocol(&'static str),
 }
 
-impl From<Malformed> for ClientError {
-    fn from(malformed: Malformed) -> ClientError {
+impl From<MalformedMessage> for ClientError {
+    fn from(malformed: MalformedMessage) -> ClientError {
         ClientError::Protocol(malformed.0)
     }
 }
@@ -84,8 +84,8 @@ pub struct Answer {
 
 /// A connection to one export.
 pub struct Client {
-    socket: Socket,
-    inbox: Inbox,
+    socket: ClientSocket,
+    received: ReceiveBuffer,
     export: Export,
     /// Requests not yet sent, and how much of them is.
     out: Vec<u8>,
@@ -104,16 +104,16 @@ impl Client {
     pub async fn connect(address: &Address, export: &str) -> Result<Client, ClientError> {
         let failed = |reason| ClientError::Connect { address: address.clone(), reason };
         let stream = match address {
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(failed)?),
+            Address::Unix(path) => SocketStream::Unix(UnixStream::connect(path).await.map_err(failed)?),
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(address).await.map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
-                Stream::Tcp(stream)
+                SocketStream::Tcp(stream)
             }
         };
         let mut client = Client {
-            socket: Socket::new(stream),
-            inbox: Inbox::new(),
+            socket: ClientSocket::new(stream),
+            received: ReceiveBuffer::new(),
             export: Export::default(),
             out: Vec::new(),
             out_sent: 0,
@@ -214,11 +214,11 @@ impl Client {
 
     fn take_answer(&mut self) -> Result<Option<Answer>, ClientError> {
         if self.arriving.is_none() {
-            let Some(header) = self.inbox.peek() else {
+            let Some(header) = self.received.peek() else {
                 return Ok(None);
             };
             let (cookie, error) = proto::parse_simple_reply(header)?;
-            self.inbox.consume(proto::SIMPLE_REPLY_BYTES);
+            self.received.consume(proto::SIMPLE_REPLY_BYTES);
             let unasked = ClientError::Protocol("it answered a request that is not in flight");
             let returns = self.asked.remove(&cookie).ok_or(unasked)?;
             if let Some(errno) = error {
@@ -229,7 +229,7 @@ impl Client {
         let Some((cookie, mut data, mut filled)) = self.arriving.take() else {
             return Ok(None);
         };
-        filled += self.inbox.pour(&mut data[filled..]);
+        filled += self.received.pour(&mut data[filled..]);
         if filled < data.len() {
             self.arriving = Some((cookie, data, filled));
             return Ok(None);
@@ -250,11 +250,11 @@ impl Client {
         while self.socket.poll_read_ready(context)?.is_ready() {
             let filled = match &mut self.arriving {
                 Some((_, data, filled)) => {
-                    let result = self.inbox.fill(&self.socket, &mut data[*filled..])?;
+                    let result = self.received.fill(&self.socket, &mut data[*filled..])?;
                     *filled += result.target;
                     result
                 }
-                None => self.inbox.fill(&self.socket, &mut [])?,
+                None => self.received.fill(&self.socket, &mut [])?,
             };
             match filled.total {
                 Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
@@ -267,14 +267,14 @@ impl Client {
 
     async fn receive<const N: usize>(&mut self) -> Result<[u8; N], ClientError> {
         self.await_bytes(N).await?;
-        let bytes = *self.inbox.peek::<N>().expect("the bytes were just awaited");
-        self.inbox.consume(N);
+        let bytes = *self.received.peek::<N>().expect("the bytes were just awaited");
+        self.received.consume(N);
         Ok(bytes)
     }
 
     async fn await_bytes(&mut self, count: usize) -> Result<(), ClientError> {
-        self.inbox.reserve(count);
-        while self.inbox.unread().len() < count {
+        self.received.reserve(count);
+        while self.received.unread().len() < count {
             poll_fn(|context| self.poll_transfer(context)).await?;
         }
         Ok(())
@@ -311,8 +311,8 @@ impl Client {
         }
         let length = header.length as usize;
         self.await_bytes(length).await?;
-        let data = self.inbox.unread()[..length].to_vec();
-        self.inbox.consume(length);
+        let data = self.received.unread()[..length].to_vec();
+        self.received.consume(length);
         match header.reply {
             reply::ACK => return Ok(false),
             reply::INFO => self.hear_fact(&data)?,

@@ -54,9 +54,9 @@ impl Counters {
 
 /// The counters while they count: one per server, on its thread.
 #[derive(Default)]
-pub(super) struct Tally(RefCell<Counters>);
+pub(super) struct SharedCounters(RefCell<Counters>);
 
-impl Tally {
+impl SharedCounters {
     pub fn snapshot(&self) -> Counters {
         *self.0.borrow()
     }

@@ -1,377 +1,48 @@
-//! The handshake: fixed newstyle negotiation, as a machine without I/O and the loop that feeds it.
+//! The loop that feeds a negotiation, and TLS in its midst.
 //!
-//! A receptionist with patience for a bounded time and number of questions. She answers what she knows, says so when
-//! she does not, and only two questions open the door: `GO`, and its elder `EXPORT_NAME`, which cannot be refused in
-//! words but only by hanging up. Where the room has to be closed first (TLS), she answers nothing else before it is, and
-//! forgets what was said in the open. Until then a stranger's question costs its own bytes and a fixed sentence: no export is
-//! looked up, and how many there are shows in nothing. One question is answered at a time, then everybody else has a turn.
+//! One question is answered at a time, then everybody else has a turn.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::check::Terms;
-use super::connection::{Connection, Leaving};
-use super::inbox::Inbox;
-use super::proto::{self, Malformed, MetaQuery, OPTION_BYTES, Opt, OptionHeader, Wanted, option, reply, transmission};
-use super::session::Session;
-use super::visible::Visible;
-use crate::frontend::{ExportInfo, Exports, Gateway};
+use super::connection::{ClientConnection, LeaveReason};
+use super::negotiation::{Encryption, Negotiation, NegotiationStep, greeting};
+use super::proto::{self, OPTION_BYTES};
+use super::receive_buffer::ReceiveBuffer;
+use super::session::ClientSession;
+use super::visible_exports::VisibleExports;
+use crate::frontend::Gateway;
 use crate::tls::{ChannelError, Facts, Rights, Store};
 
-/// Questions beyond those that a client with one connection may fairly ask about each export (a listing asks three).
-const OPTIONS_SPARE: u32 = 64;
-const OPTIONS_PER_EXPORT: u32 = 4;
-/// Questions where TLS has to come first: clients begin it with their first or second.
-const OPTIONS_BEFORE_TLS: u32 = 16;
-/// Lists of all exports in one handshake: a listing asks once.
-const LISTS_MAX: u32 = 8;
-
-/// What an option led to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Step {
-    Continue,
-    /// The client chose an export that exists; [`Negotiation::welcome`] or [`Negotiation::turn_away`] follows.
-    Enter(Entry),
-    /// The client is to be answered, then both begin TLS; [`Negotiation::encrypted`] follows.
-    Encrypt,
-    /// Close after what was said, for this reason.
-    Close(&'static str),
-}
-
-/// Whether clients of a listener may, or must, encrypt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encryption {
-    /// There is none.
-    #[default]
-    Off,
-    /// The client decides.
-    Offered,
-    /// Nothing is told, and no export entered, in the clear.
-    Required,
-    /// It is on.
-    On,
-}
-
-/// An export chosen by name, and what the client wants to know about it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub name: String,
-    wants_name: bool,
-    wants_description: bool,
-    /// Chosen by `EXPORT_NAME`.
-    plainly: bool,
-    read_only: bool,
-}
-
-impl Entry {
-    fn plain<E: Exports + ?Sized>(export: &ExportInfo, exports: &E) -> Entry {
-        let (name, read_only) = (export.name.clone(), exports.is_read_only(&export.name));
-        Entry { name, wants_name: false, wants_description: false, plainly: true, read_only }
-    }
-
-    fn wanted<E: Exports + ?Sized>(export: &ExportInfo, exports: &E, wanted: &Wanted<'_>) -> Entry {
-        let (wants_name, wants_description) = (wanted.name, wanted.description);
-        Entry { wants_name, wants_description, plainly: false, ..Entry::plain(export, exports) }
-    }
-}
-
-/// What client and server have agreed on so far.
-#[derive(Debug, Default)]
-pub struct Negotiation {
-    fixed: bool,
-    no_zeroes: bool,
-    structured: bool,
-    /// The export for which `base:allocation` was selected.
-    allocation: Option<String>,
-    options_seen: u32,
-    lists_seen: u32,
-    encryption: Encryption,
-    /// It was told that it has to encrypt.
-    was_told_to_encrypt: bool,
-}
-
-/// The server's first words.
-pub fn greeting() -> [u8; 18] {
-    let mut bytes = [0; 18];
-    bytes[..8].copy_from_slice(&proto::MAGIC.to_be_bytes());
-    bytes[8..16].copy_from_slice(&proto::OPTION_MAGIC.to_be_bytes());
-    bytes[16..].copy_from_slice(&(proto::FLAG_FIXED_NEWSTYLE | proto::FLAG_NO_ZEROES).to_be_bytes());
-    bytes
-}
-
-impl Negotiation {
-    pub fn new(encryption: Encryption) -> Negotiation {
-        Negotiation { encryption, ..Negotiation::default() }
-    }
-
-    /// TLS is on: what was agreed in the open, where anybody could have put words in, counts no longer.
-    pub fn encrypted(&mut self) {
-        (self.encryption, self.structured, self.allocation) = (Encryption::On, false, None);
-        self.options_seen = 0;
-    }
-
-    /// Takes the client's answer to the greeting.
-    ///
-    /// # Errors
-    /// Flags we did not offer: the client means something we do not know.
-    pub fn client_flags(&mut self, flags: u32) -> Result<(), Malformed> {
-        let known = u32::from(proto::FLAG_FIXED_NEWSTYLE | proto::FLAG_NO_ZEROES);
-        if flags & !known != 0 {
-            return Err(Malformed("the client set handshake flags that the server did not offer"));
-        }
-        self.fixed = flags & u32::from(proto::FLAG_FIXED_NEWSTYLE) != 0;
-        self.no_zeroes = flags & u32::from(proto::FLAG_NO_ZEROES) != 0;
-        Ok(())
-    }
-
-    /// Judges an option before its data is read.
-    ///
-    /// # Errors
-    /// Too long, too many, or not for a client that speaks no fixed newstyle. What was said to it is in `out`.
-    pub fn admit<E: Exports + ?Sized>(
-        &mut self,
-        header: OptionHeader,
-        exports: &E,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
-        self.options_seen += 1;
-        if self.options_seen > self.options_allowed(exports) {
-            return Err(Malformed("the client asked too many questions without choosing an export"));
-        }
-        self.lists_seen += u32::from(header.kind == option::LIST);
-        if self.lists_seen > LISTS_MAX {
-            return Err(Malformed("the client asked for the list of exports too often without choosing one"));
-        }
-        if !self.fixed && header.kind != option::EXPORT_NAME {
-            return Err(Malformed("a client without fixed newstyle may only choose an export"));
-        }
-        if header.length > proto::OPTION_DATA_BYTES_MAX {
-            if header.kind != option::EXPORT_NAME {
-                let sentence = b"an option's data may have at most 65536 bytes";
-                proto::put_option_reply(out, header.kind, reply::ERR_TOO_BIG, &[sentence]);
-            }
-            return Err(Malformed("an option's data is longer than 65536 bytes"));
-        }
-        Ok(())
-    }
-
-    fn options_allowed<E: Exports + ?Sized>(&self, exports: &E) -> u32 {
-        if self.encryption == Encryption::Required {
-            return OPTIONS_BEFORE_TLS;
-        }
-        let exports = u32::try_from(exports.count()).unwrap_or(u32::MAX);
-        OPTIONS_SPARE.saturating_add(exports.saturating_mul(OPTIONS_PER_EXPORT))
-    }
-
-    /// Answers one option into `out`.
-    pub fn answer<E: Exports + ?Sized>(&mut self, kind: u32, data: &[u8], exports: &E, out: &mut Vec<u8>) -> Step {
-        if self.encryption == Encryption::Required && ![option::STARTTLS, option::ABORT].contains(&kind) {
-            self.was_told_to_encrypt = true;
-            if kind == option::EXPORT_NAME {
-                return Step::Close("the client chose an export without TLS, which is required here");
-            }
-            return say(out, kind, reply::ERR_TLS_REQD, "this server speaks TLS only: begin it first");
-        }
-        let parsed = match proto::parse_option(kind, data) {
-            Ok(parsed) => parsed,
-            Err(malformed) if kind == option::EXPORT_NAME => return Step::Close(malformed.0),
-            Err(malformed) => return say(out, kind, reply::ERR_INVALID, malformed.0),
-        };
-        match parsed {
-            Opt::ExportName(name) => match exports.find(name) {
-                Some(export) => Step::Enter(Entry::plain(&export, exports)),
-                None => Step::Close("the client chose an export that does not exist"),
-            },
-            Opt::Abort => {
-                proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Close("the client aborted the handshake")
-            }
-            Opt::List => list(out, &exports.list()),
-            Opt::StartTls => self.start_tls(out),
-            Opt::Info(wanted) => match exports.find(wanted.export) {
-                Some(export) => {
-                    self.put_export(out, kind, &export, &Entry::wanted(&export, exports, &wanted));
-                    Step::Continue
-                }
-                None => unknown(out, kind),
-            },
-            Opt::Go(wanted) => match exports.find(wanted.export) {
-                Some(export) => Step::Enter(Entry::wanted(&export, exports, &wanted)),
-                None => unknown(out, kind),
-            },
-            Opt::StructuredReply => {
-                self.structured = true;
-                proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Continue
-            }
-            Opt::ListMeta(query) => {
-                let named = query.empty || query.names_allocation || query.names_base;
-                self.meta(out, kind, &query, exports, named)
-            }
-            Opt::SetMeta(query) => {
-                // A new selection replaces the old one, and a failed one leaves nothing selected.
-                self.allocation = None;
-                self.meta(out, kind, &query, exports, query.names_allocation)
-            }
-            Opt::Unsupported => say(out, kind, reply::ERR_UNSUP, "this server does not know the option"),
-        }
-    }
-
-    fn start_tls(&self, out: &mut Vec<u8>) -> Step {
-        let kind = option::STARTTLS;
-        match self.encryption {
-            Encryption::Off => say(out, kind, reply::ERR_UNSUP, "this server has no TLS here"),
-            Encryption::On => say(out, kind, reply::ERR_INVALID, "TLS is on already"),
-            Encryption::Offered | Encryption::Required => {
-                proto::put_option_reply(out, kind, reply::ACK, &[]);
-                Step::Encrypt
-            }
-        }
-    }
-
-    fn meta<E: Exports + ?Sized>(
-        &mut self,
-        out: &mut Vec<u8>,
-        kind: u32,
-        query: &MetaQuery<'_>,
-        exports: &E,
-        named: bool,
-    ) -> Step {
-        if !self.structured {
-            return say(out, kind, reply::ERR_INVALID, "structured replies must be negotiated before contexts");
-        }
-        let Some(export) = exports.find(query.export) else {
-            return unknown(out, kind);
-        };
-        if named {
-            // The number means something in a selection only; a list has zero there.
-            let selects = kind == option::SET_META_CONTEXT;
-            let id = if selects { proto::ALLOCATION_ID } else { 0 };
-            let parts: [&[u8]; 2] = [&id.to_be_bytes(), proto::ALLOCATION.as_bytes()];
-            proto::put_option_reply(out, kind, reply::META_CONTEXT, &parts);
-            if selects {
-                self.allocation = Some(export.name);
-            }
-        }
-        proto::put_option_reply(out, kind, reply::ACK, &[]);
-        Step::Continue
-    }
-
-    /// The last words to a client whose export was attached, and the terms of its stay.
-    pub fn welcome(&self, entry: &Entry, export: &ExportInfo, out: &mut Vec<u8>) -> Terms {
-        if entry.plainly {
-            out.extend_from_slice(&export.size_bytes.to_be_bytes());
-            out.extend_from_slice(&self.transmission_flags(entry).to_be_bytes());
-            if !self.no_zeroes {
-                out.extend_from_slice(&[0; proto::EXPORT_NAME_PADDING_BYTES]);
-            }
-        } else {
-            self.put_export(out, option::GO, export, entry);
-        }
-        let terms = Terms::new(export, self.structured, self.allocation.as_deref() == Some(&entry.name));
-        Terms { read_only: entry.read_only, ..terms }
-    }
-
-    /// The export went away between the question and the answer.
-    pub fn turn_away(&self, entry: &Entry, out: &mut Vec<u8>) -> Step {
-        if entry.plainly {
-            return Step::Close("the client chose an export that has just gone");
-        }
-        unknown(out, option::GO)
-    }
-
-    /// Others have all the places that it may have.
-    fn no_place(&self, entry: &Entry, told: &str, out: &mut Vec<u8>) -> Step {
-        if entry.plainly {
-            return Step::Close("no place was left for it");
-        }
-        say(out, option::GO, reply::ERR_POLICY, told)
-    }
-
-    fn transmission_flags(&self, entry: &Entry) -> u16 {
-        let always = transmission::HAS_FLAGS
-            | transmission::SEND_FLUSH
-            | transmission::SEND_FUA
-            | transmission::SEND_TRIM
-            | transmission::SEND_WRITE_ZEROES
-            | transmission::CAN_MULTI_CONN
-            | transmission::SEND_CACHE
-            | transmission::SEND_FAST_ZERO;
-        let structured = if self.structured { transmission::SEND_DF } else { 0 };
-        let read_only = if entry.read_only { transmission::READ_ONLY } else { 0 };
-        always | structured | read_only
-    }
-
-    /// Everything about an export. Block sizes are told even to clients that did not ask: they bind them all the same.
-    fn put_export(&self, out: &mut Vec<u8>, kind: u32, export: &ExportInfo, entry: &Entry) {
-        let put = |out: &mut Vec<u8>, fact: u16, parts: [&[u8]; 3]| {
-            let fact = fact.to_be_bytes();
-            proto::put_option_reply(out, kind, reply::INFO, &[&fact, parts[0], parts[1], parts[2]]);
-        };
-        let (size, flags) = (export.size_bytes.to_be_bytes(), self.transmission_flags(entry).to_be_bytes());
-        put(out, proto::info::EXPORT, [&size, &flags, &[]]);
-        let payload_max = export.block_max_bytes.min(proto::PAYLOAD_BYTES_MAX);
-        let sizes = [export.block_min_bytes, export.block_preferred_bytes, payload_max].map(u32::to_be_bytes);
-        put(out, proto::info::BLOCK_SIZE, [&sizes[0], &sizes[1], &sizes[2]]);
-        if entry.wants_name {
-            put(out, proto::info::NAME, [export.name.as_bytes(), &[], &[]]);
-        }
-        if entry.wants_description {
-            put(out, proto::info::DESCRIPTION, [export.description.as_bytes(), &[], &[]]);
-        }
-        proto::put_option_reply(out, kind, reply::ACK, &[]);
-    }
-}
-
-fn list(out: &mut Vec<u8>, exports: &[ExportInfo]) -> Step {
-    for export in exports {
-        let length = u32::try_from(export.name.len()).expect("an export's name is short").to_be_bytes();
-        let parts = [&length, export.name.as_bytes(), export.description.as_bytes()];
-        proto::put_option_reply(out, option::LIST, reply::SERVER, &parts);
-    }
-    proto::put_option_reply(out, option::LIST, reply::ACK, &[]);
-    Step::Continue
-}
-
-fn unknown(out: &mut Vec<u8>, kind: u32) -> Step {
-    let sentence = "this node serves no such export now; list the exports to see the ones it does";
-    say(out, kind, reply::ERR_UNKNOWN, sentence)
-}
-
-fn say(out: &mut Vec<u8>, kind: u32, reply: u32, sentence: &str) -> Step {
-    proto::put_option_reply(out, kind, reply, &[sentence.as_bytes()]);
-    Step::Continue
-}
-
 /// Why a client found no export.
-pub(super) enum Outside {
+pub(super) enum NoSession {
     /// It left, or asked for what there is not.
     Left(&'static str),
     /// It was kept out, for a reason that an operator may have to see to.
     Refused(String),
 }
 
-impl From<&'static str> for Outside {
-    fn from(reason: &'static str) -> Outside {
-        Outside::Left(reason)
+impl From<&'static str> for NoSession {
+    fn from(reason: &'static str) -> NoSession {
+        NoSession::Left(reason)
     }
 }
 
 /// The listener's half of TLS: whether clients need it, and by which credentials.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct ListenerTls {
     pub encryption: Encryption,
     pub store: Option<Store>,
 }
 
 /// Whether there is a place at an export; if not, a sentence for the client.
-pub(super) type Admit<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+pub(super) type AdmitClient<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// What the server has to say while a client looks for its export.
 #[derive(Clone, Copy)]
-pub(super) struct House<'a> {
-    pub guard: &'a Guard,
-    pub admit: Admit<'a>,
+pub(super) struct HandshakeContext<'a> {
+    pub tls: &'a ListenerTls,
+    pub admit: AdmitClient<'a>,
     /// Told of an export that is there, and that the client may not use.
     pub denied: &'a dyn Fn(&str),
     /// Told of the certificate that the client has shown.
@@ -380,71 +51,71 @@ pub(super) struct House<'a> {
 
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
 pub(super) async fn negotiate(
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     gateway: &Rc<dyn Gateway>,
-    house: House<'_>,
-) -> Result<Session, Outside> {
-    let mut negotiation = Negotiation::new(house.guard.encryption);
-    match converse(connection, gateway, house, &mut negotiation).await {
-        Err(Outside::Left(reason)) if negotiation.was_told_to_encrypt => {
+    context: HandshakeContext<'_>,
+) -> Result<ClientSession, NoSession> {
+    let mut negotiation = Negotiation::new(context.tls.encryption);
+    match converse(connection, gateway, context, &mut negotiation).await {
+        Err(NoSession::Left(reason)) if negotiation.was_told_to_encrypt() => {
             let reason = format!("it asked without TLS, which is required here, and then: {reason}");
-            Err(Outside::Refused(reason))
+            Err(NoSession::Refused(reason))
         }
         result => result,
     }
 }
 
 async fn converse(
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     gateway: &Rc<dyn Gateway>,
-    house: House<'_>,
+    context: HandshakeContext<'_>,
     negotiation: &mut Negotiation,
-) -> Result<Session, Outside> {
-    let mut inbox = Inbox::new();
+) -> Result<ClientSession, NoSession> {
+    let mut received = ReceiveBuffer::new();
     let mut out = Vec::new();
-    let mut visible = Visible::new(&**gateway, Rights::All, house.denied);
+    let mut visible = VisibleExports::new(&**gateway, Rights::All, context.denied);
     connection.say(&greeting());
     connection.push_all().await?;
-    let flags = u32::from_be_bytes(receive(connection, &mut inbox).await?);
+    let flags = u32::from_be_bytes(receive(connection, &mut received).await?);
     negotiation.client_flags(flags).map_err(|malformed| malformed.0)?;
     loop {
-        let header = receive::<OPTION_BYTES>(connection, &mut inbox).await?;
+        let header = receive::<OPTION_BYTES>(connection, &mut received).await?;
         let header = proto::parse_option_header(&header).map_err(|malformed| malformed.0)?;
         let admitted = negotiation.admit(header, &visible, &mut out).map_err(|malformed| malformed.0);
         let mut step = match admitted {
             Ok(()) => {
                 let length = header.length as usize;
-                await_bytes(connection, &mut inbox, length).await?;
-                let step = negotiation.answer(header.kind, &inbox.unread()[..length], &visible, &mut out);
-                inbox.consume(length);
+                await_bytes(connection, &mut received, length).await?;
+                let step = negotiation.answer(header.kind, &received.unread()[..length], &visible, &mut out);
+                received.consume(length);
                 step
             }
-            Err(reason) => Step::Close(reason),
+            Err(reason) => NegotiationStep::Close(reason),
         };
-        if let Step::Enter(entry) = &step {
-            match (house.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
+        if let NegotiationStep::Enter(entry) = &step {
+            match (context.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
                 Ok(Some((export, client))) => {
                     connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
                     connection.say(&out);
                     // From here on the session's own end detaches, even if nobody hears the welcome.
-                    return Ok(Session::new(connection.clone(), gateway.clone(), client, terms, inbox));
+                    return Ok(ClientSession::new(connection.clone(), gateway.clone(), client, terms, received));
                 }
                 Ok(None) => step = negotiation.turn_away(entry, &mut out),
-                Err(told) => step = negotiation.no_place(entry, &told, &mut out),
+                Err(told) => step = negotiation.turn_away_full(entry, &told, &mut out),
             }
         }
         connection.say(&out);
         out.clear();
         connection.push_all().await?;
         match step {
-            Step::Close(reason) => return Err(reason.into()),
-            Step::Encrypt => {
-                let rights = encrypt(connection, &inbox, &house).await?;
-                visible = Visible::new(&**gateway, rights, house.denied);
+            NegotiationStep::Close(reason) => return Err(reason.into()),
+            NegotiationStep::Encrypt => {
+                let rights = encrypt(connection, &received, &context).await?;
+                visible = VisibleExports::new(&**gateway, rights, context.denied);
                 negotiation.encrypted();
             }
-            Step::Continue | Step::Enter(_) => {}
+            NegotiationStep::Continue | NegotiationStep::Enter(_) => {}
         }
         // Whoever has many questions waits after each until everybody else had a turn.
         tokio::task::yield_now().await;
@@ -452,48 +123,59 @@ async fn converse(
 }
 
 /// Begins TLS; what the client may do from here on.
-async fn encrypt(connection: &Connection, inbox: &Inbox, house: &House<'_>) -> Result<Rights, Outside> {
+async fn encrypt(
+    connection: &ClientConnection,
+    received: &ReceiveBuffer,
+    context: &HandshakeContext<'_>,
+) -> Result<Rights, NoSession> {
     // Bytes from before the encryption would be taken for encrypted ones: somebody on the way could put them there.
-    if !inbox.unread().is_empty() {
-        return Err(Outside::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
+    if !received.unread().is_empty() {
+        return Err(NoSession::Refused("it sent more in the clear after it had asked for TLS".to_owned()));
     }
-    let store = house.guard.store.as_ref().expect("TLS is offered with credentials only");
-    let refused = |error: &dyn std::fmt::Display| Outside::Refused(error.to_string());
+    let store = context.tls.store.as_ref().expect("TLS is offered with credentials only");
+    let refused = |error: &dyn std::fmt::Display| NoSession::Refused(error.to_string());
     let credentials = store.current();
     let channel = credentials.accept_nbd().map_err(|error| refused(&error))?;
     connection.encrypt(channel).await.map_err(|error| match error {
         ChannelError::Io(error) => refused(&format_args!("the connection broke in the TLS handshake: {error}")),
         error => refused(&error),
     })?;
-    let facts = connection.socket.certificate();
+    let facts = connection.socket().certificate();
     match &facts {
-        Some(facts) => (house.shown)(facts),
-        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.visitor.who),
+        Some(facts) => (context.shown)(facts),
+        None => tracing::debug!("an NBD client at {} uses TLS without a certificate", connection.origin().who),
     }
     let current = store.current();
     let rights = match Arc::ptr_eq(&current, &credentials) {
         true => credentials.rights_of(facts.as_ref()),
         // Somebody may have been revoked while the two were shaking hands.
-        false => current.judge_guest(&connection.socket.chain().unwrap_or_default()),
+        false => current.verify_client(&connection.socket().chain().unwrap_or_default()),
     };
-    rights.map_err(Outside::Refused)
+    rights.map_err(NoSession::Refused)
 }
 
-async fn receive<const N: usize>(connection: &Connection, inbox: &mut Inbox) -> Result<[u8; N], &'static str> {
-    await_bytes(connection, inbox, N).await?;
-    let bytes = *inbox.peek::<N>().expect("the bytes were just awaited");
-    inbox.consume(N);
+async fn receive<const N: usize>(
+    connection: &ClientConnection,
+    received: &mut ReceiveBuffer,
+) -> Result<[u8; N], &'static str> {
+    await_bytes(connection, received, N).await?;
+    let bytes = *received.peek::<N>().expect("the bytes were just awaited");
+    received.consume(N);
     Ok(bytes)
 }
 
-async fn await_bytes(connection: &Connection, inbox: &mut Inbox, count: usize) -> Result<(), &'static str> {
-    inbox.reserve(count);
-    while inbox.unread().len() < count {
+async fn await_bytes(
+    connection: &ClientConnection,
+    received: &mut ReceiveBuffer,
+    count: usize,
+) -> Result<(), &'static str> {
+    received.reserve(count);
+    while received.unread().len() < count {
         connection.readable().await;
-        if connection.leaving() != Leaving::No {
+        if connection.leaving() != LeaveReason::No {
             return Err("the server stopped during the handshake");
         }
-        match inbox.fill(&connection.socket, &mut []) {
+        match received.fill(connection.socket(), &mut []) {
             Ok(filled) if filled.total == Some(0) => {
                 return Err("the client left during the handshake");
             }
@@ -502,179 +184,4 @@ async fn await_bytes(connection: &Connection, inbox: &mut Inbox, count: usize) -
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frontend::VolumeHandle;
-
-    fn export(name: &str) -> ExportInfo {
-        ExportInfo {
-            handle: VolumeHandle(1),
-            name: name.into(),
-            description: "a volume".into(),
-            size_bytes: 1 << 30,
-            block_min_bytes: 512,
-            block_preferred_bytes: 4096,
-            block_max_bytes: 64 << 20,
-        }
-    }
-
-    fn named(name: &str) -> Vec<u8> {
-        let mut data = (name.len() as u32).to_be_bytes().to_vec();
-        data.extend_from_slice(name.as_bytes());
-        data
-    }
-
-    fn go(name: &str) -> Vec<u8> {
-        [&named(name)[..], &[0, 0]].concat()
-    }
-
-    fn allocation(name: &str) -> Vec<u8> {
-        [&named(name)[..], &1_u32.to_be_bytes(), &named(proto::ALLOCATION)].concat()
-    }
-
-    fn fixed() -> Negotiation {
-        let mut negotiation = Negotiation::default();
-        negotiation.client_flags(3).unwrap();
-        negotiation
-    }
-
-    /// The kinds of the replies in `out`.
-    fn replies(mut out: &[u8]) -> Vec<u32> {
-        let mut kinds = Vec::new();
-        while let Some((header, rest)) = out.split_first_chunk() {
-            let header = proto::parse_option_reply(header).unwrap();
-            kinds.push(header.reply);
-            out = &rest[header.length as usize..];
-        }
-        kinds
-    }
-
-    fn ask(negotiation: &mut Negotiation, kind: u32, data: &[u8], exports: &[ExportInfo]) -> (Step, Vec<u32>) {
-        let mut out = Vec::new();
-        let step = negotiation.answer(kind, data, exports, &mut out);
-        (step, replies(&out))
-    }
-
-    #[test]
-    fn an_empty_name_means_the_only_export() {
-        let (one, two) = ([export("g/v")], [export("g/v"), export("g/w")]);
-        assert!(matches!(ask(&mut fixed(), option::GO, &go(""), &one).0, Step::Enter(entry) if entry.name == "g/v"));
-        assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", &one).0, Step::Enter(_)));
-        for exports in [&two[..], &[]] {
-            let refused = (Step::Continue, vec![reply::ERR_UNKNOWN]);
-            assert_eq!(ask(&mut fixed(), option::GO, &go(""), exports), refused);
-            assert_eq!(ask(&mut fixed(), option::INFO, &go(""), exports), refused);
-            assert!(matches!(ask(&mut fixed(), option::EXPORT_NAME, b"", exports).0, Step::Close(_)));
-        }
-        assert!(matches!(ask(&mut fixed(), option::GO, &go("g/w"), &two).0, Step::Enter(_)));
-    }
-
-    #[test]
-    fn contexts_need_structured_replies_and_hold_for_their_export() {
-        let exports = [export("g/v"), export("g/w")];
-        let mut negotiation = fixed();
-        let set = option::SET_META_CONTEXT;
-        let refused = (Step::Continue, vec![reply::ERR_INVALID]);
-        assert_eq!(ask(&mut negotiation, set, &allocation("g/v"), &exports), refused);
-        ask(&mut negotiation, option::STRUCTURED_REPLY, b"", &exports);
-        let selected = (Step::Continue, vec![reply::META_CONTEXT, reply::ACK]);
-        assert_eq!(ask(&mut negotiation, set, &allocation("g/v"), &exports), selected);
-        for (name, expected) in [("g/v", true), ("g/w", false)] {
-            let (step, _) = ask(&mut negotiation, option::GO, &go(name), &exports);
-            let Step::Enter(entry) = step else { panic!("{name} was refused") };
-            let terms = negotiation.welcome(&entry, &export(name), &mut Vec::new());
-            assert_eq!(terms.allocation, expected);
-            assert_eq!(terms.payload_max_bytes, proto::PAYLOAD_BYTES_MAX);
-        }
-        let nothing = [&named("g/v")[..], &0_u32.to_be_bytes()].concat();
-        assert_eq!(ask(&mut negotiation, set, &nothing, &exports), (Step::Continue, vec![reply::ACK]));
-        assert_eq!(negotiation.allocation, None);
-        assert_eq!(ask(&mut negotiation, option::LIST_META_CONTEXT, &nothing, &exports), selected);
-    }
-
-    #[test]
-    fn options_are_bounded_in_length_and_number() {
-        let mut negotiation = fixed();
-        let mut out = Vec::new();
-        let long = OptionHeader { kind: option::LIST, length: proto::OPTION_DATA_BYTES_MAX + 1 };
-        assert!(negotiation.admit(long, &[][..], &mut out).is_err());
-        assert_eq!(replies(&out), [reply::ERR_TOO_BIG]);
-        let fine = OptionHeader { kind: 99, length: proto::OPTION_DATA_BYTES_MAX };
-        let two = [export("g/v"), export("g/w")];
-        let mut admits = |negotiation: &mut Negotiation, exports: &[ExportInfo], kind| {
-            let header = OptionHeader { kind, ..fine };
-            (0..1000).take_while(|_| negotiation.admit(header, exports, &mut out).is_ok()).count() as u32
-        };
-        assert_eq!(admits(&mut negotiation, &two, 99), OPTIONS_SPARE + 2 * OPTIONS_PER_EXPORT - 1);
-        assert_eq!(admits(&mut fixed(), &two, option::LIST), LISTS_MAX);
-        // Where TLS has to come first, the number of exports shows in nothing.
-        for exports in [&[][..], &two] {
-            let mut closed = Negotiation { encryption: Encryption::Required, ..fixed() };
-            assert_eq!(admits(&mut closed, exports, 99), OPTIONS_BEFORE_TLS);
-            closed.encrypted();
-            let exports_asked = OPTIONS_PER_EXPORT * exports.len() as u32;
-            assert_eq!(admits(&mut closed, exports, 99), OPTIONS_SPARE + exports_asked);
-        }
-    }
-
-    #[test]
-    fn an_old_client_may_only_choose() {
-        let mut negotiation = Negotiation::default();
-        negotiation.client_flags(0).unwrap();
-        assert!(negotiation.admit(OptionHeader { kind: option::LIST, length: 0 }, &[][..], &mut Vec::new()).is_err());
-        let (step, _) = ask(&mut negotiation, option::EXPORT_NAME, b"g/v", &[export("g/v")]);
-        let Step::Enter(entry) = step else { panic!("the export was refused") };
-        let mut out = Vec::new();
-        negotiation.welcome(&entry, &export("g/v"), &mut out);
-        assert_eq!(out.len(), 10 + proto::EXPORT_NAME_PADDING_BYTES);
-        assert!(negotiation.client_flags(4).is_err());
-    }
-
-    #[test]
-    fn malformed_and_unknown_options_are_answered() {
-        let exports = [export("g/v")];
-        for (kind, data, expected) in [
-            (option::LIST, &b"x"[..], reply::ERR_INVALID),
-            (option::GO, &b"x"[..], reply::ERR_INVALID),
-            (5, &b""[..], reply::ERR_UNSUP),
-            (u32::MAX, &b"junk"[..], reply::ERR_UNSUP),
-        ] {
-            assert_eq!(ask(&mut fixed(), kind, data, &exports), (Step::Continue, vec![expected]));
-        }
-        let (step, said) = ask(&mut fixed(), option::ABORT, b"", &exports);
-        assert!(matches!(step, Step::Close(_)) && said == [reply::ACK]);
-        assert_eq!(ask(&mut fixed(), option::LIST, b"", &exports).1, [reply::SERVER, reply::ACK]);
-    }
-
-    /// Any bytes in any option: always one step, and replies that can be read.
-    #[test]
-    fn random_options_are_answered_in_full() {
-        let exports = [export("g/v"), export("g/w")];
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let mut negotiation = fixed();
-        for _ in 0..50_000 {
-            let kind = (random() % 12) as u32;
-            let mut data = match random() % 4 {
-                0 => (0..random() % 40).map(|_| random() as u8).collect(),
-                1 => go("g/v"),
-                2 => allocation("g/w"),
-                _ => vec![0; (random() % 12) as usize],
-            };
-            if let Some(at) = (random() as usize).checked_rem(data.len()) {
-                data[at] = random() as u8;
-            }
-            let (step, said) = ask(&mut negotiation, kind, &data, &exports);
-            assert!(step != Step::Continue || !said.is_empty(), "option {kind} with {data:?} was not answered");
-        }
-        assert!(negotiation.structured);
-    }
 }

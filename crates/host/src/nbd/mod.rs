@@ -1,4 +1,4 @@
-//! NBD, the first front end: any block client's requests become [`crate::frontend::Op`]s, and nothing of NBD goes
+//! NBD, the first front end: any block client's requests become [`crate::frontend::ClientOp`]s, and nothing of NBD goes
 //! further.
 //!
 //! A visitor passes four rooms. `server` is the gate: listeners, their owners and modes, how many may be inside.
@@ -20,18 +20,23 @@ pub mod check;
 pub mod client;
 mod connection;
 pub mod counters;
-pub mod handshake;
-mod inbox;
+mod handshake;
 mod listen;
-mod outbox;
-mod places;
+pub mod negotiation;
+mod receive_buffer;
+
+mod admission;
+mod answer_queue;
+mod answers;
+mod client_origin;
+mod memory_shares;
+mod pending_requests;
 pub mod proto;
 pub mod server;
 mod session;
-mod shares;
 mod socket;
-mod visible;
-mod visitor;
+mod stall;
+mod visible_exports;
 
 pub use client::{Address, Answer, Ask, Client, ClientError, Export};
 pub use counters::{CommandCounters, Counters};

@@ -3,7 +3,7 @@
 //! Integers are big-endian throughout the protocol. A function here accepts any bytes of its length: it answers with a
 //! value or says why it cannot, and never allocates more than the bytes it was given.
 
-use crate::frontend::Failure;
+use crate::frontend::RequestFailure;
 
 /// `NBDMAGIC`, the server's first word.
 pub const MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -194,22 +194,22 @@ impl Errno {
     }
 }
 
-impl From<Failure> for Errno {
-    fn from(failure: Failure) -> Errno {
+impl From<RequestFailure> for Errno {
+    fn from(failure: RequestFailure) -> Errno {
         match failure {
-            Failure::Io => Errno::Io,
-            Failure::NoSpace => Errno::NoSpace,
-            Failure::Invalid => Errno::Invalid,
-            Failure::NotSupported => Errno::NotSupported,
-            Failure::NoMemory => Errno::NoMemory,
-            Failure::Gone => Errno::Shutdown,
+            RequestFailure::Io => Errno::Io,
+            RequestFailure::NoSpace => Errno::NoSpace,
+            RequestFailure::Invalid => Errno::Invalid,
+            RequestFailure::NotSupported => Errno::NotSupported,
+            RequestFailure::NoMemory => Errno::NoMemory,
+            RequestFailure::Gone => Errno::Shutdown,
         }
     }
 }
 
 /// Bytes that cannot be what they claim to be, with the sentence that says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedMessage(pub &'static str);
 
 /// A request header, unjudged: `check` decides what of it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,10 +226,10 @@ pub struct Request {
 ///
 /// # Errors
 /// Without the magic number the stream is out of step, and nothing after it can be trusted.
-pub fn parse_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, Malformed> {
+pub fn parse_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, MalformedMessage> {
     let mut cursor = Cursor(bytes);
     if cursor.u32()? != REQUEST_MAGIC {
-        return Err(Malformed("a request does not start with the request magic"));
+        return Err(MalformedMessage("a request does not start with the request magic"));
     }
     Ok(Request {
         flags: cursor.u16()?,
@@ -262,23 +262,23 @@ pub struct OptionHeader {
 ///
 /// # Errors
 /// Without the magic number the stream is out of step.
-pub fn parse_option_header(bytes: &[u8; OPTION_BYTES]) -> Result<OptionHeader, Malformed> {
+pub fn parse_option_header(bytes: &[u8; OPTION_BYTES]) -> Result<OptionHeader, MalformedMessage> {
     let mut cursor = Cursor(bytes);
     if cursor.u64()? != OPTION_MAGIC {
-        return Err(Malformed("an option does not start with the option magic"));
+        return Err(MalformedMessage("an option does not start with the option magic"));
     }
     Ok(OptionHeader { kind: cursor.u32()?, length: cursor.u32()? })
 }
 
 /// What a client may ask before it is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opt<'a> {
+pub enum ClientOption<'a> {
     ExportName(&'a str),
     Abort,
     List,
     StartTls,
-    Info(Wanted<'a>),
-    Go(Wanted<'a>),
+    Info(ExportQuery<'a>),
+    Go(ExportQuery<'a>),
     StructuredReply,
     ListMeta(MetaQuery<'a>),
     SetMeta(MetaQuery<'a>),
@@ -287,7 +287,7 @@ pub enum Opt<'a> {
 
 /// An export, and the facts about it that the client named. Sizes are always told, asked for or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct ExportQuery<'a> {
     pub export: &'a str,
     pub name: bool,
     pub description: bool,
@@ -304,34 +304,34 @@ pub struct MetaQuery<'a> {
     pub names_base: bool,
 }
 
-/// Reads an option's data. Unknown kinds are [`Opt::Unsupported`] whatever their data.
+/// Reads an option's data. Unknown kinds are [`ClientOption::Unsupported`] whatever their data.
 ///
 /// # Errors
 /// Data that is short, long, not UTF-8 or over the protocol's string limit.
-pub fn parse_option(kind: u32, data: &[u8]) -> Result<Opt<'_>, Malformed> {
+pub fn parse_option(kind: u32, data: &[u8]) -> Result<ClientOption<'_>, MalformedMessage> {
     let mut cursor = Cursor(data);
     let parsed = match kind {
-        option::EXPORT_NAME => Opt::ExportName(cursor.text(data.len())?),
+        option::EXPORT_NAME => ClientOption::ExportName(cursor.text(data.len())?),
         option::ABORT => {
             // An abort is honoured whatever comes with it: the client is leaving.
             cursor = Cursor(&[]);
-            Opt::Abort
+            ClientOption::Abort
         }
-        option::LIST => Opt::List,
-        option::STARTTLS => Opt::StartTls,
-        option::INFO => Opt::Info(parse_wanted(&mut cursor)?),
-        option::GO => Opt::Go(parse_wanted(&mut cursor)?),
-        option::STRUCTURED_REPLY => Opt::StructuredReply,
-        option::LIST_META_CONTEXT => Opt::ListMeta(parse_meta(&mut cursor)?),
-        option::SET_META_CONTEXT => Opt::SetMeta(parse_meta(&mut cursor)?),
-        _ => return Ok(Opt::Unsupported),
+        option::LIST => ClientOption::List,
+        option::STARTTLS => ClientOption::StartTls,
+        option::INFO => ClientOption::Info(parse_wanted(&mut cursor)?),
+        option::GO => ClientOption::Go(parse_wanted(&mut cursor)?),
+        option::STRUCTURED_REPLY => ClientOption::StructuredReply,
+        option::LIST_META_CONTEXT => ClientOption::ListMeta(parse_meta(&mut cursor)?),
+        option::SET_META_CONTEXT => ClientOption::SetMeta(parse_meta(&mut cursor)?),
+        _ => return Ok(ClientOption::Unsupported),
     };
-    if cursor.0.is_empty() { Ok(parsed) } else { Err(Malformed("the option's data is longer than its content")) }
+    if cursor.0.is_empty() { Ok(parsed) } else { Err(MalformedMessage("the option's data is longer than its content")) }
 }
 
-fn parse_wanted<'a>(cursor: &mut Cursor<'a>) -> Result<Wanted<'a>, Malformed> {
+fn parse_wanted<'a>(cursor: &mut Cursor<'a>) -> Result<ExportQuery<'a>, MalformedMessage> {
     let length = cursor.u32()? as usize;
-    let mut wanted = Wanted { export: cursor.text(length)?, name: false, description: false };
+    let mut wanted = ExportQuery { export: cursor.text(length)?, name: false, description: false };
     for _ in 0..cursor.u16()? {
         match cursor.u16()? {
             info::NAME => wanted.name = true,
@@ -342,7 +342,7 @@ fn parse_wanted<'a>(cursor: &mut Cursor<'a>) -> Result<Wanted<'a>, Malformed> {
     Ok(wanted)
 }
 
-fn parse_meta<'a>(cursor: &mut Cursor<'a>) -> Result<MetaQuery<'a>, Malformed> {
+fn parse_meta<'a>(cursor: &mut Cursor<'a>) -> Result<MetaQuery<'a>, MalformedMessage> {
     let length = cursor.u32()? as usize;
     let export = cursor.text(length)?;
     let count = cursor.u32()?;
@@ -388,10 +388,10 @@ pub struct OptionReply {
 ///
 /// # Errors
 /// Without the magic number the stream is out of step.
-pub fn parse_option_reply(bytes: &[u8; OPTION_REPLY_BYTES]) -> Result<OptionReply, Malformed> {
+pub fn parse_option_reply(bytes: &[u8; OPTION_REPLY_BYTES]) -> Result<OptionReply, MalformedMessage> {
     let mut cursor = Cursor(bytes);
     if cursor.u64()? != OPTION_REPLY_MAGIC {
-        return Err(Malformed("an option's reply does not start with its magic"));
+        return Err(MalformedMessage("an option's reply does not start with its magic"));
     }
     Ok(OptionReply { kind: cursor.u32()?, reply: cursor.u32()?, length: cursor.u32()? })
 }
@@ -409,10 +409,10 @@ pub fn simple_reply(handle: u64, error: Option<Errno>) -> [u8; SIMPLE_REPLY_BYTE
 ///
 /// # Errors
 /// Without the magic number the stream is out of step.
-pub fn parse_simple_reply(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Result<(u64, Option<Errno>), Malformed> {
+pub fn parse_simple_reply(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Result<(u64, Option<Errno>), MalformedMessage> {
     let mut cursor = Cursor(bytes);
     if cursor.u32()? != SIMPLE_REPLY_MAGIC {
-        return Err(Malformed("a reply does not start with the simple reply magic"));
+        return Err(MalformedMessage("a reply does not start with the simple reply magic"));
     }
     let error = Errno::from_code(cursor.u32()?);
     Ok((cursor.u64()?, error))
@@ -433,35 +433,36 @@ pub fn last_chunk(kind: u16, handle: u64, length: u32) -> [u8; CHUNK_BYTES] {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (head, rest) = self.0.split_at_checked(length).ok_or(Malformed("the data ends before its content does"))?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedMessage> {
+        let (head, rest) =
+            self.0.split_at_checked(length).ok_or(MalformedMessage("the data ends before its content does"))?;
         self.0 = rest;
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedMessage> {
         Ok(self.take(N)?.try_into().expect("`take` gives exactly what was asked"))
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    fn u16(&mut self) -> Result<u16, MalformedMessage> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, MalformedMessage> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    fn u64(&mut self) -> Result<u64, MalformedMessage> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    fn text(&mut self, length: usize) -> Result<&'a str, Malformed> {
+    fn text(&mut self, length: usize) -> Result<&'a str, MalformedMessage> {
         let bytes = self.take(length)?;
         if length > STRING_BYTES_MAX {
-            return Err(Malformed("a string is longer than the protocol's 4096 bytes"));
+            return Err(MalformedMessage("a string is longer than the protocol's 4096 bytes"));
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| Malformed("a string is not UTF-8"))?;
-        if text.contains('\0') { Err(Malformed("a string contains a zero byte")) } else { Ok(text) }
+        let text = std::str::from_utf8(bytes).map_err(|_| MalformedMessage("a string is not UTF-8"))?;
+        if text.contains('\0') { Err(MalformedMessage("a string contains a zero byte")) } else { Ok(text) }
     }
 }
 
@@ -513,18 +514,18 @@ mod tests {
     #[test]
     fn options_are_read() {
         let data = wanted("g/v", &[info::BLOCK_SIZE, info::NAME, 77]);
-        let expected = Wanted { export: "g/v", name: true, description: false };
-        assert_eq!(parse_option(option::GO, &data), Ok(Opt::Go(expected)));
-        assert_eq!(parse_option(option::INFO, &data), Ok(Opt::Info(expected)));
-        assert_eq!(parse_option(option::EXPORT_NAME, b""), Ok(Opt::ExportName("")));
-        assert_eq!(parse_option(option::ABORT, b"junk"), Ok(Opt::Abort));
-        assert_eq!(parse_option(4711, b"junk"), Ok(Opt::Unsupported));
+        let expected = ExportQuery { export: "g/v", name: true, description: false };
+        assert_eq!(parse_option(option::GO, &data), Ok(ClientOption::Go(expected)));
+        assert_eq!(parse_option(option::INFO, &data), Ok(ClientOption::Info(expected)));
+        assert_eq!(parse_option(option::EXPORT_NAME, b""), Ok(ClientOption::ExportName("")));
+        assert_eq!(parse_option(option::ABORT, b"junk"), Ok(ClientOption::Abort));
+        assert_eq!(parse_option(4711, b"junk"), Ok(ClientOption::Unsupported));
         let data = meta("v", &["base:", "qemu:x"]);
         let expected = MetaQuery { export: "v", empty: false, names_allocation: false, names_base: true };
-        assert_eq!(parse_option(option::LIST_META_CONTEXT, &data), Ok(Opt::ListMeta(expected)));
+        assert_eq!(parse_option(option::LIST_META_CONTEXT, &data), Ok(ClientOption::ListMeta(expected)));
         let data = meta("v", &[ALLOCATION]);
         let expected = MetaQuery { export: "v", empty: false, names_allocation: true, names_base: false };
-        assert_eq!(parse_option(option::SET_META_CONTEXT, &data), Ok(Opt::SetMeta(expected)));
+        assert_eq!(parse_option(option::SET_META_CONTEXT, &data), Ok(ClientOption::SetMeta(expected)));
     }
 
     #[test]

@@ -13,30 +13,32 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::connection::{Allowance, Connection, LOOKS_MAX, Leaving};
-use super::counters::{Counters, Tally};
-use super::handshake::{self, Encryption, Guard, House, Outside};
+use super::admission;
+use super::client_origin::ClientOrigin;
+use super::connection::{ClientConnection, ClientLimits, LeaveReason};
+use super::counters::{Counters, SharedCounters};
+use super::handshake::{self, HandshakeContext, ListenerTls, NoSession};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
-use super::places;
-use super::session::{End, Session};
-use super::shares::Shares;
-use super::socket::{Socket, Stream};
-use super::visitor::Visitor;
-use crate::complaints::{About, Complaints, REPEAT_AFTER};
+use super::memory_shares::MemoryShares;
+use super::negotiation::Encryption;
+use super::session::{ClientSession, SessionEnd};
+use super::socket::{ClientSocket, SocketStream};
+use super::stall::LOOKS_MAX;
 use crate::frontend::{ClientInfo, Gateway};
-use crate::strangers::{Seat, Strangers};
+use crate::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
 use crate::tls::{Facts, Store};
+use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot};
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Clients at exports at once; more are turned away. 1 280: a thousand volumes, or a hundred with multi-connection clients, and a
-    /// fifth of them kept for clients that hold few (`places.rs`).
+    /// fifth of them kept for clients that hold few (`admission.rs`).
     pub connections: usize,
     /// Besides them, connections over TCP that have not chosen an export yet; of more the oldest of the busiest network goes. 1 024:
     /// all clients may come back in one moment, from one host.
-    pub strangers: usize,
+    pub unauthenticated: usize,
     /// From the first byte to the chosen export. 10 s: ten round trips on the worst link we know, with losses.
     pub handshake: Duration,
     /// Requests in flight for each connection. 1 024: above any client's own queue, so that ours is not felt.
@@ -58,7 +60,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 1280,
-            strangers: 1024,
+            unauthenticated: 1024,
             handshake: Duration::from_secs(10),
             requests_in_flight: 1024,
             bytes_in_flight: 64 << 20,
@@ -76,46 +78,46 @@ const OPENERS_MAX: usize = 256;
 ///
 /// Dropping it stops listening and cuts every connection; [`Server::stop`] lets them finish first.
 pub struct Server {
-    shared: Rc<Shared>,
+    shared: Rc<ServerState>,
     /// And who watches the clients.
     listeners: RefCell<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct ServerState {
     gateway: Rc<dyn Gateway>,
     limits: Limits,
-    tally: Rc<Tally>,
-    clients: RefCell<BTreeMap<u64, Client>>,
-    strangers: Rc<Strangers>,
-    shares: Rc<Shares>,
+    tally: Rc<SharedCounters>,
+    clients: RefCell<BTreeMap<u64, ServedClient>>,
+    unauthenticated: Rc<UnauthenticatedPeers>,
+    shares: Rc<MemoryShares>,
     next_client: Cell<u64>,
     /// A client has left.
     left: Notify,
     /// What was said about clients that were kept out.
-    complaints: Complaints,
+    report_limiter: ReportLimiter,
     /// And which certificates clients have shown.
-    certificates: Complaints,
+    certificates: ReportLimiter,
 }
 
-struct Client {
-    connection: Rc<Connection>,
+struct ServedClient {
+    connection: Rc<ClientConnection>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     pub fn new(gateway: Rc<dyn Gateway>, limits: Limits) -> Server {
         assert!(limits.connections > 0 && limits.requests_in_flight > 0 && limits.bytes_in_flight > 0);
-        let shared = Shared {
+        let shared = ServerState {
             gateway,
             limits,
             tally: Rc::default(),
             clients: RefCell::default(),
-            strangers: Strangers::new(limits.strangers),
-            shares: Shares::new(limits.bytes_in_flight_all),
+            unauthenticated: UnauthenticatedPeers::new(limits.unauthenticated),
+            shares: MemoryShares::new(limits.bytes_in_flight_all),
             next_client: Cell::new(0),
             left: Notify::new(),
-            complaints: Complaints::new(REPEAT_AFTER),
-            certificates: Complaints::new(REPEAT_AFTER),
+            report_limiter: ReportLimiter::new(REPEAT_AFTER),
+            certificates: ReportLimiter::new(REPEAT_AFTER),
         };
         let shared = Rc::new(shared);
         let watch = spawn_local(watch_clients(shared.clone()));
@@ -132,7 +134,7 @@ impl Server {
         let failed = |reason| ListenError::Path { path: path.into(), reason };
         let listener = UnixListener::from_std(listener).map_err(failed)?;
         tracing::info!(path = %path.display(), "NBD is served on a socket file");
-        self.spawn_listener(Door::Unix(listener, file), Guard::default());
+        self.spawn_listener(ClientListener::Unix(listener, file), ListenerTls::default());
         Ok(())
     }
 
@@ -142,7 +144,7 @@ impl Server {
     /// # Errors
     /// The address is in use or not this host's.
     pub fn listen_tcp(&self, address: SocketAddr) -> Result<SocketAddr, ListenError> {
-        self.listen_tcp_guarded(address, Guard::default())
+        self.listen_tcp_guarded(address, ListenerTls::default())
     }
 
     /// The same with TLS, which clients may or must use.
@@ -151,16 +153,16 @@ impl Server {
     /// As [`Server::listen_tcp`].
     pub fn listen_tls(&self, address: SocketAddr, store: Store, is_required: bool) -> Result<SocketAddr, ListenError> {
         let encryption = if is_required { Encryption::Required } else { Encryption::Offered };
-        self.listen_tcp_guarded(address, Guard { encryption, store: Some(store) })
+        self.listen_tcp_guarded(address, ListenerTls { encryption, store: Some(store) })
     }
 
-    fn listen_tcp_guarded(&self, address: SocketAddr, guard: Guard) -> Result<SocketAddr, ListenError> {
+    fn listen_tcp_guarded(&self, address: SocketAddr, tls: ListenerTls) -> Result<SocketAddr, ListenError> {
         let failed = |reason| ListenError::Address { address, reason };
         let listener = listen::tcp(address)?;
         let bound = listener.local_addr().map_err(failed)?;
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         tracing::info!(address = %bound, "NBD is served on TCP");
-        self.spawn_listener(Door::Tcp(listener), guard);
+        self.spawn_listener(ClientListener::Tcp(listener), tls);
         Ok(bound)
     }
 
@@ -191,14 +193,14 @@ impl Server {
         }
     }
 
-    fn spawn_listener(&self, door: Door, guard: Guard) {
+    fn spawn_listener(&self, listening: ClientListener, tls: ListenerTls) {
         let shared = self.shared.clone();
         let mut listeners = self.listeners.borrow_mut();
         let number = listeners.len();
-        if let Some(store) = &guard.store {
-            listeners.push(spawn_local(judge_clients(shared.clone(), number, store.clone())));
+        if let Some(store) = &tls.store {
+            listeners.push(spawn_local(verify_clients(shared.clone(), number, store.clone())));
         }
-        listeners.push(spawn_local(accept_clients(shared, (number, door), guard)));
+        listeners.push(spawn_local(accept_clients(shared, (number, listening), tls)));
     }
 }
 
@@ -209,23 +211,23 @@ impl Drop for Server {
     }
 }
 
-enum Door {
+enum ClientListener {
     /// The file is held here so that it goes with its listener.
     Unix(UnixListener, #[expect(dead_code, reason = "held for its drop")] SocketFile),
     Tcp(TcpListener),
 }
 
-impl Door {
+impl ClientListener {
     /// The next client, and where it comes from.
-    async fn accept(&self, listener: usize) -> io::Result<(Socket, Visitor)> {
+    async fn accept(&self, listener: usize) -> io::Result<(ClientSocket, ClientOrigin)> {
         match self {
-            Door::Unix(door, _) => {
-                let stream = door.accept().await?.0;
-                let visitor = Visitor::by_file(&stream, listener);
-                Ok((Socket::new(Stream::Unix(stream)), visitor))
+            ClientListener::Unix(listening, _) => {
+                let stream = listening.accept().await?.0;
+                let origin = ClientOrigin::by_file(&stream, listener);
+                Ok((ClientSocket::new(SocketStream::Unix(stream)), origin))
             }
-            Door::Tcp(door) => {
-                let (stream, peer) = door.accept().await?;
+            ClientListener::Tcp(listening) => {
+                let (stream, peer) = listening.accept().await?;
                 tracing::debug!(%peer, "an NBD client connects");
                 // Answers must not wait for one another, and a host that vanished must be noticed some day.
                 stream.set_nodelay(true)?;
@@ -234,20 +236,20 @@ impl Door {
                     .with_interval(Duration::from_secs(15))
                     .with_retries(4);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::new(Stream::Tcp(stream)), Visitor::by_tcp(peer, listener)))
+                Ok((ClientSocket::new(SocketStream::Tcp(stream)), ClientOrigin::by_tcp(peer, listener)))
             }
         }
     }
 }
 
-async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), guard: Guard) {
+async fn accept_clients(shared: Rc<ServerState>, (listener, listening): (usize, ClientListener), tls: ListenerTls) {
     /// Out of descriptors or memory: those come back when clients leave, and asking at once again would only spin.
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
-        match door.accept(listener).await {
-            Ok((socket, visitor)) => Shared::admit(&shared, socket, visitor, guard.clone()),
+        match listening.accept(listener).await {
+            Ok((socket, origin)) => ServerState::admit(&shared, socket, origin, tls.clone()),
             Err(error) => {
-                if shared.complaints.is_news(About::Peer("a listener"), "not accepted") {
+                if shared.report_limiter.is_news(ReportSubject::Peer("a listener"), "not accepted") {
                     tracing::warn!(%error, "NBD connections cannot be accepted; they are tried again ten times a second");
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -257,16 +259,16 @@ async fn accept_clients(shared: Rc<Shared>, (listener, door): (usize, Door), gua
 }
 
 /// Whenever what is believed changes, cuts off who would not be let in any more by this listener; for ever.
-async fn judge_clients(shared: Rc<Shared>, listener: usize, store: Store) {
+async fn verify_clients(shared: Rc<ServerState>, listener: usize, store: Store) {
     let mut changes = store.changes();
     while changes.changed().await.is_ok() {
         let credentials = changes.borrow_and_update().clone();
         let all: Vec<_> = shared.clients.borrow().values().map(|client| client.connection.clone()).collect();
-        for connection in all.into_iter().filter(|connection| connection.visitor.listener == listener) {
-            let Some(chain) = connection.socket.chain() else { continue };
-            if let Err(why) = credentials.judge_guest(&chain) {
+        for connection in all.into_iter().filter(|connection| connection.origin().listener == listener) {
+            let Some(chain) = connection.socket().chain() else { continue };
+            if let Err(why) = credentials.verify_client(&chain) {
                 connection.cut_off();
-                shared.complain(&connection.visitor, "was cut off, its certificate being believed no more", &why);
+                shared.complain(connection.origin(), "was cut off, its certificate being believed no more", &why);
             }
             // Signatures take their time, and there may be a thousand of them.
             tokio::task::yield_now().await;
@@ -275,89 +277,89 @@ async fn judge_clients(shared: Rc<Shared>, listener: usize, store: Store) {
 }
 
 /// Cuts off who stalls, for ever.
-async fn watch_clients(shared: Rc<Shared>) {
+async fn watch_clients(shared: Rc<ServerState>) {
     loop {
         tokio::time::sleep(shared.limits.stalled / LOOKS_MAX).await;
         for client in shared.clients.borrow().values() {
             let Some(why) = client.connection.look() else { continue };
             client.connection.cut_off();
             shared.tally.note(|counters| counters.stalled += 1);
-            let visitor = &client.connection.visitor;
-            if shared.complaints.is_news(visitor.about(), why) {
+            let origin = client.connection.origin();
+            if shared.report_limiter.is_news(origin.about(), why) {
                 let patience = shared.limits.stalled;
-                tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", visitor.who);
+                tracing::warn!("an NBD client at {} was cut off: {why} for {patience:?}", origin.who);
             }
         }
     }
 }
 
-impl Shared {
-    fn admit(shared: &Rc<Shared>, socket: Socket, visitor: Visitor, guard: Guard) {
+impl ServerState {
+    fn admit(shared: &Rc<ServerState>, socket: ClientSocket, origin: ClientOrigin, tls: ListenerTls) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
-        let most = shared.limits.connections + shared.limits.strangers + OPENERS_MAX;
+        let most = shared.limits.connections + shared.limits.unauthenticated + OPENERS_MAX;
         if shared.clients.borrow().len() >= most {
-            let outside = Outside::Refused(format!("the limit of {most} connections is reached"));
-            shared.tell(&visitor, outside);
+            let no_session = NoSession::Refused(format!("the limit of {most} connections is reached"));
+            shared.log_no_session(&origin, no_session);
             shared.tally.note(|counters| counters.connections_refused += 1);
             return;
         }
         // Whoever may open the socket file may do worse than sit there.
-        let seat = visitor.address.map(|from| shared.strangers.seat(from));
-        let allowance = Allowance { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
+        let unauthenticated = origin.address.map(|from| shared.unauthenticated.admit(from));
+        let limits = ClientLimits { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
         let connection =
-            Rc::new(Connection::new(socket, visitor, (allowance, shared.shares.clone()), shared.tally.clone()));
+            Rc::new(ClientConnection::new(socket, origin, (limits, shared.shares.clone()), shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
-        let place = Place { shared: shared.clone(), number };
-        let task = spawn_local(serve(connection.clone(), place, guard, seat));
+        let slot = ClientSlot { shared: shared.clone(), number };
+        let task = spawn_local(serve(connection.clone(), slot, tls, unauthenticated));
         shared.tally.note(|counters| counters.connections_open += 1);
-        shared.clients.borrow_mut().insert(number, Client { connection, task });
+        shared.clients.borrow_mut().insert(number, ServedClient { connection, task });
     }
 }
 
-impl Shared {
+impl ServerState {
     /// A place at an export, or what to tell the client.
-    fn admit_to(&self, connection: &Connection, export: &str) -> Result<(), String> {
+    fn admit_to(&self, connection: &ClientConnection, export: &str) -> Result<(), String> {
         let clients = self.clients.borrow();
         let all = clients.values().map(|client| &*client.connection);
-        places::judge(connection, export, self.limits.connections, all).map_err(|full| {
+        admission::check(connection, export, self.limits.connections, all).map_err(|full| {
             self.tally.note(|counters| counters.connections_refused += 1);
-            if self.complaints.is_news(connection.visitor.about(), "found no place") {
-                tracing::warn!("an NBD client at {} was refused {export}: {}", connection.visitor.who, full.why);
+            if self.report_limiter.is_news(connection.origin().about(), "found no place") {
+                tracing::warn!("an NBD client at {} was refused {export}: {}", connection.origin().who, full.why);
             }
-            full.told
+            full.answer
         })
     }
 
     /// Why there is no session. Ports change with every attempt: the same host with the same mistake is no news.
-    fn tell(&self, visitor: &Visitor, outside: Outside) {
-        match outside {
-            Outside::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
-            Outside::Refused(why) => self.complain(visitor, "was refused", &why),
+    fn log_no_session(&self, origin: &ClientOrigin, no_session: NoSession) {
+        match no_session {
+            NoSession::Left(reason) => tracing::debug!(reason, "an NBD handshake ended without a session"),
+            NoSession::Refused(why) => self.complain(origin, "was refused", &why),
         }
     }
 
     /// Who comes again and again with the same certificate is told of once in a while.
-    fn tell_certificate(&self, visitor: &Visitor, Facts { subject, fingerprint, .. }: &Facts) {
-        if self.certificates.is_news(visitor.about(), fingerprint) {
-            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", visitor.who);
+    fn log_certificate(&self, origin: &ClientOrigin, Facts { subject, fingerprint, .. }: &Facts) {
+        if self.certificates.is_news(origin.about(), fingerprint) {
+            tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", origin.who);
         }
     }
 
     /// Whoever is turned away may come back at once, as often as it likes. `why` may hold its own words.
-    fn complain(&self, visitor: &Visitor, what: &'static str, why: &str) {
-        if self.complaints.is_news(visitor.about(), what) {
-            tracing::warn!("an NBD client at {} {what}: {why}", visitor.who);
+    fn complain(&self, origin: &ClientOrigin, what: &'static str, why: &str) {
+        if self.report_limiter.is_news(origin.about(), what) {
+            tracing::warn!("an NBD client at {} {what}: {why}", origin.who);
         }
     }
 }
 
 /// A client's place in the server, given up however its task ends.
-struct Place {
-    shared: Rc<Shared>,
+struct ClientSlot {
+    shared: Rc<ServerState>,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         let client = self.shared.clients.borrow_mut().remove(&self.number);
         client.expect("a client keeps its place to the end").connection.hang_up();
@@ -367,46 +369,51 @@ impl Drop for Place {
 }
 
 /// The attachment to the gateway, given up however the session ends.
-struct Attached(Session);
+struct AttachedSession(ClientSession);
 
-impl Drop for Attached {
+impl Drop for AttachedSession {
     fn drop(&mut self) {
         self.0.gateway.detach(self.0.client);
     }
 }
 
-async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Option<Seat>) {
-    let shared = &place.shared;
+async fn serve(
+    connection: Rc<ClientConnection>,
+    slot: ClientSlot,
+    tls: ListenerTls,
+    unauthenticated: Option<UnauthenticatedSlot>,
+) {
+    let shared = &slot.shared;
     let negotiation = async {
         let admit = |export: &str| shared.admit_to(&connection, export);
         let denied = |export: &str| {
             let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
-            shared.complain(&connection.visitor, "was told that there is no such export", &why);
+            shared.complain(connection.origin(), "was told that there is no such export", &why);
         };
-        let shown = |facts: &Facts| shared.tell_certificate(&connection.visitor, facts);
-        let house = House { guard: &guard, admit: &admit, denied: &denied, shown: &shown };
-        let negotiation = handshake::negotiate(&connection, &shared.gateway, house);
-        let Some(seat) = seat else { return negotiation.await };
+        let shown = |facts: &Facts| shared.log_certificate(connection.origin(), facts);
+        let context = HandshakeContext { tls: &tls, admit: &admit, denied: &denied, shown: &shown };
+        let negotiation = handshake::negotiate(&connection, &shared.gateway, context);
+        let Some(unauthenticated) = unauthenticated else { return negotiation.await };
         tokio::select! {
             biased;
-            () = seat.pushed_out() => Err(Outside::Left("others came before it had chosen an export")),
-            session = negotiation => session.inspect(|_| seat.came_in()),
+            () = unauthenticated.evicted() => Err(NoSession::Left("others came before it had chosen an export")),
+            session = negotiation => session.inspect(|_| unauthenticated.authenticated()),
         }
     };
     let outcome = timeout(shared.limits.handshake, negotiation).await;
-    let too_long = match guard.encryption {
-        Encryption::Required => Outside::Refused("it took too long to begin TLS and choose an export".to_owned()),
-        _ => Outside::Left("the client took too long to choose an export"),
+    let too_long = match tls.encryption {
+        Encryption::Required => NoSession::Refused("it took too long to begin TLS and choose an export".to_owned()),
+        _ => NoSession::Left("the client took too long to choose an export"),
     };
     let session = match outcome.unwrap_or(Err(too_long)) {
         Ok(session) => session,
-        Err(outside) => {
-            shared.tell(&connection.visitor, outside);
+        Err(no_session) => {
+            shared.log_no_session(connection.origin(), no_session);
             shared.tally.note(|counters| counters.handshakes_without_session += 1);
             return;
         }
     };
-    let mut attached = Attached(session);
+    let mut attached = AttachedSession(session);
     if attached.0.terms.structured {
         connection.use_structured_replies();
     }
@@ -414,19 +421,19 @@ async fn serve(connection: Rc<Connection>, place: Place, guard: Guard, seat: Opt
     let end = attached.0.run().await;
     tracing::debug!(?end, "an NBD session ends");
     match end {
-        End::Disconnect | End::Leaving => {
-            let settled = timeout(shared.limits.farewell, connection.settled()).await;
-            if settled.is_err() {
-                shared.complain(&connection.visitor, "was left with answers unsent", "it or its disk is too slow");
-            } else if matches!(end, End::Disconnect) && connection.leaving() != Leaving::Broken {
+        SessionEnd::Disconnect | SessionEnd::Leaving => {
+            let drained = timeout(shared.limits.farewell, connection.drained()).await;
+            if drained.is_err() {
+                shared.complain(connection.origin(), "was left with answers unsent", "it or its disk is too slow");
+            } else if matches!(end, SessionEnd::Disconnect) && connection.leaving() != LeaveReason::Broken {
                 shared.tally.note(|counters| counters.sessions_ended_cleanly += 1);
             }
         }
-        End::Violation(reason) => {
-            shared.complain(&connection.visitor, "was cut off", reason);
+        SessionEnd::Violation(reason) => {
+            shared.complain(connection.origin(), "was cut off", reason);
             shared.tally.note(|counters| counters.violations += 1);
         }
-        End::Broken(why) => shared.complain(&connection.visitor, "was cut off", &why),
-        End::Vanished => {}
+        SessionEnd::Broken(why) => shared.complain(connection.origin(), "was cut off", &why),
+        SessionEnd::Vanished => {}
     }
 }

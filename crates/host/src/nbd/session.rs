@@ -1,24 +1,24 @@
 //! The transmission phase: requests off the socket, in batches, into the data path.
 //!
 //! One turn: read what the socket has, hand over every complete request, then one `kick`. A write's payload is copied
-//! at most once, from the inbox into the pool's buffer; what was not there yet is read straight into that buffer.
+//! at most once, from the received into the pool's buffer; what was not there yet is read straight into that buffer.
 
 use std::io;
 use std::rc::Rc;
 
-use super::check::{Refusal, Terms, Verdict, check};
-use super::connection::{Connection, Leaving, cost};
-use super::inbox::{Filled, Inbox};
+use super::check::{RequestRefusal, RequestVerdict, SessionTerms, check};
+use super::connection::{ClientConnection, LeaveReason};
 use super::proto::{self, Command, REQUEST_BYTES, Request, flag};
+use super::receive_buffer::{ReadAmount, ReceiveBuffer};
 use crate::buffers::Buffer;
-use crate::frontend::{ClientId, Gateway, Op, Replies};
+use crate::frontend::{ClientId, ClientOp, Gateway, Replies};
 
 /// The payload of a refused write is read and thrown away up to here, so that the client gets its answer; beyond it
 /// the connection ends, as the protocol allows.
 const DISCARD_BYTES_MAX: u32 = 2 * proto::PAYLOAD_BYTES_MAX;
 
 /// What follows the header that was read last.
-enum Body {
+enum RequestBody {
     None,
     /// A write whose payload is not complete.
     Payload {
@@ -31,13 +31,13 @@ enum Body {
     /// A refused write whose payload is thrown away before the answer.
     Discard {
         request: Request,
-        refusal: Refusal,
+        refusal: RequestRefusal,
         left: usize,
     },
 }
 
 /// Why the intake stopped taking requests.
-enum Pause {
+enum IntakePause {
     /// It needs more bytes.
     Input,
     /// Too much is in flight for this one.
@@ -52,7 +52,7 @@ enum Pause {
 
 /// How a session ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     /// The client said goodbye: finish what was asked.
     Disconnect,
     /// The server or the export leaves.
@@ -65,38 +65,38 @@ pub(super) enum End {
     Broken(String),
 }
 
-pub(super) struct Session {
-    pub connection: Rc<Connection>,
+pub(super) struct ClientSession {
+    pub connection: Rc<ClientConnection>,
     pub gateway: Rc<dyn Gateway>,
     pub client: ClientId,
-    pub terms: Terms,
-    pub inbox: Inbox,
-    body: Body,
+    pub terms: SessionTerms,
+    pub received: ReceiveBuffer,
+    body: RequestBody,
     /// Something was handed over since the last `kick`.
     gathered: bool,
 }
 
-impl Session {
+impl ClientSession {
     pub fn new(
-        connection: Rc<Connection>,
+        connection: Rc<ClientConnection>,
         gateway: Rc<dyn Gateway>,
         client: ClientId,
-        terms: Terms,
-        inbox: Inbox,
-    ) -> Session {
-        Session { connection, gateway, client, terms, inbox, body: Body::None, gathered: false }
+        terms: SessionTerms,
+        received: ReceiveBuffer,
+    ) -> ClientSession {
+        ClientSession { connection, gateway, client, terms, received, body: RequestBody::None, gathered: false }
     }
 
     /// Takes requests until the connection should end. Answers may still be due then.
-    pub async fn run(&mut self) -> End {
+    pub async fn run(&mut self) -> SessionEnd {
         let end = self.take_requests().await;
-        if let Body::Payload { cookie, .. } = std::mem::replace(&mut self.body, Body::None) {
-            self.connection.forgive(cookie);
+        if let RequestBody::Payload { cookie, .. } = std::mem::replace(&mut self.body, RequestBody::None) {
+            self.connection.withdraw(cookie);
         }
         end
     }
 
-    async fn take_requests(&mut self) -> End {
+    async fn take_requests(&mut self) -> SessionEnd {
         loop {
             let pause = self.advance();
             if std::mem::take(&mut self.gathered) {
@@ -104,75 +104,75 @@ impl Session {
             }
             self.connection.push();
             match pause {
-                Pause::Disconnect => return End::Disconnect,
-                Pause::Violation(reason) => return End::Violation(reason),
-                Pause::Room(command, payload) => self.connection.room(command, payload).await,
-                Pause::Share => self.connection.alongside(self.connection.account.freed()).await,
-                Pause::Memory => self.connection.alongside(self.gateway.buffer_free()).await,
-                Pause::Input => {
+                IntakePause::Disconnect => return SessionEnd::Disconnect,
+                IntakePause::Violation(reason) => return SessionEnd::Violation(reason),
+                IntakePause::Room(command, payload) => self.connection.room(command, payload).await,
+                IntakePause::Share => self.connection.alongside(self.connection.memory_freed()).await,
+                IntakePause::Memory => self.connection.alongside(self.gateway.buffer_free()).await,
+                IntakePause::Input => {
                     self.connection.readable().await;
-                    if self.connection.leaving() == Leaving::No {
+                    if self.connection.leaving() == LeaveReason::No {
                         match self.receive() {
-                            Ok(Filled { total: Some(0), .. }) => return End::Vanished,
+                            Ok(ReadAmount { total: Some(0), .. }) => return SessionEnd::Vanished,
                             // That is worth a line in the log, other than a connection that broke.
                             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                                return End::Broken(error.to_string());
+                                return SessionEnd::Broken(error.to_string());
                             }
-                            Err(_) => return End::Vanished,
+                            Err(_) => return SessionEnd::Vanished,
                             // A client that never pauses must not keep the thread from everyone else.
-                            Ok(Filled { full: true, .. }) => tokio::task::yield_now().await,
+                            Ok(ReadAmount { full: true, .. }) => tokio::task::yield_now().await,
                             Ok(_) => {}
                         }
                     }
                 }
             }
             match self.connection.leaving() {
-                Leaving::No => {}
-                Leaving::Stopping | Leaving::Gone => return End::Leaving,
-                Leaving::Broken => return End::Vanished,
+                LeaveReason::No => {}
+                LeaveReason::Stopping | LeaveReason::Gone => return SessionEnd::Leaving,
+                LeaveReason::Broken => return SessionEnd::Vanished,
             }
         }
     }
 
-    fn receive(&mut self) -> io::Result<Filled> {
-        let socket = &self.connection.socket;
+    fn receive(&mut self) -> io::Result<ReadAmount> {
+        let socket = self.connection.socket();
         match &mut self.body {
-            Body::Payload { buffer, filled, .. } => {
-                let result = self.inbox.fill(socket, &mut buffer[*filled..])?;
+            RequestBody::Payload { buffer, filled, .. } => {
+                let result = self.received.fill(socket, &mut buffer[*filled..])?;
                 *filled += result.target;
                 self.connection.awaits_payload(true, result.target);
                 Ok(result)
             }
-            _ => self.inbox.fill(socket, &mut []),
+            _ => self.received.fill(socket, &mut []),
         }
     }
 
     /// Hands over every request that is complete and may go.
-    fn advance(&mut self) -> Pause {
+    fn advance(&mut self) -> IntakePause {
         loop {
-            match std::mem::replace(&mut self.body, Body::None) {
-                Body::None => {
+            match std::mem::replace(&mut self.body, RequestBody::None) {
+                RequestBody::None => {
                     if let Err(pause) = self.next_request() {
                         return pause;
                     }
                 }
-                Body::Payload { cookie, offset, fua, mut buffer, mut filled } => {
-                    let poured = self.inbox.pour(&mut buffer[filled..]);
+                RequestBody::Payload { cookie, offset, fua, mut buffer, mut filled } => {
+                    let poured = self.received.pour(&mut buffer[filled..]);
                     filled += poured;
                     self.connection.awaits_payload(filled < buffer.len(), poured);
                     if filled < buffer.len() {
-                        self.body = Body::Payload { cookie, offset, fua, buffer, filled };
-                        return Pause::Input;
+                        self.body = RequestBody::Payload { cookie, offset, fua, buffer, filled };
+                        return IntakePause::Input;
                     }
-                    self.submit(cookie, Op::Write { offset, buffer, fua });
+                    self.submit(cookie, ClientOp::Write { offset, buffer, fua });
                 }
-                Body::Discard { request, refusal, left } => {
-                    let count = left.min(self.inbox.unread().len());
-                    self.inbox.consume(count);
+                RequestBody::Discard { request, refusal, left } => {
+                    let count = left.min(self.received.unread().len());
+                    self.received.consume(count);
                     self.connection.awaits_payload(count < left, count);
                     if count < left {
-                        self.body = Body::Discard { request, refusal, left: left - count };
-                        return Pause::Input;
+                        self.body = RequestBody::Discard { request, refusal, left: left - count };
+                        return IntakePause::Input;
                     }
                     self.connection.answer(&request, Some((refusal.errno, refusal.reason)));
                 }
@@ -181,43 +181,44 @@ impl Session {
     }
 
     /// Takes one request's header and what it needs, or nothing at all.
-    fn next_request(&mut self) -> Result<(), Pause> {
-        let header = self.inbox.peek::<REQUEST_BYTES>().ok_or(Pause::Input)?;
-        let request = proto::parse_request(header).map_err(|malformed| Pause::Violation(malformed.0))?;
+    fn next_request(&mut self) -> Result<(), IntakePause> {
+        let header = self.received.peek::<REQUEST_BYTES>().ok_or(IntakePause::Input)?;
+        let request = proto::parse_request(header).map_err(|malformed| IntakePause::Violation(malformed.0))?;
         let verdict = check(&request, &self.terms);
-        let serves_payload = verdict == Verdict::Serve && matches!(request.command, Command::Read | Command::Write);
+        let serves_payload =
+            verdict == RequestVerdict::Serve && matches!(request.command, Command::Read | Command::Write);
         let payload = if serves_payload { request.length as usize } else { 0 };
         if !self.connection.has_room(request.command, payload) {
-            return Err(Pause::Room(request.command, payload));
+            return Err(IntakePause::Room(request.command, payload));
         }
-        if !self.connection.account.may_take(cost(request.command, payload)) {
-            return Err(Pause::Share);
+        if !self.connection.has_memory(request.command, payload) {
+            return Err(IntakePause::Share);
         }
         let buffer = match serves_payload {
-            true => Some(self.gateway.buffer(payload).ok_or(Pause::Memory)?),
+            true => Some(self.gateway.buffer(payload).ok_or(IntakePause::Memory)?),
             false => None,
         };
-        self.inbox.consume(REQUEST_BYTES);
+        self.received.consume(REQUEST_BYTES);
         self.connection.received(&request);
         match verdict {
-            Verdict::Serve => self.serve(&request, buffer),
-            Verdict::Nothing => self.connection.answer(&request, None),
-            Verdict::Leave => return Err(Pause::Disconnect),
-            Verdict::Refuse(refusal) => self.refuse(request, refusal)?,
+            RequestVerdict::Serve => self.serve(&request, buffer),
+            RequestVerdict::Nothing => self.connection.answer(&request, None),
+            RequestVerdict::Leave => return Err(IntakePause::Disconnect),
+            RequestVerdict::Refuse(refusal) => self.refuse(request, refusal)?,
         }
         Ok(())
     }
 
-    fn refuse(&mut self, request: Request, refusal: Refusal) -> Result<(), Pause> {
+    fn refuse(&mut self, request: Request, refusal: RequestRefusal) -> Result<(), IntakePause> {
         if request.command != Command::Write || request.length == 0 {
             self.connection.answer(&request, Some((refusal.errno, refusal.reason)));
             return Ok(());
         }
         if request.length > DISCARD_BYTES_MAX {
             self.connection.answer(&request, Some((refusal.errno, refusal.reason)));
-            return Err(Pause::Violation("a write's payload is too long even to be thrown away"));
+            return Err(IntakePause::Violation("a write's payload is too long even to be thrown away"));
         }
-        self.body = Body::Discard { request, refusal, left: request.length as usize };
+        self.body = RequestBody::Discard { request, refusal, left: request.length as usize };
         Ok(())
     }
 
@@ -226,18 +227,20 @@ impl Session {
         let length = u64::from(request.length);
         let fua = flags & flag::FUA != 0;
         let payload = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let cookie = self.connection.owe(request, payload);
+        let cookie = self.connection.expect_answer(request, payload);
         let op = match (command, buffer) {
             (Command::Write, Some(buffer)) => {
-                self.body = Body::Payload { cookie, offset, fua, buffer, filled: 0 };
+                self.body = RequestBody::Payload { cookie, offset, fua, buffer, filled: 0 };
                 return;
             }
-            (Command::Read, Some(buffer)) => Op::Read { offset, buffer },
-            (Command::Flush, None) => Op::Flush,
-            (Command::Trim, None) => Op::Trim { offset, length, fua },
-            (Command::WriteZeroes, None) => Op::Zero { offset, length, fua, no_hole: flags & flag::NO_HOLE != 0 },
-            (Command::Cache, None) => Op::Cache { offset, length },
-            (Command::BlockStatus, None) => Op::BlockStatus { offset, length, one_extent: flags & flag::REQ_ONE != 0 },
+            (Command::Read, Some(buffer)) => ClientOp::Read { offset, buffer },
+            (Command::Flush, None) => ClientOp::Flush,
+            (Command::Trim, None) => ClientOp::Trim { offset, length, fua },
+            (Command::WriteZeroes, None) => ClientOp::Zero { offset, length, fua, no_hole: flags & flag::NO_HOLE != 0 },
+            (Command::Cache, None) => ClientOp::Cache { offset, length },
+            (Command::BlockStatus, None) => {
+                ClientOp::BlockStatus { offset, length, one_extent: flags & flag::REQ_ONE != 0 }
+            }
             (command, _) => {
                 unreachable!("the gate lets no {} through to be served", command.name())
             }
@@ -245,7 +248,7 @@ impl Session {
         self.submit(cookie, op);
     }
 
-    fn submit(&mut self, cookie: u64, op: Op) {
+    fn submit(&mut self, cookie: u64, op: ClientOp) {
         self.gateway.submit(self.client, cookie, op);
         self.gathered = true;
     }

@@ -17,23 +17,23 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::{Channel, ChannelError, Facts, Raw, Received};
 
-pub(super) enum Stream {
+pub(super) enum SocketStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-pub(super) struct Socket {
-    stream: Stream,
+pub(super) struct ClientSocket {
+    stream: SocketStream,
     /// Once encryption was agreed on.
     channel: RefCell<Option<Box<Channel>>>,
 }
 
-impl Socket {
-    pub fn new(stream: Stream) -> Socket {
-        Socket { stream, channel: RefCell::default() }
+impl ClientSocket {
+    pub fn new(stream: SocketStream) -> ClientSocket {
+        ClientSocket { stream, channel: RefCell::default() }
     }
 
-    /// From here on everything is encrypted; [`Socket::shake`] comes first.
+    /// From here on everything is encrypted; [`ClientSocket::shake`] comes first.
     pub fn encrypt(&self, channel: Channel) {
         let earlier = self.channel.borrow_mut().replace(Box::new(channel));
         assert!(earlier.is_none(), "a socket is encrypted once");
@@ -107,26 +107,26 @@ impl Socket {
             return Poll::Ready(Ok(()));
         }
         match &self.stream {
-            Stream::Unix(stream) => stream.poll_read_ready(context),
-            Stream::Tcp(stream) => stream.poll_read_ready(context),
+            SocketStream::Unix(stream) => stream.poll_read_ready(context),
+            SocketStream::Tcp(stream) => stream.poll_read_ready(context),
         }
     }
 
     pub fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.stream {
-            Stream::Unix(stream) => stream.poll_write_ready(context),
-            Stream::Tcp(stream) => stream.poll_write_ready(context),
+            SocketStream::Unix(stream) => stream.poll_write_ready(context),
+            SocketStream::Tcp(stream) => stream.poll_write_ready(context),
         }
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for ClientSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-impl Raw for Stream {
+impl Raw for SocketStream {
     fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
         self.readv(&mut [IoSliceMut::new(space)])
     }
@@ -136,7 +136,7 @@ impl Raw for Stream {
     }
 }
 
-impl Stream {
+impl SocketStream {
     fn readv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let capacity: usize = slices.iter().map(|slice| slice.len()).sum();
         assert!(capacity > 0, "a read of nothing would look like the end of the stream");
@@ -169,8 +169,8 @@ impl Stream {
             if count > 0 && count < capacity { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         };
         let result = match self {
-            Stream::Unix(stream) => stream.try_io(interest, attempt),
-            Stream::Tcp(stream) => stream.try_io(interest, attempt),
+            SocketStream::Unix(stream) => stream.try_io(interest, attempt),
+            SocketStream::Tcp(stream) => stream.try_io(interest, attempt),
         };
         match result {
             Ok(()) => Ok(moved),
@@ -180,11 +180,11 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for SocketStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tcp(stream) => stream.as_fd(),
+            SocketStream::Unix(stream) => stream.as_fd(),
+            SocketStream::Tcp(stream) => stream.as_fd(),
         }
     }
 }

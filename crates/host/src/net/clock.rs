@@ -2,7 +2,7 @@
 
 /// The clock's state, as whoever disciplines it told the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Clock {
+pub struct KernelClock {
     /// Something keeps it right.
     pub synchronised: bool,
     /// Bounds, in seconds: what it is thought to be off, and at most.
@@ -11,13 +11,13 @@ pub struct Clock {
 }
 
 /// `None` where the kernel does not say (a container may forbid the question).
-pub fn clock() -> Option<Clock> {
+pub fn clock() -> Option<KernelClock> {
     // SAFETY: an all-zero `timex` is a valid one, and asks for nothing to be changed.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads and writes one complete structure, which lives across the call.
     let result = unsafe { libc::adjtimex(&raw mut state) };
     let seconds = |microseconds: i64| microseconds as f64 / 1e6;
-    (result >= 0).then(|| Clock {
+    (result >= 0).then(|| KernelClock {
         synchronised: result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0,
         estimated_error_s: seconds(state.esterror),
         maximum_error_s: seconds(state.maxerror),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::link::tuning::set_option;
+use crate::socket_option::set_option;
 
 const ECHO_REQUEST: [u8; 2] = [8, 128];
 const ECHO_REPLY: [u8; 2] = [0, 129];

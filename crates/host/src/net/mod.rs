@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use clock::{Clock, clock};
+pub use clock::{KernelClock, clock};
 pub use echo::{ClockOffset, PathMtu, clock_offset, path_mtu, round_trip};
 pub use ethtool::{LinkModes, Offloads, Settings, offloads_of, settings_of};
 pub use netlink::{Route, qdisc_of, route_to};

@@ -17,12 +17,13 @@ use rustls::client::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::credentials::LINK_PROTOCOL;
 use super::facts::Facts;
-use super::verify::sentence;
+use super::refusal::sentence;
 
+/// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
+pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
 /// What is on the table during the handshake: a stranger is not worth a larger one.
-const STRANGERS_TABLE_BYTES: usize = 4096;
+const HANDSHAKE_BUFFER_BYTES: usize = 4096;
 /// What is read during the handshake: two certificates of the largest keys in use fit several times.
 const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
 /// Plaintext encrypted ahead of the kernel: one full vectored call of 16 records.
@@ -94,7 +95,7 @@ pub(crate) enum Received {
 
 pub(crate) struct Channel {
     connection: Connection,
-    table_bytes: usize,
+    buffer_bytes: usize,
     /// Ciphertext that was read and not looked at: `input[start..end]`.
     input: Box<[u8]>,
     start: usize,
@@ -105,21 +106,21 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// `table_bytes`: ciphertext read at once, when the other side is known.
-    pub fn client(config: Arc<ClientConfig>, table_bytes: usize) -> Result<Channel, rustls::Error> {
+    /// `buffer_bytes`: ciphertext read at once, when the other side is known.
+    pub fn client(config: Arc<ClientConfig>, buffer_bytes: usize) -> Result<Channel, rustls::Error> {
         // Names are compared by our own verifier, and this one is not sent.
         let name = ServerName::try_from("farshore.invalid").expect("a valid name");
-        Ok(Channel::new(ClientConnection::new(config, name)?.into(), table_bytes))
+        Ok(Channel::new(ClientConnection::new(config, name)?.into(), buffer_bytes))
     }
 
-    pub fn server(config: Arc<ServerConfig>, table_bytes: usize) -> Result<Channel, rustls::Error> {
-        Ok(Channel::new(ServerConnection::new(config)?.into(), table_bytes))
+    pub fn server(config: Arc<ServerConfig>, buffer_bytes: usize) -> Result<Channel, rustls::Error> {
+        Ok(Channel::new(ServerConnection::new(config)?.into(), buffer_bytes))
     }
 
-    fn new(mut connection: Connection, table_bytes: usize) -> Channel {
+    fn new(mut connection: Connection, buffer_bytes: usize) -> Channel {
         connection.set_buffer_limit(Some(SEALED_BYTES_MAX));
-        let input = vec![0; STRANGERS_TABLE_BYTES].into();
-        Channel { connection, table_bytes, input, start: 0, end: 0, has_more: false, handshake_bytes: 0 }
+        let input = vec![0; HANDSHAKE_BUFFER_BYTES].into();
+        Channel { connection, buffer_bytes, input, start: 0, end: 0, has_more: false, handshake_bytes: 0 }
     }
 
     /// Carries the handshake on as far as the socket allows. True: it is done.
@@ -149,8 +150,8 @@ impl Channel {
 
     /// Enlarges the table; what is on it stays.
     fn enlarge_table(&mut self) {
-        if self.input.len() < self.table_bytes {
-            let mut input = vec![0; self.table_bytes];
+        if self.input.len() < self.buffer_bytes {
+            let mut input = vec![0; self.buffer_bytes];
             let rest = self.end - self.start;
             input[..rest].copy_from_slice(&self.input[self.start..self.end]);
             (self.input, self.start, self.end) = (input.into(), 0, rest);

@@ -18,20 +18,19 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, Error};
 use tokio::sync::watch;
 
-use super::channel::Channel;
+use super::channel::{Channel, LINK_PROTOCOL};
 use super::clients::{Clients, Rights};
 use super::facts::{Facts, Identity, Party, day};
+use super::refusal::sentence;
 use super::revoked::Revoked;
 use super::trust::Trust;
-use super::verify::{Acceptors, Expected, Guests, Named, sentence};
+use super::verify::{AcceptorVerifier, ExpectedClients, ExpectedNodes, NamedVerifier};
 use crate::owned::{self, Content, Refusal};
 
-/// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
-pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
 /// Ciphertext read at once. Of a link: as much as a plain one reads. Of NBD clients, of which there may be a thousand: four
 /// records.
-const LINK_TABLE_BYTES: usize = 256 << 10;
-const NBD_TABLE_BYTES: usize = 64 << 10;
+const LINK_BUFFER_BYTES: usize = 256 << 10;
+const NBD_BUFFER_BYTES: usize = 64 << 10;
 /// How long before its end a certificate is worth a warning: a month of holidays.
 pub const WARN_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Files of certificates and keys are smaller by far; a larger one is something else.
@@ -70,7 +69,7 @@ pub struct Credentials {
     trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: String,
-    guests: Guests,
+    guests: ExpectedClients,
     link_server: Arc<ServerConfig>,
     nbd_server: Arc<ServerConfig>,
     pub own: Facts,
@@ -108,8 +107,8 @@ impl Credentials {
         key: PrivateKeyDer<'static>,
     ) -> Result<Credentials, String> {
         let (certificate, authority) = (paths.certificate.display(), paths.authority.display());
-        let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let facts = |path: &Path, der: &CertificateDer<'_>| Facts::of(der).map_err(|error| told(path, &error));
+        let about = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let facts = |path: &Path, der: &CertificateDer<'_>| Facts::of(der).map_err(|error| about(path, &error));
         let own = facts(&paths.certificate, &chain[0])?;
         check_own_name(&own, us).map_err(|why| format!("{certificate}: {why}"))?;
         let authority_facts: Result<Vec<_>, _> = authorities.iter().map(|der| facts(&paths.authority, der)).collect();
@@ -117,7 +116,7 @@ impl Credentials {
         let lengths: Vec<_> = authority_facts.iter().map(|facts| facts.path_length).collect();
         let provider = Arc::new(aws_lc_rs::default_provider());
         let trust = Trust::new(authorities.into_iter().zip(lengths).collect(), provider.clone());
-        let trust = trust.map_err(|error| told(&paths.authority, &error))?;
+        let trust = trust.map_err(|error| about(&paths.authority, &error))?;
         check_own_chain(&chain, &trust, &own).map_err(|error| match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
                 format!("{certificate} is not of the authority in {authority}: copy both from where they were made")
@@ -128,13 +127,17 @@ impl Credentials {
             Error::InconsistentKeys(_) => {
                 format!("{} is not the key of {certificate}: copy both from where they were made", paths.key.display())
             }
-            other => told(&paths.key, &other),
+            other => about(&paths.key, &other),
         })?;
-        let mut credentials =
-            Parts { provider, trust: Arc::new(trust.without(revoked)), shown: Arc::new(shown), cluster: &us.cluster };
-        let guests = Guests { cluster: us.cluster.clone(), clients: clients.clone() };
+        let mut credentials = CredentialParts {
+            provider,
+            trust: Arc::new(trust.without(revoked)),
+            shown: Arc::new(shown),
+            cluster: &us.cluster,
+        };
+        let guests = ExpectedClients { cluster: us.cluster.clone(), clients: clients.clone() };
         let [link_server, nbd_server] = credentials.servers(peers, &guests).map_err(|error| error.to_string())?;
-        let Parts { provider, trust, shown, .. } = credentials;
+        let CredentialParts { provider, trust, shown, .. } = credentials;
         let cluster = us.cluster.clone();
         let authorities = authority_facts;
         Ok(Credentials { provider, trust, shown, cluster, guests, link_server, nbd_server, own, authorities })
@@ -142,27 +145,31 @@ impl Credentials {
 
     /// The dialer's end of a connection with one of these nodes.
     pub(crate) fn dial(&self, peers: &[String]) -> Result<Channel, Error> {
-        let expected = Expected { cluster: self.cluster.clone(), names: peers.to_vec() };
+        let expected = ExpectedNodes { cluster: self.cluster.clone(), names: peers.to_vec() };
         let algorithms = self.provider.signature_verification_algorithms;
         let mut config = ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Acceptors { expected, trust: self.trust.clone(), algorithms }))
+            .with_custom_certificate_verifier(Arc::new(AcceptorVerifier {
+                expected,
+                trust: self.trust.clone(),
+                algorithms,
+            }))
             .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.shown.clone())));
         config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
         config.enable_sni = false;
-        Channel::client(Arc::new(config), LINK_TABLE_BYTES)
+        Channel::client(Arc::new(config), LINK_BUFFER_BYTES)
     }
 
     /// The acceptor's end of a connection between nodes.
     pub(crate) fn accept_link(&self) -> Result<Channel, Error> {
-        Channel::server(self.link_server.clone(), LINK_TABLE_BYTES)
+        Channel::server(self.link_server.clone(), LINK_BUFFER_BYTES)
     }
 
     /// The server's end of a connection with an NBD client.
     pub(crate) fn accept_nbd(&self) -> Result<Channel, Error> {
-        Channel::server(self.nbd_server.clone(), NBD_TABLE_BYTES)
+        Channel::server(self.nbd_server.clone(), NBD_BUFFER_BYTES)
     }
 
     /// What an NBD client may do whose handshake was carried to its end, by the certificate it showed.
@@ -181,7 +188,7 @@ impl Credentials {
     ///
     /// # Errors
     /// A sentence: it would not be let in any more.
-    pub(crate) fn judge_guest(&self, chain: &[CertificateDer<'_>]) -> Result<Rights, String> {
+    pub(crate) fn verify_client(&self, chain: &[CertificateDer<'_>]) -> Result<Rights, String> {
         if self.guests.clients == Clients::Any {
             return Ok(Rights::All);
         }
@@ -194,10 +201,10 @@ impl Credentials {
     ///
     /// # Errors
     /// A sentence: it is not.
-    pub(crate) fn judge_peer(&self, chain: &[CertificateDer<'_>], dialed: bool) -> Result<(), String> {
+    pub(crate) fn verify_peer(&self, chain: &[CertificateDer<'_>], dialed: bool) -> Result<(), String> {
         let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
         let judged = match dialed {
-            true => self.trust.judge_server(end, between, UnixTime::now()),
+            true => self.trust.verify_server(end, between, UnixTime::now()),
             false => self.trust.verify_client_cert(end, between, UnixTime::now()).map(drop),
         };
         judged.map_err(|error| sentence(&error))
@@ -232,22 +239,22 @@ impl Credentials {
 }
 
 /// What the servers' settings are made of.
-struct Parts<'a> {
+struct CredentialParts<'a> {
     provider: Arc<CryptoProvider>,
     trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: &'a str,
 }
 
-impl Parts<'_> {
+impl CredentialParts<'_> {
     /// For links, and for NBD clients.
-    fn servers(&mut self, peers: &[String], guests: &Guests) -> Result<[Arc<ServerConfig>; 2], Error> {
+    fn servers(&mut self, peers: &[String], guests: &ExpectedClients) -> Result<[Arc<ServerConfig>; 2], Error> {
         let inner = self.trust.clone();
-        let expected = Expected { cluster: self.cluster.to_owned(), names: peers.to_vec() };
-        let mut link = self.server(Arc::new(Named { names: expected, inner: inner.clone() }))?;
+        let expected = ExpectedNodes { cluster: self.cluster.to_owned(), names: peers.to_vec() };
+        let mut link = self.server(Arc::new(NamedVerifier { names: expected, inner: inner.clone() }))?;
         link.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
         let clients: Arc<dyn ClientCertVerifier> = match guests.clients {
-            Clients::Certified | Clients::Listed(_) => Arc::new(Named { names: guests.clone(), inner }),
+            Clients::Certified | Clients::Listed(_) => Arc::new(NamedVerifier { names: guests.clone(), inner }),
             Clients::Any => Arc::new(NoClientAuth),
         };
         Ok([Arc::new(link), Arc::new(self.server(clients)?)])
@@ -284,7 +291,7 @@ fn check_own_name(own: &Facts, us: &Identity) -> Result<(), String> {
 /// At a moment when it was valid: dates are another matter.
 fn check_own_chain(chain: &[CertificateDer<'_>], trust: &Trust, own: &Facts) -> Result<(), Error> {
     let moment = Duration::from_secs(u64::try_from(own.not_before).unwrap_or(0));
-    trust.judge_server(&chain[0], &chain[1..], UnixTime::since_unix_epoch(moment))
+    trust.verify_server(&chain[0], &chain[1..], UnixTime::since_unix_epoch(moment))
 }
 
 /// Whether a certificate's dates deserve an operator's eye.

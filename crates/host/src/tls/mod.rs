@@ -15,6 +15,7 @@ mod channel;
 pub mod clients;
 mod credentials;
 pub mod facts;
+mod refusal;
 mod revoked;
 mod trust;
 mod verify;

@@ -15,8 +15,8 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::facts::Facts;
+use super::refusal::refused_because;
 use super::revoked::Revoked;
-use super::verify::told;
 
 /// Of more certificates between two others no shorter way is looked for.
 const BETWEEN_MAX: usize = 8;
@@ -24,7 +24,7 @@ const BETWEEN_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Trust {
     /// Authorities that allow the same length are judged together.
-    groups: Vec<Group>,
+    groups: Vec<AuthorityGroup>,
     names: Vec<DistinguishedName>,
     /// Signed by them and believed no more.
     revoked: Revoked,
@@ -32,7 +32,7 @@ pub(super) struct Trust {
 }
 
 #[derive(Debug)]
-struct Group {
+struct AuthorityGroup {
     /// `None`: any number of certificates between.
     between_max: Option<u32>,
     roots: RootCertStore,
@@ -61,7 +61,7 @@ impl Trust {
             let clients =
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), provider.clone()).build();
             let clients = clients.map_err(|error| Error::General(error.to_string()))?;
-            Ok::<_, Error>(Group { between_max, roots, clients })
+            Ok::<_, Error>(AuthorityGroup { between_max, roots, clients })
         };
         let groups = stores.into_iter().map(group).collect::<Result<_, _>>()?;
         Ok(Trust { groups, names, revoked: Revoked::default(), provider })
@@ -94,7 +94,7 @@ impl Trust {
     ///
     /// # Errors
     /// Why not.
-    pub fn judge_server(
+    pub fn verify_server(
         &self,
         end: &CertificateDer<'_>,
         between: &[CertificateDer<'_>],
@@ -111,14 +111,14 @@ impl Trust {
     fn judge(
         &self,
         between: &[CertificateDer<'_>],
-        verify: impl Fn(&Group, &[CertificateDer<'_>]) -> Result<(), Error>,
+        verify: impl Fn(&AuthorityGroup, &[CertificateDer<'_>]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut refusal = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         for group in &self.groups {
             let refused = match (verify(group, between), group.between_max) {
                 (Ok(()), None) => return Ok(()),
                 (Ok(()), Some(most)) if group.has_short_way(between, most, &verify) => return Ok(()),
-                (Ok(()), Some(most)) => told(format!(
+                (Ok(()), Some(most)) => refused_because(format!(
                     "its certificate is signed by an authority below this cluster's, whose own certificate allows {most} of them (path \
                      length): have it signed by the cluster's authority itself"
                 )),
@@ -132,13 +132,13 @@ impl Trust {
     }
 }
 
-impl Group {
+impl AuthorityGroup {
     /// Whether so many of what was shown are enough: it may have shown more than is needed.
     fn has_short_way(
         &self,
         between: &[CertificateDer<'_>],
         most: u32,
-        verify: impl Fn(&Group, &[CertificateDer<'_>]) -> Result<(), Error>,
+        verify: impl Fn(&AuthorityGroup, &[CertificateDer<'_>]) -> Result<(), Error>,
     ) -> bool {
         if between.len() <= most as usize {
             return true;
@@ -169,7 +169,7 @@ impl ClientCertVerifier for Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verify = |group: &Group, between: &[CertificateDer<'_>]| {
+        let verify = |group: &AuthorityGroup, between: &[CertificateDer<'_>]| {
             group.clients.verify_client_cert(end_entity, between, now).map(drop)
         };
         self.judge(intermediates, verify)?;
@@ -242,12 +242,12 @@ mod tests {
 
     fn is_believed(trust: &Trust, end: &CertificateDer<'_>, between: &[&Issuer]) -> bool {
         let between: Vec<_> = between.iter().map(|issuer| issuer.der().clone()).collect();
-        let server = trust.judge_server(end, &between, UnixTime::now());
+        let server = trust.verify_server(end, &between, UnixTime::now());
         let client = trust.verify_client_cert(end, &between, UnixTime::now());
         assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
         if let Err(error) = &server {
-            let told = super::super::verify::sentence(error);
-            assert!(told.contains("path length") || told.contains("not of this cluster's authority"), "{told}");
+            let why = super::super::refusal::sentence(error);
+            assert!(why.contains("path length") || why.contains("not of this cluster's authority"), "{why}");
         }
         server.is_ok()
     }
@@ -267,12 +267,12 @@ mod tests {
             assert!(is_believed(&trust, &node(&root), &[&one, &two]), "{length:?}");
             assert_eq!(is_believed(&trust, &node(&one), &[&two, &one]), longest >= 1, "{length:?}");
             if longest == 0 {
-                let refused = trust.judge_server(&node(&one), &[one.der().clone()], UnixTime::now()).unwrap_err();
-                let told = super::super::verify::sentence(&refused);
+                let refused = trust.verify_server(&node(&one), &[one.der().clone()], UnixTime::now()).unwrap_err();
+                let why = super::super::refusal::sentence(&refused);
                 for words in
                     ["signed by an authority below this cluster's", "have it signed by the cluster's authority itself"]
                 {
-                    assert!(told.contains(words), "{told}");
+                    assert!(why.contains(words), "{why}");
                 }
             }
         }

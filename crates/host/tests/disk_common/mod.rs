@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forgetful::Store;
 use host::buffers::{Buffer, Pool};
 use host::disk::volume::{VolumeOptions, open_volume};
-use host::disk::{Answer, Completion, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline};
+use host::disk::{Completion, DiskAnswer, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline};
 
 pub struct Rig {
     pub engine: FileEngine,
@@ -28,7 +28,7 @@ impl Rig {
     }
 
     /// Runs one request alone.
-    pub async fn run(&mut self, file: &Arc<File>, op: DiskOp) -> Result<Answer, DiskError> {
+    pub async fn run(&mut self, file: &Arc<File>, op: DiskOp) -> Result<DiskAnswer, DiskError> {
         self.engine.submit(77, file, op, Inline::Allowed);
         self.engine.kick();
         let mut completions = self.some_completions().await;
@@ -40,14 +40,14 @@ impl Rig {
 
     pub async fn done(&mut self, file: &Arc<File>, op: DiskOp) {
         let answer = self.run(file, op).await.unwrap();
-        assert!(matches!(answer, Answer::Done), "{answer:?}");
+        assert!(matches!(answer, DiskAnswer::Done), "{answer:?}");
     }
 
     pub async fn read(&mut self, file: &Arc<File>, offset: u64, length: usize) -> Buffer {
         let mut buffer = self.pool.take(length).unwrap();
         buffer.fill(0xee);
         match self.run(file, DiskOp::Read { offset, buffer }).await.unwrap() {
-            Answer::Data(buffer) => buffer,
+            DiskAnswer::Data(buffer) => buffer,
             other => panic!("{other:?}"),
         }
     }

@@ -16,7 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use host::buffers::{Buffer, Pool};
-use host::frontend::{ClientId, ExportInfo, Exports, Extent, Failure, Gateway, Op, Outcome, Replies, VolumeHandle};
+use host::frontend::{
+    AllocationExtent, ClientId, ClientOp, ExportInfo, Exports, Gateway, Replies, RequestFailure, RequestOutcome,
+    VolumeHandle,
+};
 use host::nbd::proto::{self, Command, Request};
 use host::nbd::{Counters, Limits, Server};
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -402,7 +405,7 @@ struct Attached {
     replies: Rc<dyn Replies>,
 }
 
-type Waiting = (ClientId, u64, Op);
+type Waiting = (ClientId, u64, ClientOp);
 
 /// A gateway without a data path: it does what it is asked, when it is told to.
 pub struct Mock {
@@ -412,7 +415,7 @@ pub struct Mock {
     pub pool: Pool,
     pub pace: Cell<Pace>,
     /// Requests of the next kick fail so.
-    pub failing: Cell<Option<Failure>>,
+    pub failing: Cell<Option<RequestFailure>>,
     clients: Rc<RefCell<BTreeMap<ClientId, Attached>>>,
     next_client: Cell<u64>,
     former: RefCell<Vec<Rc<dyn Replies>>>,
@@ -489,7 +492,7 @@ impl Mock {
     /// The exports go away: held requests fail, clients are told.
     pub fn close(&self) {
         self.closed.set(true);
-        self.failing.set(Some(Failure::Gone));
+        self.failing.set(Some(RequestFailure::Gone));
         self.release();
         let clients: Vec<_> = self.clients.borrow().values().map(|client| client.replies.clone()).collect();
         clients.iter().for_each(|replies| replies.gone());
@@ -503,7 +506,7 @@ impl Mock {
                 None => continue,
             };
             let outcome = match self.failing.get() {
-                Some(failure) => Outcome::Failed(failure),
+                Some(failure) => RequestOutcome::Failed(failure),
                 None => self.volumes[volume].perform(op),
             };
             replies.complete(cookie, outcome);
@@ -553,7 +556,7 @@ impl Gateway for Mock {
         Box::pin(self.pool.freed())
     }
 
-    fn submit(&self, client: ClientId, cookie: u64, op: Op) {
+    fn submit(&self, client: ClientId, cookie: u64, op: ClientOp) {
         assert!(self.clients.borrow().contains_key(&client), "only an attached client submits");
         self.gathered.borrow_mut().push((client, cookie, op));
     }
@@ -562,7 +565,7 @@ impl Gateway for Mock {
         let batch = self.gathered.take();
         self.batch_max.set(self.batch_max.get().max(batch.len()));
         for (_, _, op) in &batch {
-            if let Op::Trim { length, .. } | Op::Zero { length, .. } | Op::Cache { length, .. } = op {
+            if let ClientOp::Trim { length, .. } | ClientOp::Zero { length, .. } | ClientOp::Cache { length, .. } = op {
                 self.lengths_max.set(self.lengths_max.get().max(*length));
             }
         }
@@ -582,9 +585,9 @@ impl Gateway for Mock {
 }
 
 impl Volume {
-    fn perform(&self, op: Op) -> Outcome {
+    fn perform(&self, op: ClientOp) -> RequestOutcome {
         match op {
-            Op::Read { offset, mut buffer } => {
+            ClientOp::Read { offset, mut buffer } => {
                 match &self.backing {
                     Backing::Memory(bytes) => {
                         let bytes = bytes.borrow();
@@ -593,26 +596,26 @@ impl Volume {
                     }
                     Backing::File(file) => file.read_exact_at(&mut buffer, offset).unwrap(),
                 }
-                return Outcome::Data(buffer);
+                return RequestOutcome::Data(buffer);
             }
-            Op::Write { offset, buffer, .. } => match &self.backing {
+            ClientOp::Write { offset, buffer, .. } => match &self.backing {
                 Backing::Memory(bytes) => {
                     bytes.borrow_mut()[offset as usize..][..buffer.len()].copy_from_slice(&buffer);
                 }
                 Backing::File(file) => file.write_all_at(&buffer, offset).unwrap(),
             },
-            Op::Trim { offset, length, .. } | Op::Zero { offset, length, no_hole: false, .. } => {
+            ClientOp::Trim { offset, length, .. } | ClientOp::Zero { offset, length, no_hole: false, .. } => {
                 self.clear(offset, length, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
             }
-            Op::Zero { offset, length, .. } => {
+            ClientOp::Zero { offset, length, .. } => {
                 self.clear(offset, length, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE);
             }
-            Op::Flush | Op::Cache { .. } => {}
-            Op::BlockStatus { offset, length, .. } => {
-                return Outcome::Extents(self.extents(offset, length));
+            ClientOp::Flush | ClientOp::Cache { .. } => {}
+            ClientOp::BlockStatus { offset, length, .. } => {
+                return RequestOutcome::Extents(self.extents(offset, length));
             }
         }
-        Outcome::Done
+        RequestOutcome::Done
     }
 
     fn clear(&self, offset: u64, length: u64, how: FallocateFlags) {
@@ -622,7 +625,7 @@ impl Volume {
         }
     }
 
-    fn extents(&self, offset: u64, length: u64) -> Vec<Extent> {
+    fn extents(&self, offset: u64, length: u64) -> Vec<AllocationExtent> {
         let mut extents = Vec::new();
         let end = offset + length;
         match &self.backing {
@@ -630,7 +633,7 @@ impl Volume {
                 let bytes = bytes.borrow();
                 for block in bytes[offset as usize..end as usize].chunks(4096) {
                     let hole = block.iter().all(|byte| *byte == 0);
-                    extents.push(Extent { length: block.len() as u64, hole, zero: hole });
+                    extents.push(AllocationExtent { length: block.len() as u64, hole, zero: hole });
                 }
             }
             Backing::File(file) => {
@@ -642,7 +645,7 @@ impl Volume {
                     } else {
                         (false, rustix::fs::seek(file, SeekFrom::Hole(at)).unwrap().min(end))
                     };
-                    extents.push(Extent { length: next - at, hole, zero: hole });
+                    extents.push(AllocationExtent { length: next - at, hole, zero: hole });
                     at = next;
                 }
             }

@@ -4,7 +4,8 @@
 //! What must hold:
 //! * nothing is allocated before the message's prefix was checked against the one kind and length that may come now.
 
-use super::{Attempt, AuthError, Versions};
+use super::error::{AuthError, Versions};
+use super::secret::MAC_BYTES;
 
 /// Longest name of a node or cluster: Linux's own limit for a host name.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -19,7 +20,6 @@ pub const BEFORE_PROOF_BYTES_MAX: usize = 1024;
 const MAGIC: [u8; 4] = *b"FSHA";
 /// How a TLS client begins.
 const TLS_HANDSHAKE: [u8; 2] = [22, 3];
-pub(super) const MAC_BYTES: usize = 32;
 const HELLO_FIXED_BYTES: usize = 2 + 8 + 8 + NONCE_BYTES + MAC_BYTES;
 const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + ANNOUNCED_BYTES;
 pub(super) const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
@@ -33,11 +33,11 @@ const _: () = assert!(
 );
 
 /// What an acceptor sends to a peer that has not proven the secret, whatever the reason.
-pub const REFUSAL: [u8; PREFIX_BYTES] = prefix(Kind::Refused, 0);
+pub const REFUSAL: [u8; PREFIX_BYTES] = prefix(MessageKind::Refused, 0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Hello = 1,
     Challenge = 2,
     Proof = 3,
@@ -46,33 +46,33 @@ pub(super) enum Kind {
     Refused = 255,
 }
 
-impl Kind {
+impl MessageKind {
     /// Shortest and longest body.
     fn lengths(self) -> (usize, usize) {
         match self {
-            Kind::Hello => (HELLO_FIXED_BYTES + 6, HELLO_BYTES_MAX),
-            Kind::Challenge => (CHALLENGE_BYTES, CHALLENGE_BYTES + ANNOUNCED_BYTES),
-            Kind::Proof => (MAC_BYTES, MAC_BYTES),
-            Kind::Answer => (1 + 4 + MAC_BYTES, ANSWER_BYTES_MAX),
-            Kind::Definitions => (MAC_BYTES, DEFINITIONS_BYTES_MAX + MAC_BYTES),
-            Kind::Refused => (0, 0),
+            MessageKind::Hello => (HELLO_FIXED_BYTES + 6, HELLO_BYTES_MAX),
+            MessageKind::Challenge => (CHALLENGE_BYTES, CHALLENGE_BYTES + ANNOUNCED_BYTES),
+            MessageKind::Proof => (MAC_BYTES, MAC_BYTES),
+            MessageKind::Answer => (1 + 4 + MAC_BYTES, ANSWER_BYTES_MAX),
+            MessageKind::Definitions => (MAC_BYTES, DEFINITIONS_BYTES_MAX + MAC_BYTES),
+            MessageKind::Refused => (0, 0),
         }
     }
 }
 
-pub(super) const fn prefix(kind: Kind, length: u32) -> [u8; PREFIX_BYTES] {
+pub(super) const fn prefix(kind: MessageKind, length: u32) -> [u8; PREFIX_BYTES] {
     let n = length.to_le_bytes();
     [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], kind as u8, 0, 0, 0, n[0], n[1], n[2], n[3]]
 }
 
-pub(super) fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
+pub(super) fn message(kind: MessageKind, body: &[u8]) -> Vec<u8> {
     let (min, max) = kind.lengths();
     assert!((min..=max).contains(&body.len()), "a {kind:?} of {} bytes", body.len());
     [&prefix(kind, body.len() as u32)[..], body].concat()
 }
 
 /// Checks a message's prefix where this kind is expected: bytes of the body to read now.
-pub(super) fn body_bytes(bytes: &[u8; PREFIX_BYTES], expected: Kind) -> Result<usize, AuthError> {
+pub(super) fn body_bytes(bytes: &[u8; PREFIX_BYTES], expected: MessageKind) -> Result<usize, AuthError> {
     let [m0, m1, m2, m3, kind, z0, z1, z2, l0, l1, l2, l3] = *bytes;
     if [m0, m1] == TLS_HANDSHAKE {
         return Err(AuthError::SpeaksTls);
@@ -81,7 +81,7 @@ pub(super) fn body_bytes(bytes: &[u8; PREFIX_BYTES], expected: Kind) -> Result<u
         return Err(AuthError::NotFarshore);
     }
     let length = u32::from_le_bytes([l0, l1, l2, l3]);
-    if kind == Kind::Refused as u8 && length == 0 {
+    if kind == MessageKind::Refused as u8 && length == 0 {
         return Err(AuthError::Refused);
     }
     if kind != expected as u8 {
@@ -97,7 +97,7 @@ pub(super) fn body_bytes(bytes: &[u8; PREFIX_BYTES], expected: Kind) -> Result<u
 /// What an acceptor that was shown the secret thinks of the dialer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Verdict {
+pub(super) enum AuthVerdict {
     Welcome = 0,
     Itself = 1,
     WrongCluster = 2,
@@ -106,12 +106,28 @@ pub(super) enum Verdict {
     WrongDirection = 5,
 }
 
-impl Verdict {
-    pub fn from_byte(byte: u8) -> Option<Verdict> {
-        use Verdict::*;
+impl AuthVerdict {
+    pub fn from_byte(byte: u8) -> Option<AuthVerdict> {
+        use AuthVerdict::*;
         [Welcome, Itself, WrongCluster, NotTheExpected, UnknownNode, WrongDirection]
             .into_iter()
             .find(|v| *v as u8 == byte)
+    }
+}
+
+/// Which of a dialer's connections is the newer one. Connections of one run of a process are ordered by `number`; of
+/// different runs, the one that arrives later is newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Random, drawn when the process started.
+    pub run: u64,
+    pub number: u64,
+}
+
+impl Attempt {
+    /// Whether `self`, arriving after `other`, was nevertheless dialed before it.
+    pub fn is_older_than(self, other: Attempt) -> bool {
+        self.run == other.run && self.number < other.number
     }
 }
 
@@ -139,11 +155,11 @@ impl Hello {
             put_name(&mut body, name);
         }
         put_announced(&mut body, self.rto_min_us);
-        message(Kind::Hello, &body)
+        message(MessageKind::Hello, &body)
     }
 
     pub fn decode(body: &[u8]) -> Option<Hello> {
-        let mut fields = Fields(body);
+        let mut fields = MessageFields(body);
         let hello = Hello {
             versions: fields.versions()?,
             attempt: Attempt { run: fields.u64()?, number: fields.u64()? },
@@ -176,9 +192,9 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// Takes fields off the front; `None` past the end.
-pub(super) struct Fields<'a>(pub &'a [u8]);
+pub(super) struct MessageFields<'a>(pub &'a [u8]);
 
-impl Fields<'_> {
+impl MessageFields<'_> {
     pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

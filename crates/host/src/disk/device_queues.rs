@@ -10,50 +10,50 @@
 
 use std::collections::VecDeque;
 
-pub(super) struct Lines<T> {
-    places: usize,
+pub(super) struct DeviceQueues<T> {
+    slots: usize,
     /// What each device may have whatever the others hold.
     own: usize,
     taken: usize,
     /// By the device's number.
-    lines: Vec<Line<T>>,
+    queues: Vec<DeviceQueue<T>>,
     /// Devices for which something waits, each once, in the order of their turns.
-    turns: VecDeque<usize>,
+    order: VecDeque<usize>,
 }
 
-struct Line<T> {
+struct DeviceQueue<T> {
     taken: usize,
     waiting: VecDeque<T>,
 }
 
-impl<T> Lines<T> {
-    pub fn new(places: usize, own: usize) -> Lines<T> {
+impl<T> DeviceQueues<T> {
+    pub fn new(slots: usize, own: usize) -> DeviceQueues<T> {
         assert!(own > 0, "a device without a place would wait for ever");
-        Lines { places, own, taken: 0, lines: Vec::new(), turns: VecDeque::new() }
+        DeviceQueues { slots, own, taken: 0, queues: Vec::new(), order: VecDeque::new() }
     }
 
     pub fn push(&mut self, device: usize, request: T) {
-        self.line_to_join(device).waiting.push_back(request);
+        self.queue_to_join(device).waiting.push_back(request);
     }
 
     /// For one that had its place and needs it once more.
     pub fn push_first(&mut self, device: usize, request: T) {
-        self.line_to_join(device).waiting.push_front(request);
+        self.queue_to_join(device).waiting.push_front(request);
     }
 
     /// Gives the next one its place.
     pub fn next(&mut self) -> Option<T> {
-        let may_have = self.places.saturating_sub(self.taken).max(self.own);
-        for _ in 0..self.turns.len() {
-            let device = self.turns.pop_front()?;
-            let line = &mut self.lines[device];
-            let may_start = line.taken < may_have;
-            let request = if may_start { line.waiting.pop_front() } else { None };
-            if !line.waiting.is_empty() {
-                self.turns.push_back(device);
+        let may_have = self.slots.saturating_sub(self.taken).max(self.own);
+        for _ in 0..self.order.len() {
+            let device = self.order.pop_front()?;
+            let queue = &mut self.queues[device];
+            let may_start = queue.taken < may_have;
+            let request = if may_start { queue.waiting.pop_front() } else { None };
+            if !queue.waiting.is_empty() {
+                self.order.push_back(device);
             }
             if let Some(request) = request {
-                line.taken += 1;
+                queue.taken += 1;
                 self.taken += 1;
                 return Some(request);
             }
@@ -63,9 +63,9 @@ impl<T> Lines<T> {
 
     /// A place of this device is free again.
     pub fn leave(&mut self, device: usize) {
-        let line = &mut self.lines[device];
-        assert!(line.taken > 0, "who leaves had a place");
-        line.taken -= 1;
+        let queue = &mut self.queues[device];
+        assert!(queue.taken > 0, "who leaves had a place");
+        queue.taken -= 1;
         self.taken -= 1;
     }
 
@@ -76,20 +76,20 @@ impl<T> Lines<T> {
 
     /// Forgets all that waits.
     pub fn clear(&mut self) {
-        self.turns.clear();
-        self.lines.iter_mut().for_each(|line| line.waiting.clear());
+        self.order.clear();
+        self.queues.iter_mut().for_each(|queue| queue.waiting.clear());
     }
 
     /// The device's line, where somebody joins it.
-    fn line_to_join(&mut self, device: usize) -> &mut Line<T> {
-        while self.lines.len() <= device {
-            self.lines.push(Line { taken: 0, waiting: VecDeque::new() });
+    fn queue_to_join(&mut self, device: usize) -> &mut DeviceQueue<T> {
+        while self.queues.len() <= device {
+            self.queues.push(DeviceQueue { taken: 0, waiting: VecDeque::new() });
         }
-        let line = &mut self.lines[device];
-        if line.waiting.is_empty() {
-            self.turns.push_back(device);
+        let queue = &mut self.queues[device];
+        if queue.waiting.is_empty() {
+            self.order.push_back(device);
         }
-        line
+        queue
     }
 }
 
@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     /// What of so many requests of each device gets a place, by device.
-    fn taken(places: usize, asked: &[usize]) -> Vec<usize> {
-        let mut lines = Lines::new(places, 1);
+    fn taken(slots: usize, asked: &[usize]) -> Vec<usize> {
+        let mut queues = DeviceQueues::new(slots, 1);
         for (device, count) in asked.iter().enumerate() {
-            (0..*count).for_each(|_| lines.push(device, device));
+            (0..*count).for_each(|_| queues.push(device, device));
         }
         let mut taken = vec![0; asked.len()];
-        while let Some(device) = lines.next() {
+        while let Some(device) = queues.next() {
             taken[device] += 1;
         }
         taken
@@ -122,45 +122,45 @@ mod tests {
 
     #[test]
     fn those_that_hold_their_places_for_ever_leave_room_for_all_others() {
-        let mut lines = Lines::new(64, 2);
+        let mut queues = DeviceQueues::new(64, 2);
         let held = (0..20).map(|device| {
-            (0..100).for_each(|_| lines.push(device, device));
-            std::iter::from_fn(|| lines.next()).count()
+            (0..100).for_each(|_| queues.push(device, device));
+            std::iter::from_fn(|| queues.next()).count()
         });
         let held: Vec<_> = held.collect();
         assert_eq!(held[..6], [32, 16, 8, 4, 2, 2]);
         assert!(held[6..].iter().all(|count| *count == 2), "{held:?}");
         for device in 20..30 {
-            (0..3).for_each(|_| lines.push(device, device));
-            assert_eq!([lines.next(), lines.next(), lines.next()], [Some(device), Some(device), None]);
-            lines.leave(device);
-            assert_eq!([lines.next(), lines.next()], [Some(device), None], "what was held back stays so");
+            (0..3).for_each(|_| queues.push(device, device));
+            assert_eq!([queues.next(), queues.next(), queues.next()], [Some(device), Some(device), None]);
+            queues.leave(device);
+            assert_eq!([queues.next(), queues.next()], [Some(device), None], "what was held back stays so");
         }
     }
 
     #[test]
     fn a_device_keeps_its_order_and_devices_take_turns() {
-        let mut lines = Lines::new(100, 1);
+        let mut queues = DeviceQueues::new(100, 1);
         for number in 0..3 {
-            lines.push(0, (0, number));
+            queues.push(0, (0, number));
         }
-        lines.push(1, (1, 0));
-        assert_eq!([lines.next(), lines.next()], [Some((0, 0)), Some((1, 0))]);
-        lines.leave(0);
-        lines.push_first(0, (0, 0));
-        let rest: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        queues.push(1, (1, 0));
+        assert_eq!([queues.next(), queues.next()], [Some((0, 0)), Some((1, 0))]);
+        queues.leave(0);
+        queues.push_first(0, (0, 0));
+        let rest: Vec<_> = std::iter::from_fn(|| queues.next()).collect();
         assert_eq!(rest, [(0, 0), (0, 1), (0, 2)]);
     }
 
     #[test]
     fn who_waits_gets_the_place_that_is_left() {
-        let mut lines = Lines::new(4, 1);
-        (0..5).for_each(|number| lines.push(0, number));
-        assert_eq!([lines.next(), lines.next(), lines.next()], [Some(0), Some(1), None]);
-        lines.leave(0);
-        assert_eq!([lines.next(), lines.next()], [Some(2), None]);
-        lines.clear();
-        lines.leave(0);
-        assert_eq!((lines.next(), lines.taken()), (None, 1));
+        let mut queues = DeviceQueues::new(4, 1);
+        (0..5).for_each(|number| queues.push(0, number));
+        assert_eq!([queues.next(), queues.next(), queues.next()], [Some(0), Some(1), None]);
+        queues.leave(0);
+        assert_eq!([queues.next(), queues.next()], [Some(2), None]);
+        queues.clear();
+        queues.leave(0);
+        assert_eq!((queues.next(), queues.taken()), (None, 1));
     }
 }

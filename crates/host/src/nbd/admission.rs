@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 
 /// Of so many places a client, or a listener, has a share of the last ones while it holds fewer.
 const FEW: usize = 16;
@@ -15,14 +15,14 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// How many places are held, in all and by those that a newcomer belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct ConnectionCounts {
     all: usize,
     by_client: usize,
     by_listener: usize,
     at_export: usize,
 }
 
-impl Held {
+impl ConnectionCounts {
     fn leaves_room(self, most: usize) -> bool {
         let (kept_for_few, kept_for_listeners) = (most / 5, most / 20);
         let has_few = self.by_client < FEW || self.at_export == 0;
@@ -34,25 +34,25 @@ impl Held {
 
 /// Why there is no place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Full {
+pub(super) struct AdmissionRefusal {
     /// For the client: nothing of the others.
-    pub told: String,
+    pub answer: String,
     /// For the log.
     pub why: String,
 }
 
 /// Whether `newcomer` may come to `export`, where all these connections are, with or without an export.
-pub(super) fn judge<'a>(
-    newcomer: &Connection,
+pub(super) fn check<'a>(
+    newcomer: &ClientConnection,
     export: &str,
     most: usize,
-    connections: impl Iterator<Item = &'a Connection> + Clone,
-) -> Result<(), Full> {
-    let us = &newcomer.visitor;
-    let mut held = Held::default();
+    connections: impl Iterator<Item = &'a ClientConnection> + Clone,
+) -> Result<(), AdmissionRefusal> {
+    let us = newcomer.origin();
+    let mut held = ConnectionCounts::default();
     for connection in connections.clone() {
         let Some(at) = connection.export() else { continue };
-        let theirs = &connection.visitor;
+        let theirs = connection.origin();
         held.all += 1;
         held.by_client += usize::from(theirs.client == us.client);
         held.by_listener += usize::from(theirs.listener == us.listener);
@@ -61,16 +61,19 @@ pub(super) fn judge<'a>(
     if held.leaves_room(most) {
         return Ok(());
     }
-    let told = format!(
+    let answer = format!(
         "no place is left: this node serves {most} connections at once, {} of them are this client's; close some and try again",
         held.by_client
     );
     let all = held.all;
     let quiet = connections.filter_map(|connection| {
         let info = connection.info()?;
-        Some((&*connection.visitor.client, info.last_request.unwrap_or(info.attached)))
+        Some((&*connection.origin().client, info.last_request.unwrap_or(info.attached)))
     });
-    Err(Full { told, why: format!("{all} of {most} places for clients are taken; {}", who_holds_most(quiet)) })
+    Err(AdmissionRefusal {
+        answer,
+        why: format!("{all} of {most} places for clients are taken; {}", who_holds_most(quiet)),
+    })
 }
 
 /// Who holds most, and how much of that idly; of each connection its client, and for how long it has asked for nothing.
@@ -97,7 +100,7 @@ mod tests {
     /// Of 1 280 places.
     #[test]
     fn the_last_places_are_for_those_who_hold_few() {
-        let held = |all, by_client, by_listener, at_export| Held { all, by_client, by_listener, at_export };
+        let held = |all, by_client, by_listener, at_export| ConnectionCounts { all, by_client, by_listener, at_export };
         for (held, may) in [
             // One client of one listener at one export.
             (held(1023, 1023, 1023, 1023), true),
@@ -121,15 +124,15 @@ mod tests {
     /// Whoever reads the log is to know whose connections can be ended.
     #[test]
     fn who_holds_most_is_named_with_what_it_holds_idly() {
-        let told = |connections: &[(&'static str, u64)]| {
+        let answer = |connections: &[(&'static str, u64)]| {
             who_holds_most(connections.iter().map(|(client, quiet_s)| (*client, Duration::from_secs(*quiet_s))))
         };
         let others = [("192.0.2.1", 1000), ("192.0.2.1", 1000)];
         let used = [("192.0.2.7", 0), ("192.0.2.7", 12), ("192.0.2.7", 299)];
         let words = "192.0.2.7 holds most, 3, and all were used in the last 5 minutes";
-        assert_eq!(told(&[&others[..], &used].concat()), words);
+        assert_eq!(answer(&[&others[..], &used].concat()), words);
         let idle = [("192.0.2.7", 299), ("192.0.2.7", 300), ("192.0.2.7", 86400)];
         let words = "192.0.2.7 holds most, 3, and 2 of them asked for nothing in the last 5 minutes: end those";
-        assert_eq!(told(&[&idle[..], &others].concat()), words);
+        assert_eq!(answer(&[&idle[..], &others].concat()), words);
     }
 }

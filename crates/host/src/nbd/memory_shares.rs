@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-/// Shares of the half that is divided; of more clients each has less.
+/// MemoryShares of the half that is divided; of more clients each has less.
 const SHARES_MIN: usize = 64;
 
 /// The memory of all clients.
-pub(super) struct Shares {
+pub(super) struct MemoryShares {
     limit_bytes: usize,
     clients: Cell<usize>,
     /// Taken of the common half.
@@ -23,10 +23,10 @@ pub(super) struct Shares {
     freed: Notify,
 }
 
-impl Shares {
-    pub fn new(limit_bytes: usize) -> Rc<Shares> {
+impl MemoryShares {
+    pub fn new(limit_bytes: usize) -> Rc<MemoryShares> {
         let (clients, common_bytes, is_wanted) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Rc::new(Shares { limit_bytes, clients, common_bytes, is_wanted, freed: Notify::new() })
+        Rc::new(MemoryShares { limit_bytes, clients, common_bytes, is_wanted, freed: Notify::new() })
     }
 
     fn half(&self) -> usize {
@@ -39,21 +39,21 @@ impl Shares {
 }
 
 /// What one client holds.
-pub(super) struct Account {
-    shares: Rc<Shares>,
+pub(super) struct MemoryAccount {
+    shares: Rc<MemoryShares>,
     held_bytes: Cell<usize>,
     /// Of that, from the common half.
     common_bytes: Cell<usize>,
     is_open: Cell<bool>,
 }
 
-impl Account {
-    pub fn new(shares: Rc<Shares>) -> Account {
+impl MemoryAccount {
+    pub fn new(shares: Rc<MemoryShares>) -> MemoryAccount {
         shares.clients.set(shares.clients.get() + 1);
-        Account { shares, held_bytes: Cell::new(0), common_bytes: Cell::new(0), is_open: Cell::new(true) }
+        MemoryAccount { shares, held_bytes: Cell::new(0), common_bytes: Cell::new(0), is_open: Cell::new(true) }
     }
 
-    /// May so much more be held? If not, [`Account::freed`] says when to ask again.
+    /// May so much more be held? If not, [`MemoryAccount::freed`] says when to ask again.
     pub fn may_take(&self, bytes: usize) -> bool {
         let common = (self.held_bytes.get() + bytes).saturating_sub(self.shares.share());
         let others = self.shares.common_bytes.get() - self.common_bytes.get();
@@ -88,7 +88,7 @@ impl Account {
         }
     }
 
-    /// Resolves when something has come back since [`Account::may_take`] last refused.
+    /// Resolves when something has come back since [`MemoryAccount::may_take`] last refused.
     pub async fn freed(&self) {
         // Registered before the look, so that nothing comes back between the two.
         let freed = self.shares.freed.notified();
@@ -98,7 +98,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for MemoryAccount {
     fn drop(&mut self) {
         self.close();
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_share_is_left_for_everybody_whatever_the_others_hold() {
         // 16 KiB for each of 64.
-        let shares = Shares::new(2048 * KIB);
-        let greedy: Vec<Account> = (0..40).map(|_| Account::new(shares.clone())).collect();
+        let shares = MemoryShares::new(2048 * KIB);
+        let greedy: Vec<MemoryAccount> = (0..40).map(|_| MemoryAccount::new(shares.clone())).collect();
         for account in &greedy {
             while account.may_take(KIB) {
                 account.set(account.held_bytes.get() + KIB);
@@ -122,7 +122,7 @@ mod tests {
         }
         let total: usize = greedy.iter().map(|account| account.held_bytes.get()).sum();
         assert_eq!((total, shares.common_bytes.get()), (1024 * KIB + 40 * 16 * KIB, 1024 * KIB));
-        let modest = Account::new(shares.clone());
+        let modest = MemoryAccount::new(shares.clone());
         assert!(modest.may_take(16 * KIB) && !modest.may_take(17 * KIB));
         drop(greedy);
         assert!(modest.may_take(1024 * KIB) && shares.common_bytes.get() == 0);
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_lone_request_of_any_size_is_served_when_nobody_is_in_the_way() {
-        let shares = Shares::new(64 * KIB);
-        let (large, other) = (Account::new(shares.clone()), Account::new(shares.clone()));
+        let shares = MemoryShares::new(64 * KIB);
+        let (large, other) = (MemoryAccount::new(shares.clone()), MemoryAccount::new(shares.clone()));
         assert!(large.may_take(100 * KIB));
         large.set(100 * KIB);
         assert!(!other.may_take(KIB) && !large.may_take(KIB));

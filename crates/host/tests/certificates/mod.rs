@@ -27,25 +27,25 @@ pub enum Dates {
 }
 
 /// One authority and what it has signed, in a directory.
-pub struct Papers {
+pub struct TestCertificates {
     pub directory: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl Papers {
-    pub fn new() -> Papers {
-        Papers::of("authority")
+impl TestCertificates {
+    pub fn new() -> TestCertificates {
+        TestCertificates::of("authority")
     }
 
     /// By an authority of this name.
-    pub fn of(name: &str) -> Papers {
+    pub fn of(name: &str) -> TestCertificates {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("ca.crt"), authority.pem()).unwrap();
-        Papers { directory, authority }
+        TestCertificates { directory, authority }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -121,7 +121,7 @@ impl Papers {
     }
 
     /// The same with a certificate of this authority for something else: these are its names.
-    pub fn stranger(&self, name: &str, names: Vec<SanType>) -> PathBuf {
+    pub fn without_identity(&self, name: &str, names: Vec<SanType>) -> PathBuf {
         let mut params = CertificateParams::default();
         params.subject_alt_names = names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
@@ -146,9 +146,9 @@ fn write_key(path: &Path, text: &str) {
 }
 
 /// A TLS client that believes the authority, and shows these papers or nothing.
-pub fn stranger(papers: &Papers, own: Option<&Paths>) -> rustls::ClientConnection {
+pub fn tls_client(certificates: &TestCertificates, own: Option<&Paths>) -> rustls::ClientConnection {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(papers.path("ca.crt")).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_file(certificates.path("ca.crt")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])

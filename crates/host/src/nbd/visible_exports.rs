@@ -6,22 +6,22 @@ use crate::frontend::{ExportInfo, Exports};
 use crate::tls::{Access, Rights};
 
 /// What there is, through the eyes of somebody with these rights.
-pub(super) struct Visible<'a, E: ?Sized> {
+pub(super) struct VisibleExports<'a, E: ?Sized> {
     all: &'a E,
     rights: Rights,
-    /// Told of an export that is there and is asked for in vain.
+    /// Called with an export that is there and is asked for in vain.
     denied: &'a dyn Fn(&str),
     /// How many it saw first; what is asked for each question must not cost a list.
     count: OnceCell<usize>,
 }
 
-impl<'a, E: Exports + ?Sized> Visible<'a, E> {
-    pub fn new(all: &'a E, rights: Rights, denied: &'a dyn Fn(&str)) -> Visible<'a, E> {
-        Visible { all, rights, denied, count: OnceCell::new() }
+impl<'a, E: Exports + ?Sized> VisibleExports<'a, E> {
+    pub fn new(all: &'a E, rights: Rights, denied: &'a dyn Fn(&str)) -> VisibleExports<'a, E> {
+        VisibleExports { all, rights, denied, count: OnceCell::new() }
     }
 }
 
-impl<E: Exports + ?Sized> Exports for Visible<'_, E> {
+impl<E: Exports + ?Sized> Exports for VisibleExports<'_, E> {
     fn list(&self) -> Vec<ExportInfo> {
         let mut list = self.all.list();
         list.retain(|export| self.rights.to(&export.name).is_some());
@@ -76,17 +76,17 @@ mod tests {
     #[test]
     fn what_is_not_granted_is_not_there() {
         let all = ["db/data", "db/log", "web/data"].map(export);
-        let told = RefCell::new(Vec::new());
-        let denied = |name: &str| told.borrow_mut().push(name.to_owned());
+        let asked = RefCell::new(Vec::new());
+        let denied = |name: &str| asked.borrow_mut().push(name.to_owned());
         let grants = vec![Grant { scope: Scope::Export("db/log".into()), read_only: true }];
-        let visible = Visible::new(&all[..], Rights::These(grants), &denied);
+        let visible = VisibleExports::new(&all[..], Rights::These(grants), &denied);
         assert_eq!((visible.list(), visible.count()), (vec![export("db/log")], 1));
         // The only one it sees is the one that an empty name means.
         assert_eq!(visible.find(""), Some(export("db/log")));
         assert!(visible.find("db/data").is_none() && visible.find("db/none").is_none());
-        assert_eq!(*told.borrow(), ["db/data"]);
+        assert_eq!(*asked.borrow(), ["db/data"]);
         assert!(visible.is_read_only("db/log") && !visible.is_read_only("db/data"));
-        let visible = Visible::new(&all[..], Rights::All, &denied);
+        let visible = VisibleExports::new(&all[..], Rights::All, &denied);
         assert!(visible.count() == 3 && visible.find("").is_none() && !visible.is_read_only("db/log"));
     }
 }

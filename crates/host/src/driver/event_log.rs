@@ -1,19 +1,19 @@
-//! What happens, told to people: one line each, louder the more it matters.
+//! What happens, logged for people: one line each, louder the more it matters.
 
 use engine::Event;
 use engine::VolumeId;
 use engine::identity::Decision;
 use engine::state::State;
 
-use super::plane::VolumeHere;
+use super::volume::LocalVolume;
 use crate::words::with_names;
 use units::size::show_size;
 
-/// The decision that was told last, as long as nothing else has happened.
+/// The decision that was logged last, as long as nothing else has happened.
 #[derive(Default)]
-pub(super) struct Decided(Option<Decision>);
+pub(super) struct LastDecision(Option<Decision>);
 
-impl Decided {
+impl LastDecision {
     /// Whether the event says anything new: a peer that works off its journal greets again and again, and each time the same follows.
     pub fn is_news(&mut self, event: &Event) -> bool {
         let decision = match event {
@@ -27,10 +27,10 @@ impl Decided {
 }
 
 /// Logs an event of a group.
-pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
-    let named = |text: &str| with_names(text, group, volumes.iter().map(|volume| volume.export.as_str()));
+pub(super) fn log(group: &str, volumes: &[LocalVolume], event: &Event) {
+    let named = |text: &str| with_names(text, group, volumes.iter().map(|volume| volume.export()));
     match event {
-        Event::State { from, to, why } => tell_state(group, *from, *to, &named(why)),
+        Event::State { from, to, why } => log_state(group, *from, *to, &named(why)),
         Event::Ready { role, incarnation, generation, clean } => {
             let how = match (incarnation.0, clean) {
                 (1, _) => "its first start",
@@ -54,8 +54,8 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
         Event::WritesAlone { generation } => {
             tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
         }
-        Event::Decided { decision, .. } => tell_decision(group, decision, named),
-        Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::CutEnded { .. } => tell_sync(group, event),
+        Event::Decided { decision, .. } => log_decision(group, decision, named),
+        Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::CutEnded { .. } => log_sync(group, event),
         Event::QueueDropped { items, bytes, why } => {
             let size = show_size(*bytes);
             tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {}", named(why));
@@ -64,7 +64,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
             let name = name_of(volumes, *volume);
             tracing::error!("group {group}: a write to volume {name} at byte {offset} failed; its region stays dirty");
         }
-        Event::WritersHeldUp { .. } | Event::WritersGoOn => tell_held_up(group, event),
+        Event::WritersHeldUp { .. } | Event::WritersGoOn => log_held_up(group, event),
         Event::Replayed { to, records } if *records > 0 => {
             tracing::info!(
                 "group {group}: {records} records were replayed from the journal, up to sequence {}",
@@ -88,7 +88,7 @@ pub(super) fn tell(group: &str, volumes: &[VolumeHere], event: &Event) {
     }
 }
 
-fn tell_sync(group: &str, event: &Event) {
+fn log_sync(group: &str, event: &Event) {
     match event {
         Event::SyncBegan { full, compare, dirty_bytes } => {
             let what = if *full { "full sync" } else { "update sync" };
@@ -105,7 +105,7 @@ fn tell_sync(group: &str, event: &Event) {
     }
 }
 
-fn tell_held_up(group: &str, event: &Event) {
+fn log_held_up(group: &str, event: &Event) {
     let Event::WritersHeldUp { acts_in } = event else {
         return tracing::info!("group {group}: writers are not held up any more");
     };
@@ -118,7 +118,7 @@ fn tell_held_up(group: &str, event: &Event) {
     );
 }
 
-fn tell_state(group: &str, from: State, to: State, why: &str) {
+fn log_state(group: &str, from: State, to: State, why: &str) {
     let colon = if why.is_empty() { "" } else { ": " };
     let edge = format!("group {group}: {} -> {}{colon}{why}", from.word(), to.word());
     match to {
@@ -130,7 +130,7 @@ fn tell_state(group: &str, from: State, to: State, why: &str) {
     }
 }
 
-fn tell_decision(group: &str, decision: &Decision, named: impl Fn(&str) -> String) {
+fn log_decision(group: &str, decision: &Decision, named: impl Fn(&str) -> String) {
     match decision {
         Decision::Continue(seq) => tracing::info!("group {group}: the peer has everything up to {}: going on", seq.0),
         Decision::UpdateSync => tracing::info!("group {group}: the peer lacks the dirty regions only"),
@@ -140,8 +140,8 @@ fn tell_decision(group: &str, decision: &Decision, named: impl Fn(&str) -> Strin
     }
 }
 
-fn name_of(volumes: &[VolumeHere], id: VolumeId) -> &str {
-    volumes.get(usize::from(id.0)).map_or("?", |volume| &volume.export)
+fn name_of(volumes: &[LocalVolume], id: VolumeId) -> &str {
+    volumes.get(usize::from(id.0)).map_or("?", LocalVolume::export)
 }
 
 #[cfg(test)]
@@ -151,9 +151,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_is_told_once_until_something_else_happens() {
+    fn a_decision_is_logged_once_until_something_else_happens() {
         let decided = |decision| Event::Decided { row: Row::LoneStretch, decision };
-        let mut told = Decided::default();
+        let mut last = LastDecision::default();
         let news = [
             decided(Decision::UpdateSync),
             decided(Decision::UpdateSync),
@@ -163,7 +163,7 @@ mod tests {
             Event::Demoted,
             decided(Decision::UpdateSync),
         ]
-        .map(|event| told.is_news(&event));
+        .map(|event| last.is_news(&event));
         assert_eq!(news, [true, false, true, true, true, true, true]);
     }
 }

@@ -4,43 +4,43 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::UnixStream;
 
-use crate::complaints::About;
-use crate::strangers::network;
+use crate::report_limiter::ReportSubject;
+use crate::unauthenticated::network;
 
 /// What is shown of a program's name; the kernel keeps 15 bytes of it.
 const PROGRAM_CHARS_MAX: usize = 15;
 
 /// Who connected.
 #[derive(Clone, Debug)]
-pub(super) struct Visitor {
+pub(super) struct ClientOrigin {
     /// For people: an address, or the socket file with the process that opened it.
     pub who: String,
     /// Where it comes from; `None`: the socket file.
     pub address: Option<IpAddr>,
-    /// Whose share of the places it has: a host's, or a user's of the socket file.
+    /// Whose share of the connections it has: a host's, or a user's of the socket file.
     pub client: String,
     /// By which of the server's listeners it came.
     pub listener: usize,
 }
 
-impl Visitor {
-    pub fn by_tcp(from: SocketAddr, listener: usize) -> Visitor {
+impl ClientOrigin {
+    pub fn by_tcp(from: SocketAddr, listener: usize) -> ClientOrigin {
         let (ip, client) = (from.ip(), network(from.ip()).to_string());
-        Visitor { who: from.to_string(), address: Some(ip), client, listener }
+        ClientOrigin { who: from.to_string(), address: Some(ip), client, listener }
     }
 
-    pub fn by_file(stream: &UnixStream, listener: usize) -> Visitor {
+    pub fn by_file(stream: &UnixStream, listener: usize) -> ClientOrigin {
         let host = "the socket file";
         let peer = stream.peer_cred().ok();
         let process = peer.and_then(|peer| peer.pid());
         let client = peer.map_or_else(|| host.to_owned(), |peer| format!("user {} at {host}", peer.uid()));
         let who = process.map_or_else(|| host.to_owned(), |process| format!("{host} ({})", describe(process)));
-        Visitor { who, address: None, client, listener }
+        ClientOrigin { who, address: None, client, listener }
     }
 
     /// Whom a complaint is about: without what changes from one attempt to the next.
-    pub fn about(&self) -> About<'_> {
-        About::Stranger(&self.client)
+    pub fn about(&self) -> ReportSubject<'_> {
+        ReportSubject::Unauthenticated(&self.client)
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_named() {
         let (stream, _other) = UnixStream::pair().expect("a pair");
-        let visitor = Visitor::by_file(&stream, 0);
+        let origin = ClientOrigin::by_file(&stream, 0);
         let ours = format!("process {})", std::process::id());
-        assert!(visitor.who.starts_with("the socket file (") && visitor.who.ends_with(&ours), "{}", visitor.who);
-        let visitor = Visitor::by_tcp("[::1]:99".parse().expect("an address"), 0);
-        assert_eq!((visitor.who.as_str(), visitor.about()), ("[::1]:99", About::Stranger("::")));
+        assert!(origin.who.starts_with("the socket file (") && origin.who.ends_with(&ours), "{}", origin.who);
+        let origin = ClientOrigin::by_tcp("[::1]:99".parse().expect("an address"), 0);
+        assert_eq!((origin.who.as_str(), origin.about()), ("[::1]:99", ReportSubject::Unauthenticated("::")));
     }
 }

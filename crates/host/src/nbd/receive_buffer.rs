@@ -1,30 +1,30 @@
 //! What a socket has delivered and nobody has looked at yet.
 //!
-//! A payload that is still on its way is read past the inbox, straight to where it belongs; while much of it is
+//! A payload that is still on its way is read past this buffer, straight to where it belongs; while much of it is
 //! missing, no more than the next header is read besides, so that a stream of large payloads is never copied at all.
 
 use std::io::{self, IoSliceMut};
 
 use super::proto::REQUEST_BYTES;
-use super::socket::Socket;
+use super::socket::ClientSocket;
 
 /// What an idle connection holds.
-const INBOX_BYTES_MIN: usize = 16 << 10;
+const BYTES_MIN: usize = 16 << 10;
 /// What a busy one grows to: a batch of 64 writes of 4 KiB, a page table's worth of cache, and no more.
-const INBOX_BYTES_MAX: usize = 256 << 10;
+const BYTES_MAX: usize = 256 << 10;
 /// A missing payload from this size on is read with only the next header beside it.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 /// Received bytes that nobody has looked at yet.
-pub(super) struct Inbox {
+pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Inbox {
-    pub fn new() -> Inbox {
-        Inbox { bytes: vec![0; INBOX_BYTES_MIN], start: 0, end: 0 }
+impl ReceiveBuffer {
+    pub fn new() -> ReceiveBuffer {
+        ReceiveBuffer { bytes: vec![0; BYTES_MIN], start: 0, end: 0 }
     }
 
     pub fn unread(&self) -> &[u8] {
@@ -66,8 +66,8 @@ impl Inbox {
     /// Reads from the socket: first into `target`, then here. Returns how much went to `target`, and the whole.
     ///
     /// # Errors
-    /// As [`Socket::read`].
-    pub fn fill(&mut self, socket: &Socket, target: &mut [u8]) -> io::Result<Filled> {
+    /// As [`ClientSocket::read`].
+    pub fn fill(&mut self, socket: &ClientSocket, target: &mut [u8]) -> io::Result<ReadAmount> {
         self.compact();
         let spare = self.bytes.len() - self.end;
         let here = if target.len() >= DIRECT_BYTES_MIN { spare.min(REQUEST_BYTES) } else { spare };
@@ -76,18 +76,18 @@ impl Inbox {
         let mut slices = [IoSliceMut::new(target), IoSliceMut::new(&mut self.bytes[self.end..self.end + here])];
         let slices = if aside == 0 { &mut slices[1..] } else { &mut slices[..] };
         let Some(count) = socket.read(slices)? else {
-            return Ok(Filled { target: 0, total: None, full: false });
+            return Ok(ReadAmount { target: 0, total: None, full: false });
         };
         let target = count.min(aside);
         self.end += count - target;
-        if count == room && aside == 0 && self.bytes.len() < INBOX_BYTES_MAX {
-            self.bytes.resize(INBOX_BYTES_MAX, 0);
+        if count == room && aside == 0 && self.bytes.len() < BYTES_MAX {
+            self.bytes.resize(BYTES_MAX, 0);
         }
-        Ok(Filled { target, total: Some(count), full: count == room })
+        Ok(ReadAmount { target, total: Some(count), full: count == room })
     }
 }
 
-pub(super) struct Filled {
+pub(super) struct ReadAmount {
     /// Bytes that went to the caller's own target.
     pub target: usize,
     /// Bytes in all; `None`: nothing was there, `Some(0)`: the client has finished.

@@ -26,15 +26,15 @@ fn not_now(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-pub(super) struct Line {
+pub(super) struct LinkStream {
     stream: TcpStream,
     channel: Option<RefCell<Channel>>,
 }
 
-impl Line {
+impl LinkStream {
     /// Encrypted if there is a channel, which then has to be shaken first.
-    pub fn new(stream: TcpStream, channel: Option<Channel>) -> Line {
-        Line { stream, channel: channel.map(RefCell::new) }
+    pub fn new(stream: TcpStream, channel: Option<Channel>) -> LinkStream {
+        LinkStream { stream, channel: channel.map(RefCell::new) }
     }
 
     pub fn stream(&self) -> &TcpStream {

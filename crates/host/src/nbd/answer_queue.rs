@@ -6,25 +6,25 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use super::socket::Socket;
+use super::socket::ClientSocket;
 use crate::buffers::Buffer;
 
-/// Pieces per write: more than a full batch at depth 32 with structured reads.
+/// QueuedParts per write: more than a full batch at depth 32 with structured reads.
 const GATHER: usize = 64;
 
-enum Piece {
+enum QueuedPart {
     /// So many bytes of `heads`.
     Head(usize),
     Data(Buffer),
 }
 
 #[derive(Default)]
-pub(super) struct Outbox {
-    pieces: VecDeque<Piece>,
+pub(super) struct AnswerQueue {
+    parts: VecDeque<QueuedPart>,
     heads: Vec<u8>,
     /// Where the unsent heads start.
     heads_start: usize,
-    /// How much of the first piece is sent.
+    /// How much of the first part is sent.
     first_sent: usize,
     /// Everything unsent.
     bytes: usize,
@@ -32,13 +32,13 @@ pub(super) struct Outbox {
     payload_bytes: usize,
 }
 
-pub(super) enum Sent {
+pub(super) enum SendState {
     All,
     /// The socket is full.
     Part,
 }
 
-impl Outbox {
+impl AnswerQueue {
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -61,50 +61,50 @@ impl Outbox {
     pub fn head(&mut self, bytes: &[u8]) {
         self.heads.extend_from_slice(bytes);
         self.bytes += bytes.len();
-        match self.pieces.back_mut() {
-            Some(Piece::Head(length)) => *length += bytes.len(),
-            _ => self.pieces.push_back(Piece::Head(bytes.len())),
+        match self.parts.back_mut() {
+            Some(QueuedPart::Head(length)) => *length += bytes.len(),
+            _ => self.parts.push_back(QueuedPart::Head(bytes.len())),
         }
     }
 
     pub fn data(&mut self, buffer: Buffer) {
-        assert!(!buffer.is_empty(), "an empty payload has no place in the queue");
+        assert!(!buffer.is_empty(), "an empty payload is not queued");
         self.bytes += buffer.len();
         self.payload_bytes += buffer.capacity();
-        self.pieces.push_back(Piece::Data(buffer));
+        self.parts.push_back(QueuedPart::Data(buffer));
     }
 
     /// Sends as much as the socket takes, also of what it has encrypted and not sent yet.
     ///
     /// # Errors
     /// What the kernel says about a broken connection; the queue is then of no more use.
-    pub fn send(&mut self, socket: &Socket) -> io::Result<Sent> {
+    pub fn send(&mut self, socket: &ClientSocket) -> io::Result<SendState> {
         while !self.is_empty() {
             let (offered, sent) = self.send_some(socket)?;
             self.advance(sent);
             if sent < offered {
-                return Ok(Sent::Part);
+                return Ok(SendState::Part);
             }
         }
-        Ok(if socket.flush()? { Sent::All } else { Sent::Part })
+        Ok(if socket.flush()? { SendState::All } else { SendState::Part })
     }
 
-    fn send_some(&self, socket: &Socket) -> io::Result<(usize, usize)> {
+    fn send_some(&self, socket: &ClientSocket) -> io::Result<(usize, usize)> {
         let mut slices = [IoSlice::new(&[]); GATHER];
         let mut count = 0;
         let mut offered = 0;
         let mut head = self.heads_start;
         let mut skip = self.first_sent;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            let bytes = match piece {
-                Piece::Head(length) => {
+        for (slice, part) in slices.iter_mut().zip(&self.parts) {
+            let bytes = match part {
+                QueuedPart::Head(length) => {
                     // `heads_start` has moved past what is sent, a payload's start has not.
                     let unsent = length - std::mem::take(&mut skip);
                     let bytes = &self.heads[head..head + unsent];
                     head += unsent;
                     bytes
                 }
-                Piece::Data(buffer) => &buffer[std::mem::take(&mut skip)..],
+                QueuedPart::Data(buffer) => &buffer[std::mem::take(&mut skip)..],
             };
             offered += bytes.len();
             count += 1;
@@ -118,10 +118,10 @@ impl Outbox {
         self.bytes -= sent;
         let mut left = sent;
         while left > 0 {
-            let first = self.pieces.front().expect("unsent bytes belong to a piece");
+            let first = self.parts.front().expect("unsent bytes belong to a part");
             let (length, is_head) = match first {
-                Piece::Head(length) => (*length, true),
-                Piece::Data(buffer) => (buffer.len(), false),
+                QueuedPart::Head(length) => (*length, true),
+                QueuedPart::Data(buffer) => (buffer.len(), false),
             };
             let step = left.min(length - self.first_sent);
             left -= step;
@@ -130,7 +130,7 @@ impl Outbox {
                 self.heads_start += step;
             }
             if self.first_sent == length {
-                if let Some(Piece::Data(buffer)) = self.pieces.pop_front() {
+                if let Some(QueuedPart::Data(buffer)) = self.parts.pop_front() {
                     self.payload_bytes -= buffer.capacity();
                 }
                 self.first_sent = 0;

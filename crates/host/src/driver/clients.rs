@@ -1,0 +1,154 @@
+//! Connections that are attached to volumes, and the answers that wait for the end of the turn.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use engine::{IoError, RequestId};
+
+use super::slab::Slab;
+use crate::frontend::{ClientId, Replies, RequestFailure, RequestOutcome};
+
+struct AttachedClient {
+    /// Half of its id, so that the number of one that left never names another.
+    generation: u32,
+    /// The position of its volume.
+    volume: usize,
+    replies: Rc<dyn Replies>,
+    /// It is in the list of those to be pushed.
+    is_answered: bool,
+}
+
+/// Whom the engine's reply is for.
+struct Asker {
+    client: ClientId,
+    cookie: u64,
+}
+
+/// An answer that waits for the borrow to end.
+type ReadyAnswer = (Rc<dyn Replies>, u64, RequestOutcome);
+
+/// What is handed out while nothing is borrowed. It comes back empty, for its capacity.
+#[derive(Default)]
+pub(super) struct Deliveries {
+    answers: Vec<ReadyAnswer>,
+    /// Those whose export has gone.
+    leaving: Vec<Rc<dyn Replies>>,
+}
+
+impl Deliveries {
+    pub fn answer(&mut self) {
+        for (replies, cookie, outcome) in self.answers.drain(..) {
+            replies.complete(cookie, outcome);
+        }
+    }
+
+    pub fn part(&mut self) {
+        self.leaving.drain(..).for_each(|replies| replies.gone());
+    }
+}
+
+#[derive(Default)]
+pub(super) struct AttachedClients {
+    clients: Slab<AttachedClient>,
+    /// Clients that have ever come, for their generations.
+    count: u32,
+    /// Requests the engine has.
+    requests: Slab<Asker>,
+    deliveries: Deliveries,
+    /// Numbers of clients with answers in `deliveries`.
+    answered: Vec<u32>,
+}
+
+fn client_id(number: u32, generation: u32) -> ClientId {
+    ClientId(u64::from(generation) << 32 | u64::from(number))
+}
+
+fn number_of(client: ClientId) -> u32 {
+    client.0 as u32
+}
+
+fn generation_of(client: ClientId) -> u32 {
+    (client.0 >> 32) as u32
+}
+
+impl AttachedClients {
+    pub fn attach(&mut self, volume: usize, replies: Rc<dyn Replies>) -> ClientId {
+        self.count = self.count.wrapping_add(1);
+        let generation = self.count;
+        let number = self.clients.put(AttachedClient { generation, volume, replies, is_answered: false });
+        client_id(number, generation)
+    }
+
+    /// The volume that it was at, and its line: to be dropped while nothing is borrowed.
+    pub fn detach(&mut self, client: ClientId) -> (usize, Rc<dyn Replies>) {
+        let number = number_of(client);
+        self.find(client).expect("a client detaches once");
+        let left = self.clients.take(number).expect("it was there just now");
+        self.answered.retain(|answered| *answered != number);
+        (left.volume, left.replies)
+    }
+
+    fn find(&mut self, client: ClientId) -> Option<&mut AttachedClient> {
+        self.clients.get_mut(number_of(client)).filter(|found| found.generation == generation_of(client))
+    }
+
+    /// The position of the client's volume.
+    pub fn volume_of(&mut self, client: ClientId) -> usize {
+        self.find(client).expect("only attached clients ask").volume
+    }
+
+    /// A request goes to the engine; its answer comes back by this id.
+    pub fn asked(&mut self, client: ClientId, cookie: u64) -> RequestId {
+        RequestId(u64::from(self.requests.put(Asker { client, cookie })))
+    }
+
+    /// The engine's answer to a request.
+    pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {
+        let asker = u32::try_from(id.0).ok().and_then(|number| self.requests.take(number));
+        let Asker { client, cookie } = asker.expect("a request is answered once");
+        let outcome = match result {
+            Ok(()) => RequestOutcome::Done,
+            Err(IoError::NoSpace) => RequestOutcome::Failed(RequestFailure::NoSpace),
+            Err(IoError::Io | IoError::Damaged) => RequestOutcome::Failed(RequestFailure::Io),
+        };
+        self.answer(client, cookie, outcome);
+    }
+
+    /// Keeps an answer for the end of the turn; one for a client that left goes nowhere.
+    pub fn answer(&mut self, client: ClientId, cookie: u64, outcome: RequestOutcome) {
+        let Some(found) = self.find(client) else { return };
+        let replies = found.replies.clone();
+        if !std::mem::replace(&mut found.is_answered, true) {
+            self.answered.push(number_of(client));
+        }
+        self.deliveries.answers.push((replies, cookie, outcome));
+    }
+
+    /// The exports of these volumes are gone.
+    pub fn part(&mut self, volumes: Range<usize>) {
+        let leaving = self.clients.iter().filter(|client| volumes.contains(&client.volume));
+        self.deliveries.leaving.extend(leaving.map(|client| client.replies.clone()));
+    }
+
+    pub fn take_deliveries(&mut self) -> Deliveries {
+        std::mem::take(&mut self.deliveries)
+    }
+
+    /// Takes back what was handed out.
+    pub fn delivered(&mut self, deliveries: Deliveries) {
+        let waiting = &self.deliveries;
+        assert!(waiting.answers.is_empty() && waiting.leaving.is_empty(), "clients do not call back");
+        self.deliveries = deliveries;
+    }
+
+    /// One that has had answers, and is to be pushed.
+    pub fn next_answered(&mut self) -> Option<Rc<dyn Replies>> {
+        loop {
+            let number = self.answered.pop()?;
+            if let Some(client) = self.clients.get_mut(number) {
+                client.is_answered = false;
+                return Some(client.replies.clone());
+            }
+        }
+    }
+}

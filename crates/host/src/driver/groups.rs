@@ -1,0 +1,216 @@
+//! The groups of this node and their volumes: where their bytes are, and which of them front ends may see.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use engine::status::GroupStatus;
+use engine::{Event, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId};
+
+use super::clock::NodeClock;
+use super::event_log::{self, LastDecision};
+use super::request_recorder::{Notes, RequestRecorder};
+use super::setup::{GroupSetup, Refused, Stores, VolumeSetup};
+use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
+use super::volume::LocalVolume;
+use crate::disk::{DiskError, File, FileEngine};
+
+struct LocalGroup {
+    id: GroupId,
+    peer: NodeId,
+    name: String,
+    /// Its volumes: positions in [`LocalGroups::volumes`].
+    volumes: Range<usize>,
+    /// `None`: it is refused.
+    stores: Option<Stores>,
+    /// Its exports are open.
+    is_open: bool,
+    sync: Option<SyncMeter>,
+    last_decision: LastDecision,
+    recorder: RequestRecorder,
+}
+
+pub(super) struct LocalGroups {
+    /// In the order of their ids.
+    groups: Vec<LocalGroup>,
+    /// All groups' volumes; a position here is the volume's handle.
+    volumes: Vec<LocalVolume>,
+    /// Positions in `volumes`, in the order of their exports' names.
+    by_name: Vec<usize>,
+    /// How many volumes have an open export.
+    open_volumes: usize,
+}
+
+impl LocalGroups {
+    /// Also returns the groups that are refused.
+    pub fn new(node: &NodeConfig, setups: Vec<GroupSetup>) -> (LocalGroups, Vec<(GroupId, Refused)>) {
+        assert_eq!(node.groups.len(), setups.len(), "every group has its stores");
+        assert!(node.groups.is_sorted_by_key(|group| group.id), "groups come in the order of their ids");
+        let (mut groups, mut volumes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for (config, setup) in node.groups.iter().zip(setups) {
+            assert_eq!(config.volumes.len(), setup.volumes.len(), "every volume has its device");
+            assert_eq!(setup.is_open(), setup.refused.is_none(), "what is not refused is open");
+            refused.extend(setup.refused.map(|refused| (config.id, refused)));
+            let first = volumes.len();
+            for (number, VolumeSetup { name, device }) in setup.volumes.into_iter().enumerate() {
+                let id = VolumeId(u16::try_from(number).expect("a group has at most 1 024 volumes"));
+                volumes.push(LocalVolume::new(config.id, id, format!("{}/{name}", setup.name), device));
+            }
+            groups.push(LocalGroup {
+                id: config.id,
+                peer: config.peer,
+                name: setup.name,
+                volumes: first..volumes.len(),
+                stores: setup.stores,
+                is_open: false,
+                sync: None,
+                last_decision: LastDecision::default(),
+                recorder: RequestRecorder::default(),
+            });
+        }
+        let mut by_name: Vec<usize> = (0..volumes.len()).collect();
+        by_name.sort_by(|a, b| volumes[*a].export().cmp(volumes[*b].export()));
+        (LocalGroups { groups, volumes, by_name, open_volumes: 0 }, refused)
+    }
+
+    fn position(&self, id: GroupId) -> usize {
+        self.groups.binary_search_by_key(&id, |group| group.id).expect("the engine names groups it was given")
+    }
+
+    fn group(&self, id: GroupId) -> &LocalGroup {
+        &self.groups[self.position(id)]
+    }
+
+    fn group_mut(&mut self, id: GroupId) -> &mut LocalGroup {
+        let at = self.position(id);
+        &mut self.groups[at]
+    }
+
+    pub fn peer(&self, id: GroupId) -> NodeId {
+        self.group(id).peer
+    }
+
+    pub fn volume(&self, at: usize) -> &LocalVolume {
+        &self.volumes[at]
+    }
+
+    pub fn volume_mut(&mut self, at: usize) -> &mut LocalVolume {
+        &mut self.volumes[at]
+    }
+
+    pub fn volumes_of(&self, id: GroupId) -> &[LocalVolume] {
+        &self.volumes[self.group(id).volumes.clone()]
+    }
+
+    /// Of a group that was taken up.
+    pub fn file(&self, store: Store) -> &Arc<File> {
+        let stores = |group| {
+            let stores = self.group(group).stores.as_ref();
+            stores.expect("a group that is refused asks for nothing of its stores")
+        };
+        match store {
+            Store::Volume(group, volume) => self.volumes[self.volume_position(group, volume)].device(),
+            Store::Journal(group) => &stores(group).journal,
+            Store::Superblock(group) => &stores(group).superblock,
+            Store::Bitmap(group) => &stores(group).bitmap,
+            Store::Activity(group) => &stores(group).activity,
+            Store::Undo(group) => &stores(group).undo,
+        }
+    }
+
+    fn volume_position(&self, group: GroupId, volume: VolumeId) -> usize {
+        self.group(group).volumes.start + usize::from(volume.0)
+    }
+
+    pub fn store_failed(&mut self, store: Store, error: &DiskError) {
+        match store {
+            Store::Volume(group, volume) => {
+                let at = self.volume_position(group, volume);
+                self.volumes[at].failed(error);
+            }
+            _ => tracing::error!("{error}"),
+        }
+    }
+
+    // --- Exports ---
+
+    pub fn is_open(&self, id: GroupId) -> bool {
+        self.groups.binary_search_by_key(&id, |group| group.id).is_ok_and(|at| self.groups[at].is_open)
+    }
+
+    pub fn open_volumes(&self) -> usize {
+        self.open_volumes
+    }
+
+    /// Positions of the volumes that are open, in the order of their exports' names.
+    pub fn open_exports(&self) -> impl Iterator<Item = usize> {
+        self.by_name.iter().copied().filter(|at| self.is_open(self.volumes[*at].group()))
+    }
+
+    /// The volume behind an export's name, if it is open.
+    pub fn open_export(&self, name: &str) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|at| self.volumes[*at].export().cmp(name));
+        found.ok().map(|found| self.by_name[found]).filter(|at| self.is_open(self.volumes[*at].group()))
+    }
+
+    /// The volume that is open, if it is the only one.
+    pub fn only_export(&self) -> Option<usize> {
+        if self.open_volumes == 1 { self.open_exports().next() } else { None }
+    }
+
+    /// The group's exports appear or disappear; returns the volumes whose clients have to leave.
+    pub fn serve(&mut self, id: GroupId, open: bool) -> Range<usize> {
+        let group = self.group_mut(id);
+        if std::mem::replace(&mut group.is_open, open) == open {
+            return 0..0;
+        }
+        let (name, count, volumes) = (&group.name, group.volumes.len(), group.volumes.clone());
+        if open {
+            tracing::info!("group {name}: its {count} volume(s) are served");
+            self.open_volumes += count;
+            return 0..0;
+        }
+        tracing::info!("group {name}: its volumes are no longer served");
+        self.open_volumes -= count;
+        volumes
+    }
+
+    // --- For people ---
+
+    /// Logs what happened, if that is news.
+    pub fn log_event(&mut self, id: GroupId, event: &Event, now: Mono) {
+        let at = self.position(id);
+        let group = &mut self.groups[at];
+        match event {
+            Event::SyncBegan { full, .. } => group.sync = Some(SyncMeter::new(*full, now)),
+            Event::SyncEnded { .. } => group.sync = None,
+            _ => {}
+        }
+        if group.last_decision.is_news(event) {
+            event_log::log(&group.name, &self.volumes[group.volumes.clone()], event);
+        }
+    }
+
+    pub fn snapshot(
+        &mut self,
+        status: &GroupStatus,
+        now: Mono,
+        disks: &FileEngine,
+    ) -> (Vec<VolumeSnapshot>, Option<SyncPace>) {
+        let at = self.position(status.id);
+        let group = &mut self.groups[at];
+        let done_bytes = status.sync.map(|sync| sync.done_bytes);
+        let sync = done_bytes.and_then(|done| group.sync.as_mut().map(|meter| meter.pace(done, now)));
+        let stores = group.stores.as_ref();
+        let volumes = self.volumes[group.volumes.clone()].iter().map(|volume| volume.snapshot(disks, stores)).collect();
+        (volumes, sync)
+    }
+
+    /// Records a request if somebody records this group.
+    pub fn record(&mut self, id: GroupId, clock: NodeClock, volume: VolumeId, request: &Request) {
+        self.group_mut(id).recorder.record(clock, volume.0, request);
+    }
+
+    pub fn take_recorded(&mut self, id: GroupId, now: Mono) -> Notes {
+        self.group_mut(id).recorder.take(now)
+    }
+}

@@ -1,0 +1,75 @@
+//! Links' events go to the engine; of their failures people hear.
+
+use std::rc::Rc;
+
+use engine::wire::Header;
+use engine::{FramePayload, Input, LinkId, NodeId, SessionId};
+
+use super::Plane;
+use crate::driver::peers::LOOK_EVERY;
+use crate::link::{LinkEvents, LinkSender, PeerInfo};
+
+impl LinkEvents for Plane {
+    fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+        let core = &mut *self.core.borrow_mut();
+        core.peers.came_up(peer, link, session, sender, info);
+        core.input(Input::LinkUp { peer, link, session });
+    }
+
+    fn down(&self, link: LinkId, reason: String) {
+        let core = &mut *self.core.borrow_mut();
+        core.peers.went_down(link, &reason);
+        core.input(Input::LinkDown { link, reason });
+        self.link_ended.notify_one();
+    }
+
+    fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
+        self.core.borrow_mut().input(Input::Frame { link, header, payload });
+    }
+
+    fn heard(&self, link: LinkId) {
+        self.core.borrow_mut().input(Input::Heard { link });
+    }
+
+    fn sent(&self, link: LinkId, bytes: u64) {
+        self.core.borrow_mut().input(Input::Sent { link, bytes });
+    }
+
+    fn turn_done(&self) {
+        self.turn();
+    }
+
+    fn refused(&self, who: String, why: String) {
+        tracing::warn!("no link with {who}: {why}");
+    }
+
+    fn not_reached(&self, peer: NodeId, why: String) {
+        self.core.borrow_mut().peers.not_reached(peer, why);
+    }
+
+    fn definitions_differ(&self, peer: NodeId, theirs: String) {
+        self.core.borrow_mut().peers.definitions_differ(peer, theirs);
+    }
+}
+
+impl Plane {
+    /// Asks the kernel once a second how the connections do, for ever.
+    pub async fn watch_links(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.core.borrow_mut().peers.look();
+        }
+    }
+
+    /// Ends all links by intent.
+    pub fn hang_up(&self, reason: &str) {
+        self.core.borrow().peers.close_all(reason);
+    }
+
+    /// Resolves when no link is up.
+    pub async fn links_are_down(&self) {
+        while !self.core.borrow().peers.all_are_down() {
+            self.link_ended.notified().await;
+        }
+    }
+}

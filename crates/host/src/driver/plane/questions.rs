@@ -1,0 +1,90 @@
+//! People's questions and commands, answered.
+
+use std::time::Duration;
+
+use engine::status::GroupStatus;
+use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
+use tokio::sync::oneshot;
+
+use super::{Core, Plane};
+use crate::driver::control::{ControlQuestion, Used};
+use crate::driver::snapshot::{GroupSnapshot, Snapshot};
+use crate::frontend::ClientInfo;
+use crate::link::Links;
+use crate::nbd;
+
+impl Plane {
+    pub fn serve_control(&self, question: ControlQuestion, server: &nbd::Server, links: &Links) {
+        // Whoever asked may have gone when the answer comes.
+        match question {
+            ControlQuestion::Snapshot(answer) => _ = answer.send(self.snapshot(server)),
+            ControlQuestion::Command { group, command, answer } => {
+                self.core.borrow_mut().command(group, command, answer)
+            }
+            ControlQuestion::CommandIfUnused { group, command, answer } => {
+                let used = self.core.borrow_mut().command_if_unused(group, command, server.clients());
+                _ = answer.send(used);
+            }
+            ControlQuestion::Notes { group, answer } => {
+                let core = &mut *self.core.borrow_mut();
+                _ = answer.send(core.groups.take_recorded(group, core.clock.mono()));
+            }
+            ControlQuestion::Minutes { take, answer } => _ = answer.send(self.core.borrow_mut().peers.minutes(take)),
+            ControlQuestion::Retune(options) => {
+                self.core.borrow_mut().peers.retuned();
+                links.retune(options);
+            }
+            ControlQuestion::Flow(flow) => links.set_flow(flow),
+            ControlQuestion::Reconnect { reason } => self.hang_up(&reason),
+            ControlQuestion::Stop => self.stop(),
+        }
+        self.turn();
+    }
+
+    fn snapshot(&self, server: &nbd::Server) -> Snapshot {
+        let core = &mut *self.core.borrow_mut();
+        // Ages are told by the engine's clock, and that of a node at rest stands still.
+        core.input(Input::Tick);
+        let now = core.clock.mono();
+        let groups = core.node.status().into_iter().map(|status| core.group_snapshot(status, now)).collect();
+        Snapshot {
+            uptime: Duration::from_nanos(now.0),
+            groups,
+            links: core.peers.snapshot(),
+            shared: core.node.shared(),
+            nbd: server.counters(),
+            clients: server.clients(),
+            file_engine: core.disks.engine().kind(),
+            front_bytes: (self.front.outstanding_bytes(), self.front.limit_bytes()),
+        }
+    }
+}
+
+impl Core {
+    fn command(&mut self, group: GroupId, command: Command, answer: oneshot::Sender<CommandResult>) {
+        let id = CommandId(u64::from(self.commands.put(answer)));
+        self.input(Input::Command { group, id, command });
+    }
+
+    fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> Used {
+        let volumes = self.groups.volumes_of(group);
+        clients.retain(|client| volumes.iter().any(|volume| volume.export() == client.export));
+        if !clients.is_empty() {
+            return Err(clients);
+        }
+        let (answer, result) = oneshot::channel();
+        self.command(group, command, answer);
+        Ok(result)
+    }
+
+    fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
+        let (volumes, sync) = self.groups.snapshot(&status, now, self.disks.engine());
+        GroupSnapshot {
+            volumes,
+            sync,
+            link_for: now.since(status.peer.link_since),
+            link_problem: self.peers.problem(self.groups.peer(status.id)),
+            status,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a data thread is started with: files that are open and checked, peers, and addresses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::NodeConfig;
+use engine::identity::Identity;
+
+use crate::disk::{EngineKind, File};
+use crate::link::{Flow, Peer, SocketOptions};
+use crate::tls::Store;
+
+/// One volume of this node.
+pub struct VolumeSetup {
+    pub name: String,
+    /// `None` in a group that is refused, and there alone.
+    pub device: Option<Arc<File>>,
+}
+
+/// Why a group is not taken up in this run: none of its files is open, and nobody is served or sent anything.
+pub struct Refused {
+    /// For operators.
+    pub why: String,
+    /// Who the node was at last, as far as that is known.
+    pub recorded: Option<Identity>,
+}
+
+/// One group of this node, in the order of [`NodeConfig::groups`].
+pub struct GroupSetup {
+    pub name: String,
+    pub volumes: Vec<VolumeSetup>,
+    pub refused: Option<Refused>,
+    /// `None` in a group that is refused, and there alone.
+    pub stores: Option<Stores>,
+}
+
+impl GroupSetup {
+    pub(super) fn is_open(&self) -> bool {
+        self.stores.is_some() && self.volumes.iter().all(|volume| volume.device.is_some())
+    }
+}
+
+/// A group's own files in the state directory, open and locked.
+pub struct Stores {
+    pub superblock: Arc<File>,
+    pub journal: Arc<File>,
+    pub bitmap: Arc<File>,
+    pub activity: Arc<File>,
+    pub undo: Arc<File>,
+}
+
+/// By what nodes prove to each other who they are.
+pub enum Proof {
+    /// Bytes that all of them share; nothing is encrypted.
+    Secret(Vec<u8>),
+    /// Certificates; all links are encrypted.
+    Certificates(Store),
+}
+
+/// How the node meets its peers.
+pub struct LinkSetup {
+    pub cluster: String,
+    pub node: String,
+    pub proof: Proof,
+    /// All groups' definitions as text, the same bytes on every node that means the same.
+    pub definitions: String,
+    /// Shows two differing texts side by side, ours first.
+    pub show_difference: fn(&str, &str) -> String,
+    pub peers: Vec<Peer>,
+    pub listen: Vec<SocketAddr>,
+    pub socket: SocketOptions,
+    pub flow: Flow,
+}
+
+/// Where NBD clients come in.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    Unix(PathBuf),
+    Tcp {
+        address: SocketAddr,
+        /// With credentials, clients may encrypt; this says that they have to.
+        needs_tls: bool,
+    },
+}
+
+/// Everything a data thread needs, opened and checked.
+pub struct Setup {
+    pub node: NodeConfig,
+    pub groups: Vec<GroupSetup>,
+    pub link: LinkSetup,
+    pub nbd: Vec<Listen>,
+    pub file_engine: EngineKind,
+    /// Payload of front ends: what clients have in flight and what waits in the queues, by capacity.
+    pub front_bytes: usize,
+    /// Payload that arrives from peers, by capacity.
+    pub arriving_bytes: usize,
+}
+
+/// Identity of a group on disk: a journal of another cluster or group is never replayed here.
+pub fn group_tag(cluster: &str, group: &str) -> u64 {
+    // Names hold no slash, so the text is unambiguous.
+    let hash = blake3::hash(format!("farshore group {cluster}/{group}").as_bytes());
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}

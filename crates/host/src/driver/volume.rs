@@ -1,0 +1,85 @@
+//! One volume of this node: its device, its export's name, and what people should know of it.
+
+use std::sync::Arc;
+
+use engine::{GroupId, VolumeId};
+
+use super::setup::Stores;
+use super::snapshot::VolumeSnapshot;
+use crate::disk::{DiskError, File, FileEngine};
+
+pub(super) struct LocalVolume {
+    group: GroupId,
+    id: VolumeId,
+    /// `group/volume`.
+    export: String,
+    /// `None`: its group is refused.
+    device: Option<Arc<File>>,
+    /// Clients attached now.
+    clients: u64,
+    /// The first failure of its device since the start.
+    error: Option<String>,
+}
+
+impl LocalVolume {
+    pub fn new(group: GroupId, id: VolumeId, export: String, device: Option<Arc<File>>) -> LocalVolume {
+        LocalVolume { group, id, export, device, clients: 0, error: None }
+    }
+
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    pub fn export(&self) -> &str {
+        &self.export
+    }
+
+    /// Of a group that was taken up.
+    pub fn device(&self) -> &Arc<File> {
+        self.device.as_ref().expect("a group that is refused asks for nothing of its volumes")
+    }
+
+    pub fn client_came(&mut self) {
+        self.clients += 1;
+    }
+
+    pub fn client_left(&mut self) {
+        self.clients -= 1;
+    }
+
+    /// The first failure of a device is news, the next thousand are not.
+    pub fn failed(&mut self, error: &DiskError) {
+        if self.error.is_none() {
+            tracing::error!("volume {}: {error}", self.export);
+            self.error = Some(error.to_string());
+        } else {
+            tracing::debug!("volume {}: {error}", self.export);
+        }
+    }
+
+    pub fn snapshot(&self, disks: &FileEngine, stores: Option<&Stores>) -> VolumeSnapshot {
+        VolumeSnapshot {
+            clients: self.clients,
+            direct: self.device.as_ref().is_some_and(|device| device.direct()),
+            error: self.trouble(disks, stores),
+        }
+    }
+
+    /// What people should know of its device: it, or the files of its group, may have fallen silent.
+    fn trouble(&self, disks: &FileEngine, stores: Option<&Stores>) -> Option<String> {
+        let silent = |file: &Arc<File>, what: &str| {
+            let seconds = disks.silence(file)?.as_secs();
+            let path = file.path().display();
+            Some(format!(
+                "the disk under {what}{path} has answered nothing for {seconds} s; see the kernel log for why"
+            ))
+        };
+        let volume = self.device.as_ref().and_then(|device| silent(device, ""));
+        let stores = || stores.and_then(|stores| silent(&stores.journal, "the group's journal "));
+        volume.or_else(stores).or_else(|| self.error.clone())
+    }
+}
