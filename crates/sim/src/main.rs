@@ -6,15 +6,15 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::enumerate::{Depth, Report, enumerate};
 use sim::runner::{
-    Judged, Sum, Verdict, judged, judged_crowd, judged_scenario, judged_skirmish, judged_sparse, judged_wide, run_many,
-    shrink,
+    CheckedRun, Sum, Verdict, check_crowd, check_scenario, check_seed, check_skirmish, check_sparse, check_wide,
+    run_many, shrink,
 };
-use sim::script;
-use sim::sparse::Scenario;
-use sim::trip::Trip;
-use sim::world::Tally;
+use sim::scenarios::enumerate::{Depth, Report, enumerate};
+use sim::scenarios::script;
+use sim::scenarios::sparse::SparseScenario;
+use sim::tally::RunTally;
+use sim::trips::Trip;
 
 /// Fewer seeds than this need not reach every rare branch.
 const SEEDS_FOR_BRANCHES: u64 = 1000;
@@ -65,37 +65,35 @@ enum Task {
     Shrink(u64),
     Liars(u64, u64),
     Liar(u64),
-    Profile(Judged, u64, u64),
+    Profile(CheckedRun, u64, u64),
     Stories(Depth),
     StoryNames,
     Story(String, Vec<Trip>),
     Faults,
-    Plant(String, Judged, u64, u64),
+    Plant(String, CheckedRun, u64, u64),
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match task(&words) {
-        Some(Task::One(seed)) => one(judged, seed),
+        Some(Task::One(seed)) => one(check_seed, seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
-        Some(Task::Skirmishes(from, to)) => {
-            ExitCode::from(conclude(&run_many(judged_skirmish, from, to, None), &SEEDS))
-        }
-        Some(Task::Sparse(from, to)) => ExitCode::from(conclude(&run_many(judged_sparse, from, to, None), &SPARSE)),
+        Some(Task::Skirmishes(from, to)) => ExitCode::from(conclude(&run_many(check_skirmish, from, to, None), &SEEDS)),
+        Some(Task::Sparse(from, to)) => ExitCode::from(conclude(&run_many(check_sparse, from, to, None), &SPARSE)),
         Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
         Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
         Some(Task::Shrink(number)) => shrunk(number),
         Some(Task::Liars(from, to)) => liars(from, to),
         Some(Task::Liar(seed)) => liar(seed),
-        Some(Task::Profile(judged, from, to)) if to == from + 1 => one(judged, from),
-        Some(Task::Profile(judged, from, to)) => ExitCode::from(conclude(&run_many(judged, from, to, None), &SEEDS)),
+        Some(Task::Profile(check, from, to)) if to == from + 1 => one(check, from),
+        Some(Task::Profile(check, from, to)) => ExitCode::from(conclude(&run_many(check, from, to, None), &SEEDS)),
         Some(Task::Stories(depth)) => stories(depth),
         Some(Task::StoryNames) => story_names(),
         Some(Task::Story(name, trips)) => story(&name, &trips),
         Some(Task::Faults) => list_faults(),
-        Some(Task::Plant(name, judged, from, to)) => plant(&name, judged, from, to),
+        Some(Task::Plant(name, check, from, to)) => plant(&name, check, from, to),
         None => {
             eprintln!("{USAGE}");
             ExitCode::from(3)
@@ -142,7 +140,7 @@ fn task(words: &[&str]) -> Option<Task> {
         }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Plant((*name).to_owned(), judged, from, to)
+            Task::Plant((*name).to_owned(), check_seed, from, to)
         }
         ["--plant", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
@@ -157,11 +155,11 @@ fn task(words: &[&str]) -> Option<Task> {
     })
 }
 
-fn worlds(profile: &str) -> Judged {
+fn worlds(profile: &str) -> CheckedRun {
     match profile {
-        "--wide" => judged_wide,
-        "--crowd" => judged_crowd,
-        _ => judged_sparse,
+        "--wide" => check_wide,
+        "--crowd" => check_crowd,
+        _ => check_sparse,
     }
 }
 
@@ -171,13 +169,13 @@ fn range(words: &str) -> Option<(u64, u64)> {
     (from < to).then_some((from, to))
 }
 
-fn one(judged: Judged, seed: u64) -> ExitCode {
-    let (verdict, tally) = judged(seed, true);
+fn one(check: CheckedRun, seed: u64) -> ExitCode {
+    let (verdict, tally) = check(seed, true);
     told(&SEEDS, seed, &verdict, &tally)
 }
 
 /// Tells how one run ended.
-fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &Tally) -> ExitCode {
+fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &RunTally) -> ExitCode {
     println!("{}", tally.describe((1, runs.many)));
     match &verdict {
         Verdict::Well => println!("{} {number}: well", runs.one),
@@ -191,16 +189,16 @@ fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &Tally) -> ExitCode 
 
 /// One sparse scenario, of its steps only these where some are named.
 fn scenario(number: u64, steps: Option<&[usize]>) -> ExitCode {
-    let whole = Scenario::draw(number);
+    let whole = SparseScenario::draw(number);
     let drawn = steps.map_or_else(|| whole.clone(), |steps| whole.only(steps));
-    let (verdict, tally) = judged_scenario(&drawn, true);
+    let (verdict, tally) = check_scenario(&drawn, true);
     told(&SPARSE, number, &verdict, &tally)
 }
 
 fn shrunk(number: u64) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
-    let scenario = Scenario::draw(number);
-    let (verdict, tally) = judged_scenario(&scenario, false);
+    let scenario = SparseScenario::draw(number);
+    let (verdict, tally) = check_scenario(&scenario, false);
     if !verdict.is_well() {
         let kept = shrink(&scenario, &verdict);
         scenario.only(&kept).steps.iter().for_each(|(pause, step)| {
@@ -213,13 +211,13 @@ fn shrunk(number: u64) -> ExitCode {
 }
 
 fn sparse_for(seconds: u64, from: u64) -> ExitCode {
-    let sum = run_many(judged_sparse, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    let sum = run_many(check_sparse, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("scenarios {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum, &SPARSE))
 }
 
 fn many(from: u64, to: u64) -> ExitCode {
-    let sum = run_many(judged, from, to, None);
+    let sum = run_many(check_seed, from, to, None);
     let mut code = conclude(&sum, &SEEDS);
     let missing = if to - from >= SEEDS_WORTH_A_LOOK { sum.tally.missing() } else { Vec::new() };
     missing.iter().for_each(|what| eprintln!("never taken: {what}"));
@@ -234,7 +232,7 @@ fn many(from: u64, to: u64) -> ExitCode {
 }
 
 fn for_seconds(seconds: u64, from: u64) -> ExitCode {
-    let sum = run_many(judged, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    let sum = run_many(check_seed, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("seeds {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum, &SEEDS))
 }
@@ -258,7 +256,7 @@ fn conclude(sum: &Sum, runs: &Runs) -> u8 {
 }
 
 fn liars(from: u64, to: u64) -> ExitCode {
-    let found = sim::liar::run_many(from, to);
+    let found = sim::hostile::run_many(from, to);
     found.failed.iter().for_each(|(seed, what)| println!("sim --liars {seed}: {what}"));
     println!("{}", found.sum);
     println!("{} passed, {} failed", to - from - found.failed.len() as u64, found.failed.len());
@@ -266,7 +264,7 @@ fn liars(from: u64, to: u64) -> ExitCode {
 }
 
 fn liar(seed: u64) -> ExitCode {
-    match sim::liar::run(seed, true) {
+    match sim::hostile::run(seed, true) {
         Ok(reached) => {
             println!("seed {seed}: well, {reached:?}");
             ExitCode::SUCCESS
@@ -310,7 +308,7 @@ fn story(name: &str, trips: &[Trip]) -> ExitCode {
         eprintln!("there is no story `{name}`; there are: {}", names.join(", "));
         return ExitCode::from(3);
     };
-    match script.judge(trips, true).0 {
+    match script.check(trips, true).0 {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             println!("{failure}");
@@ -329,14 +327,14 @@ fn list_faults() -> ExitCode {
 /// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
 /// engine is no verdict: only a judge may object.
 #[cfg(feature = "planted")]
-fn plant(name: &str, judged: Judged, from: u64, to: u64) -> ExitCode {
+fn plant(name: &str, check: CheckedRun, from: u64, to: u64) -> ExitCode {
     if !engine::planted::plant(name) {
         eprintln!("there is no fault `{name}` to plant; `sim --faults` lists them");
         return ExitCode::from(3);
     }
     std::panic::set_hook(Box::new(|_| {}));
     for seed in from..to {
-        if let (Verdict::Failed(failure), _) = judged(seed, false) {
+        if let (Verdict::Failed(failure), _) = check(seed, false) {
             println!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
             return ExitCode::SUCCESS;
         }
@@ -346,7 +344,7 @@ fn plant(name: &str, judged: Judged, from: u64, to: u64) -> ExitCode {
 }
 
 #[cfg(not(feature = "planted"))]
-fn plant(name: &str, _: Judged, _: u64, _: u64) -> ExitCode {
+fn plant(name: &str, _: CheckedRun, _: u64, _: u64) -> ExitCode {
     eprintln!("this build cannot plant {name}: build it with `--features planted --profile faults`");
     ExitCode::from(3)
 }

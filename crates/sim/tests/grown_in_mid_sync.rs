@@ -8,10 +8,10 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::ScenarioWorld;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
@@ -21,8 +21,8 @@ const OLD_BYTES: u64 = MIB - 28 * KIB + 512;
 const GROWN_BYTES: u64 = 2 * MIB;
 
 /// A pair in step, then a sync that has overwritten the last block of the copy; the images of the copy before it.
-fn mid_sync() -> (World, Vec<Vec<u8>>) {
-    let mut world = World::in_peace(Options {
+fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
+    let mut world = ScenarioWorld::in_peace(Options {
         volume_bytes: OLD_BYTES,
         bytes_per_s: 1_000_000,
         ..options(Mode::Async, Policy::Degrade)
@@ -45,10 +45,10 @@ fn mid_sync() -> (World, Vec<Vec<u8>>) {
     (world, before)
 }
 
-fn grow(world: &mut World) {
-    world.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.options).clone() });
+fn grow(world: &mut ScenarioWorld) {
+    world.cluster.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.cluster.options).clone() });
     for (node, filling) in [(NEAR, 0x77), (FAR, 0)] {
-        for (store, disk) in &mut world.nodes[node].disks {
+        for (store, disk) in world.cluster[node].storage.disks_mut() {
             if matches!(store, Store::Volume(..)) {
                 let mut content = disk.view().to_vec();
                 content.resize(GROWN_BYTES as usize, filling);
@@ -59,19 +59,19 @@ fn grow(world: &mut World) {
 }
 
 /// A batch of the undo store names the rest of the block in which the volumes ended.
-fn saved_the_rest(world: &World) -> bool {
-    let store = world.nodes[FAR].disks[&Store::Undo(GROUP)].view();
+fn saved_the_rest(world: &ScenarioWorld) -> bool {
+    let store = world.cluster[FAR].disk(Store::Undo(GROUP)).view();
     store.chunks(8).any(|word| word == OLD_BYTES.to_le_bytes())
 }
 
 /// So many batches are counted by a record.
-fn counted(world: &World) -> u64 {
+fn counted(world: &ScenarioWorld) -> u64 {
     world.recorded(FAR).rollback_point.batches
 }
 
 /// The same on volumes that grew meanwhile. The secondary dies so long after it saved the rest of the last block, and
 /// starts without its primary. Whether a record counted what it saved; the images before the sync.
-fn grown_and_back(dies_after_ns: u64) -> (World, bool, Vec<Vec<u8>>) {
+fn grown_and_back(dies_after_ns: u64) -> (ScenarioWorld, bool, Vec<Vec<u8>>) {
     let (mut world, before) = mid_sync();
     let name = world.figures(FAR).rollback_point.expect("taken").name;
     world.crash(FAR, false, FOR_EVER);

@@ -5,8 +5,8 @@ use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
 use engine::wire::{FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
 use engine::*;
-use sim::liar;
-use sim::liar::machine::{GROUP, Machine, Shape};
+use sim::hostile;
+use sim::hostile::machine::{GROUP, Machine, Shape};
 
 /// `sim --liars` runs others.
 const SEEDS: u64 = 2000;
@@ -18,7 +18,7 @@ const PART: u64 = limits::PART_BYTES_MAX;
 
 #[test]
 fn a_lying_peer_is_refused_bounded_and_survived() {
-    let many = liar::run_many(0, SEEDS);
+    let many = hostile::run_many(0, SEEDS);
     println!("{}", many.sum);
     assert!(many.failed.is_empty(), "{} seeds failed; sim --liars {:?}", many.failed.len(), many.failed.first());
     assert!(many.sum.refused > SEEDS && many.sum.states.len() >= 7, "{}", many.sum);

@@ -5,7 +5,7 @@ use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
 use engine::wire::{FlushPoints, GroupHello, Header, Kind, SyncBegin, flags};
 use engine::*;
-use sim::liar::machine::{GROUP, Machine, Shape};
+use sim::hostile::machine::{GROUP, Machine, Shape};
 
 const SECOND: u64 = 1_000_000_000;
 const HISTORY: Generation = Generation { number: 3, tag: 33 };

@@ -7,12 +7,12 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult, Settings, Store, journal};
-use sim::storage::ALWAYS;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::ScenarioWorld;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 
-fn state(world: &World) -> Option<State> {
+fn state(world: &ScenarioWorld) -> Option<State> {
     world.glance(0, GROUP).map(|glance| glance.state)
 }
 
@@ -20,7 +20,7 @@ fn state(world: &World) -> Option<State> {
 /// alone at once.
 #[test]
 fn each_loss_of_the_link_has_a_window_of_its_own() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(20))));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(20))));
     for round in 0..3 {
         world.cut([false; 2]);
         let id = world.write(0, round * 64 * KIB, 4 * KIB);
@@ -32,14 +32,14 @@ fn each_loss_of_the_link_has_a_window_of_its_own() {
         world.settle();
         world.pass(30 * SECOND);
     }
-    assert_eq!((world.mark(0, Mark::HoldEnded), world.mark(0, Mark::DegradeReleasedWriters)), (0, 0));
+    assert_eq!((world.coverage(0, Mark::HoldEnded), world.coverage(0, Mark::DegradeReleasedWriters)), (0, 0));
 }
 
 /// A node in doubt was promoted by force while it saw a peer that had been promoted since: it asked that for what it lacks, which a
 /// node with a history of its own does not give, and stayed closed.
 #[test]
 fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
         let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
@@ -52,17 +52,17 @@ fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
     world.restore_path();
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
     world.pass(10 * SECOND);
-    let in_doubt = |world: &World| world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt);
+    let in_doubt = |world: &ScenarioWorld| world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt);
     assert!(in_doubt(&world));
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
-    assert!(world.nodes[0].serving.contains(&GROUP) && !in_doubt(&world), "{}", world.figures(0).reason);
+    assert!(world.cluster[0].serves(GROUP) && !in_doubt(&world), "{}", world.figures(0).reason);
 }
 
 /// A primary without writes sent no clock, and its copy seemed to grow older (rule 19).
 #[test]
 fn the_copy_of_an_idle_primary_does_not_grow_older() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let copy_at = |world: &World| world.figures(1).promotable.expect("it is an image").1.0;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    let copy_at = |world: &ScenarioWorld| world.figures(1).promotable.expect("it is an image").1.0;
     let before = copy_at(&world);
     world.pass(60 * SECOND);
     assert!(copy_at(&world) - before >= 57 * SECOND, "{} ns in a minute", copy_at(&world) - before);
@@ -70,8 +70,8 @@ fn the_copy_of_an_idle_primary_does_not_grow_older() {
 
 #[test]
 fn writes_are_counted() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let count = |world: &World| (world.figures(0).writes, world.figures(0).written_bytes);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    let count = |world: &ScenarioWorld| (world.figures(0).writes, world.figures(0).written_bytes);
     let (writes, bytes) = count(&world);
     for n in 0..3 {
         let id = world.write(0, n * 64 * KIB, 8 * KIB);
@@ -83,7 +83,7 @@ fn writes_are_counted() {
 /// While the link is down and the queue holds, what is written is on its way: status said that it was protected by nothing.
 #[test]
 fn what_waits_in_the_queue_is_told_as_queued() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     let id = world.write(0, 0, 8 * KIB);
     assert!(world.answer(id).0);
@@ -94,8 +94,8 @@ fn what_waits_in_the_queue_is_told_as_queued() {
 }
 
 /// A sync of a little, beside the writes that go on: it is read into the stream and is no cut. The link carries 400 kB/s.
-fn syncs_in_stream(mode: Mode) -> World {
-    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(mode, Policy::Degrade) });
+fn syncs_in_stream(mode: Mode) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(mode, Policy::Degrade) });
     // So the link is measured.
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 32 * KIB);
@@ -109,7 +109,7 @@ fn syncs_in_stream(mode: Mode) -> World {
     assert!(!world.figures(0).sync_ordered, "nobody did");
     world.command(0, GROUP, Command::Sync { full: false });
     world.until("it syncs", |world| state(world) == Some(State::Syncing));
-    assert!(world.watch.syncs_in_stream(GROUP, 1));
+    assert!(world.checkers.syncs_in_stream(GROUP, 1));
     world
 }
 
@@ -117,7 +117,7 @@ fn syncs_in_stream(mode: Mode) -> World {
 #[test]
 fn status_tells_what_a_sync_has_sent() {
     let mut world = syncs_in_stream(Mode::Async);
-    let done = |world: &World| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0);
+    let done = |world: &ScenarioWorld| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0);
     world.until("some of it is done", done);
     let sync = world.figures(0).sync.expect("under way");
     assert!(sync.sent_bytes >= sync.done_bytes, "{sync:?}");
@@ -126,9 +126,9 @@ fn status_tells_what_a_sync_has_sent() {
 /// An operator who is to order a full sync read that autosync is off, ordered an update, and was refused.
 #[test]
 fn a_group_that_needs_a_full_sync_says_so_and_not_what_it_waits_for() {
-    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
     world.pass(2 * SECOND);
-    let settings = Settings { autosync: true, ..world.operator.settings(GROUP) };
+    let settings = Settings { autosync: true, ..world.cluster.ledger.settings(GROUP) };
     for settings in [Settings { mode: Mode::Logging, ..settings }, Settings { autosync: false, ..settings }] {
         assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
         world.pass(SECOND);
@@ -144,8 +144,8 @@ fn a_group_that_needs_a_full_sync_says_so_and_not_what_it_waits_for() {
 /// A peer that is connected and confirms nothing kept writers waiting for ever, under the policy that holds them for a while.
 #[test]
 fn a_peer_that_confirms_nothing_holds_writers_no_longer_than_the_window() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3))));
-    world.nodes[1].trouble.stalled_until = FOR_EVER;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3))));
+    world.cluster[1].storage.trouble.stalled_until = FOR_EVER;
     let id = world.write(0, 0, 4 * KIB);
     world.pass(3 * SECOND);
     assert_eq!(world.reply(id), None, "the window still runs");
@@ -157,7 +157,7 @@ fn a_peer_that_confirms_nothing_holds_writers_no_longer_than_the_window() {
 #[test]
 fn a_queue_that_ended_for_want_of_memory_says_so() {
     let tight = Options { memory_bytes: 512 * KIB, queue_bytes: 8 << 20, ..options(Mode::Async, Policy::Degrade) };
-    let mut world = World::in_peace(tight);
+    let mut world = ScenarioWorld::in_peace(tight);
     world.cut([false; 2]);
     let id = world.write(0, 0, 4 * KIB);
     assert!(world.answer(id).0);
@@ -175,7 +175,7 @@ fn a_queue_that_ended_for_want_of_memory_says_so() {
 #[test]
 fn a_sync_that_stands_still_does_not_become_a_queue() {
     let mut world = syncs_in_stream(Mode::Async);
-    world.nodes[1].trouble.full_until = ALWAYS;
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     world.until("it stands still", |world| matches!(state(world), Some(State::Paused(_))));
     world.cut([false; 2]);
     world.until("the link is down", |world| !matches!(state(world), Some(State::Paused(_))));
@@ -187,7 +187,7 @@ fn a_sync_that_stands_still_does_not_become_a_queue() {
 fn a_queue_holds_no_more_than_it_may() {
     for (queue_bytes, queue_items) in [(300 * KIB, 1000), (8 << 20, 10)] {
         let slow = Options { bytes_per_s: 20_000, wait_limit_ms: 60_000, ..options(Mode::Async, Policy::Degrade) };
-        let mut world = World::in_peace(Options { queue_bytes, queue_items, ..slow });
+        let mut world = ScenarioWorld::in_peace(Options { queue_bytes, queue_items, ..slow });
         world.settle();
         for n in 0..32 {
             world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
@@ -211,31 +211,31 @@ fn a_demotion_after_a_sync_leaves_no_bit() {
 /// What a failed flush lost was on record, and a stop waited for that until its time was over.
 #[test]
 fn a_node_whose_flush_failed_stops_as_soon_as_that_is_on_record() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
         let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         assert!(world.answer(id).0);
     }
     world.pass(200 * MILLISECOND);
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     let flush = world.flush(0);
     assert!(!world.answer(flush).0, "it is no flush");
     world.pass(SECOND);
-    let before = world.now;
+    let before = world.now();
     world.stop(0);
-    assert!(world.now - before < SECOND, "{} ns", world.now - before);
+    assert!(world.now() - before < SECOND, "{} ns", world.now() - before);
 }
 
 /// A record without payload names no place of one in its batch (docs/format.md).
 #[test]
 fn zeroes_have_no_place_in_a_batch() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..4 {
         let (write, zeroes) = (world.write(0, n * 64 * KIB, 4 * KIB), world.zero(1, n * 64 * KIB, 64 * KIB, false));
         assert!(world.answer(write).0 && world.answer(zeroes).0);
     }
     world.settle();
-    let ring = world.nodes[1].disks[&Store::Journal(GROUP)].view();
+    let ring = world.cluster[1].disk(Store::Journal(GROUP)).view();
     let batches = ring.chunks_exact(journal::INDEX_BYTES).filter_map(journal::Index::decode);
     let zeroes = batches.flat_map(|batch| batch.entries).filter(|entry| entry.kind == journal::RecordKind::Zero);
     let places: Vec<u32> = zeroes.map(|entry| entry.payload_at).collect();
@@ -246,9 +246,9 @@ fn zeroes_have_no_place_in_a_batch() {
 #[test]
 fn a_peer_that_waits_for_this_nodes_disk_is_not_given_up() {
     let mut world = syncs_in_stream(Mode::Async);
-    world.nodes[0].trouble.stalled_until = world.now + 150 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 150 * SECOND;
     world.pass(140 * SECOND);
-    assert_eq!((state(&world), world.mark(0, Mark::SyncStalled)), (Some(State::Syncing), 0));
+    assert_eq!((state(&world), world.coverage(0, Mark::SyncStalled)), (Some(State::Syncing), 0));
     world.settle();
 }
 
@@ -261,41 +261,41 @@ fn a_window_is_small_again_when_the_stream_has_ended() {
         journal_bytes: 16 << 20,
         ..options(Mode::Async, Policy::Degrade)
     };
-    let mut world = World::in_peace(large);
+    let mut world = ScenarioWorld::in_peace(large);
     world.pass(5 * SECOND);
-    let lease = |world: &World| world.nodes[1].engine.as_ref().expect("up").status()[0].memory_bytes;
+    let lease = |world: &ScenarioWorld| world.cluster[1].engine().expect("up").status()[0].memory_bytes;
     let least = lease(&world);
-    world.nodes[1].trouble.slow_until = world.now + 3 * SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + 3 * SECOND;
     for n in 0..60u64 {
         world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
     world.until("it grew", |world| lease(world) > least);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    world.until("all of it is applied", |world| world.now > 0 && lease(world) <= least);
+    world.until("all of it is applied", |world| world.now() > 0 && lease(world) <= least);
 }
 
 /// A sync began to a peer whose half has failed, when autosync was set again.
 #[test]
 fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let settings = Settings { autosync: true, ..world.operator.settings(GROUP) };
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    let settings = Settings { autosync: true, ..world.cluster.ledger.settings(GROUP) };
     assert!(matches!(world.order(0, Command::Set(Settings { autosync: false, ..settings })), CommandResult::Done(_)));
-    world.nodes[1].trouble.apply_errors_until = ALWAYS;
+    world.cluster[1].storage.trouble.apply_errors_until = ALWAYS;
     let id = world.write(0, 0, 8 * KIB);
     assert!(world.answer(id).0);
-    let failed = |world: &World| world.glance(1, GROUP).map(|glance| matches!(glance.state, State::Failed(_)));
+    let failed = |world: &ScenarioWorld| world.glance(1, GROUP).map(|glance| matches!(glance.state, State::Failed(_)));
     world.until("it has failed", |world| failed(world) == Some(true));
     world.pass(SECOND);
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
     world.pass(SECOND);
     assert_eq!(state(&world), Some(State::Logging), "{}", world.figures(0).reason);
-    assert_eq!(world.mark(0, Mark::UpdateSyncBegan) + world.mark(0, Mark::SyncNothingDirty), 0);
+    assert_eq!(world.coverage(0, Mark::UpdateSyncBegan) + world.coverage(0, Mark::SyncNothingDirty), 0);
 }
 
 /// The secondary showed no recovery point, or that of an empty volume.
 #[test]
 fn both_nodes_show_the_same_recovery_point() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
         let id = world.write(0, n * 32 * KIB, 32 * KIB);
         assert!(world.answer(id).0);

@@ -4,12 +4,12 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{SECOND, options};
-use sim::world::World;
+use sim::scenarios::ScenarioWorld;
+use sim::scenarios::{SECOND, options};
 
 /// Both are up, on two histories, and cannot see each other.
-fn forked(dead: bool) -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+fn forked(dead: bool) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     let id = world.write(0, 0, 64 * KIB);
     assert!(world.answer(id).0);
     world.settle();
@@ -27,10 +27,10 @@ fn forked(dead: bool) -> World {
     world
 }
 
-fn nothing_is_overwritten_until_told(mut world: World) {
+fn nothing_is_overwritten_until_told(mut world: ScenarioWorld) {
     let ours = world.images_of(1);
     world.restore_path();
-    world.until("the old primary is back", |world| world.nodes[0].up());
+    world.until("the old primary is back", |world| world.cluster[0].up());
     let theirs = world.images_of(0);
     assert_ne!(ours, theirs);
     world.pass(30 * SECOND);
