@@ -4,7 +4,7 @@
 mod bounds;
 mod coverage;
 pub mod facts;
-mod wire;
+pub mod wire;
 pub mod writes;
 
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct ExportOpening {
 pub struct Checkers {
     pub writes: WriteOracle,
     pub facts: KnownFacts,
-    wire: WireChecker,
+    pub wire: WireChecker,
     coverage: CoverageChecker,
 }
 
@@ -67,16 +67,6 @@ impl Checkers {
     pub fn node_died(&mut self, node: usize) {
         self.writes.node_died(node);
         self.facts.node_died(node);
-    }
-
-    /// A node's copy is not what it was: nothing that it confirmed is expected of it.
-    pub fn forget_confirmed(&mut self, group: GroupId, node: usize) {
-        self.wire.forget(group, node);
-    }
-
-    /// Nor of the primary that lost it.
-    pub fn forget_ever_confirmed(&mut self, group: GroupId, node: usize) {
-        self.wire.forget_ever(group, node);
     }
 
     /// What the node's copy was known to be no longer holds.
@@ -149,10 +139,6 @@ impl Checkers {
                 self.facts.add_to_group(GroupFact::Chosen, group);
             }
         }
-    }
-
-    pub fn syncs_in_stream(&self, group: GroupId, secondary: usize) -> bool {
-        self.wire.syncs_in_stream(group, secondary)
     }
 
     /// The place up to which a secondary ever confirmed its last stream as durable, whatever became of that.

@@ -1,12 +1,12 @@
 //! A peer that is authenticated and wrong. One real engine is driven with frames of the right form and any content, in every
-//! phase it can be in; then the liar is gone and an honest peer comes in its place.
+//! phase it can be in; then the hostile peer is gone and an honest peer comes in its place.
 //!
-//! Judged: no assertion; what the liar makes the engine hold and do stays inside bounds; no bit is cleared that nobody
+//! Checked: no assertion; what the hostile peer makes the engine hold and do stays inside bounds; no bit is cleared that nobody
 //! confirmed; every client is answered; and with the honest peer both images become equal, by themselves or after what an
 //! operator is told to type.
 
-mod lies;
 pub mod machine;
+mod peer;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,12 +17,12 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, Mono, Now, Wall, limits};
 
 use crate::rng::Rng;
-use lies::Liar;
-use machine::{GROUP, Machine, Shape};
+use machine::{BareMachine, GROUP, MachineShape};
+use peer::HostilePeer;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Outputs for one input of the liar at most: some reads, saves and applies that became possible, never one for each
+/// Outputs for one input of the hostile peer at most: some reads, saves and applies that became possible, never one for each
 /// thing it ever asked.
 pub const OUTPUTS_MAX: usize = 1200;
 /// Ranges read for a peer's pulls, a sync's reads, saves: each has a bound of its own, all of them together this one.
@@ -32,11 +32,11 @@ const INPUTS: usize = 250;
 
 /// What a run came to, for a test that asks whether the generator reaches what it is made for.
 #[derive(Clone, Debug, Default)]
-pub struct Reached {
+pub struct HostileReach {
     pub frames: u64,
     /// Sessions that the victim ended.
     pub refused: u64,
-    /// Of the victim, while the liar was there.
+    /// Of the victim, while the hostile peer was there.
     pub states: BTreeSet<&'static str>,
     pub outputs_max: usize,
     pub unsent_max: u64,
@@ -46,8 +46,8 @@ pub struct Reached {
     pub helped: u64,
 }
 
-impl Reached {
-    fn add(&mut self, other: Reached) {
+impl HostileReach {
+    fn add(&mut self, other: HostileReach) {
         self.frames += other.frames;
         self.refused += other.refused;
         self.states.extend(other.states);
@@ -59,9 +59,9 @@ impl Reached {
     }
 }
 
-impl fmt::Display for Reached {
+impl fmt::Display for HostileReach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reached { frames, refused, outputs_max, unsent_max, payload_max, reads_max, helped, states } = self;
+        let HostileReach { frames, refused, outputs_max, unsent_max, payload_max, reads_max, helped, states } = self;
         let states: Vec<&str> = states.iter().copied().collect();
         write!(
             f,
@@ -72,15 +72,15 @@ impl fmt::Display for Reached {
     }
 }
 
-/// Many runs, on two threads.
-pub struct Many {
+/// ManyRuns runs, on two threads.
+pub struct ManyRuns {
     pub failed: Vec<(u64, String)>,
-    pub sum: Reached,
+    pub sum: HostileReach,
 }
 
-pub fn run_many(from: u64, to: u64) -> Many {
+pub fn run_many(from: u64, to: u64) -> ManyRuns {
     let half = |odd: u64| {
-        let mut many = Many { failed: Vec::new(), sum: Reached::default() };
+        let mut many = ManyRuns { failed: Vec::new(), sum: HostileReach::default() };
         for seed in (from..to).filter(|seed| seed % 2 == odd) {
             match run(seed, false) {
                 Ok(reached) => many.sum.add(reached),
@@ -100,35 +100,35 @@ pub fn run_many(from: u64, to: u64) -> Many {
     })
 }
 
-struct Run {
+struct HostileRun {
     rng: Rng,
-    shape: Shape,
+    shape: MachineShape,
     now: Now,
-    victim: Machine,
-    honest: Machine,
+    victim: BareMachine,
+    honest: BareMachine,
     reads: bool,
-    /// The liar wrote under the name of the honest peer's own run: nothing but an operator's full sync can tell.
+    /// The hostile peer wrote under the name of the honest peer's own run: nothing but an operator's full sync can tell.
     forged: bool,
-    reached: Reached,
+    reached: HostileReach,
     log: bool,
 }
 
-/// Runs one seed; an `Err` is a judge's sentence, or the engine's own assertion.
-pub fn run(seed: u64, log: bool) -> Result<Reached, String> {
+/// Runs one seed; an `Err` is a checker's sentence, or the engine's own assertion.
+pub fn run(seed: u64, log: bool) -> Result<HostileReach, String> {
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = Run::new(seed, log);
+        let mut run = HostileRun::new(seed, log);
         run.prepare();
-        run.lies()?;
+        run.attack()?;
         run.heals()?;
         Ok(run.reached)
     }));
     caught.unwrap_or_else(|_| Err("an assertion failed, see above".into()))
 }
 
-impl Run {
-    fn new(seed: u64, log: bool) -> Run {
+impl HostileRun {
+    fn new(seed: u64, log: bool) -> HostileRun {
         let mut rng = Rng::new(seed);
-        let shape = Shape {
+        let shape = MachineShape {
             volumes: rng.between(1, 2) as usize,
             volume_bytes: *rng.pick(&[1 << 20, 4 << 20]),
             mode: *rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async]),
@@ -139,16 +139,16 @@ impl Run {
         let role = *rng.pick(&[Role::Primary, Role::Secondary]);
         let other = if role == Role::Primary { Role::Secondary } else { Role::Primary };
         let now = Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) };
-        let mut victim = Machine::new(0, role, shape);
+        let mut victim = BareMachine::new(0, role, shape);
         victim.log = log;
-        let honest = Machine::new(1, other, shape);
+        let honest = BareMachine::new(1, other, shape);
         let reads = rng.percent(50);
-        Run { rng, shape, now, victim, honest, reads, forged: false, reached: Reached::default(), log }
+        HostileRun { rng, shape, now, victim, honest, reads, forged: false, reached: HostileReach::default(), log }
     }
 
-    // ---- before the liar --------------------------------------------------------------------------------------------
+    // ---- before the hostile peer -------------------------------------------------------------------------------------
 
-    /// In what the liar meets its victim: fresh, in the midst of a sync, in step, or after a power loss.
+    /// In what the hostile peer meets its victim: fresh, in the midst of a sync, in step, or after a power loss.
     fn prepare(&mut self) {
         let now = self.now;
         self.victim.start(now);
@@ -244,16 +244,16 @@ impl Run {
         }
     }
 
-    // ---- the liar ---------------------------------------------------------------------------------------------------
+    // ---- the hostile peer --------------------------------------------------------------------------------------------
 
-    fn lies(&mut self) -> Result<(), String> {
+    fn attack(&mut self) -> Result<(), String> {
         let honest = self.honest.node.glance(GROUP).map(|glance| glance.identity).unwrap_or_default();
-        let mut liar = Liar::new(&mut self.rng, self.shape, honest);
-        self.liar_connects(&mut liar);
+        let mut hostile = HostilePeer::new(&mut self.rng, self.shape, honest);
+        self.hostile_connects(&mut hostile);
         for _ in 0..INPUTS {
             self.note_state();
             match self.rng.below(20) {
-                0..=10 => self.liar_sends(&mut liar)?,
+                0..=10 => self.hostile_sends(&mut hostile)?,
                 11..=13 => {
                     let some = if self.rng.percent(30) { usize::MAX } else { self.rng.below(10) as usize };
                     self.io(some);
@@ -270,11 +270,11 @@ impl Run {
                 }
                 _ => {}
             }
-            self.judge()?;
-            self.follow(&mut liar);
+            self.check()?;
+            self.follow(&mut hostile);
         }
         self.victim.link_down(self.now);
-        self.forged = liar.forged;
+        self.forged = hostile.forged;
         Ok(())
     }
 
@@ -284,32 +284,32 @@ impl Run {
         }
     }
 
-    fn liar_connects(&mut self, liar: &mut Liar) {
+    fn hostile_connects(&mut self, hostile: &mut HostilePeer) {
         let session = self.rng.draw();
-        liar.connects(session);
+        hostile.connects(session);
         self.victim.link_up(self.now, session);
     }
 
-    /// What the victim said is heard; where it closed the session, the liar comes back.
-    fn follow(&mut self, liar: &mut Liar) {
+    /// What the victim said is heard; where it closed the session, the hostile peer comes back.
+    fn follow(&mut self, hostile: &mut HostilePeer) {
         let heard = std::mem::take(&mut self.victim.sent);
-        heard.iter().for_each(|(header, bytes)| liar.hears(header, bytes));
+        heard.iter().for_each(|(header, bytes)| hostile.hears(header, bytes));
         if let Some(reason) = self.victim.closed.first() {
             if self.log {
                 println!("  closed: {reason}");
             }
             self.reached.refused += 1;
             self.victim.link_down(self.now);
-            self.liar_connects(liar);
+            self.hostile_connects(hostile);
         } else if self.rng.percent(1) {
             self.victim.link_down(self.now);
-            self.liar_connects(liar);
+            self.hostile_connects(hostile);
         }
     }
 
-    fn liar_sends(&mut self, liar: &mut Liar) -> Result<(), String> {
-        let marked = self.marked();
-        let frames = liar.frames(&mut self.rng);
+    fn hostile_sends(&mut self, hostile: &mut HostilePeer) -> Result<(), String> {
+        let dirty_bytes = self.dirty_bytes();
+        let frames = hostile.frames(&mut self.rng);
         let count = frames.len();
         for (at, (header, bytes)) in frames.into_iter().enumerate() {
             if self.log && at == 0 {
@@ -321,17 +321,18 @@ impl Run {
                 self.victim.closed.push("a frame that nobody may send".into());
                 break;
             }
-            self.judge()?;
+            self.check()?;
         }
         let glance = self.victim.node.glance(GROUP);
         let primary = glance.is_some_and(|glance| glance.identity.role == Role::Primary);
-        if primary && !liar.confirms && self.marked().iter().zip(&marked).any(|(now, before)| now < before) {
+        if primary && !hostile.confirms && self.dirty_bytes().iter().zip(&dirty_bytes).any(|(now, before)| now < before)
+        {
             return Err("a bit was cleared that nobody confirmed".into());
         }
         Ok(())
     }
 
-    fn marked(&self) -> Vec<u64> {
+    fn dirty_bytes(&self) -> Vec<u64> {
         self.victim.node.dirty_regions(GROUP).iter().map(|bits| bits.dirty_bytes()).collect()
     }
 
@@ -353,7 +354,7 @@ impl Run {
     }
 
     /// What the victim holds and does is inside its bounds.
-    fn judge(&mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         let (reads, read_bytes) = self.victim.volume_reads();
         let reached = &mut self.reached;
         reached.outputs_max = reached.outputs_max.max(self.victim.outputs);
@@ -380,7 +381,7 @@ impl Run {
         Ok(())
     }
 
-    // ---- after the liar ---------------------------------------------------------------------------------------------
+    // ---- after the hostile peer --------------------------------------------------------------------------------------
 
     /// An honest peer comes in its place: by itself or by an operator's word both become equal.
     fn heals(&mut self) -> Result<(), String> {
@@ -397,7 +398,7 @@ impl Run {
                 if !self.forged {
                     return Err(format!("honest nodes part: {reason}"));
                 }
-                // What the liar sent as the honest peer's own run stands where that never was.
+                // What the hostile peer sent as the honest peer's own run stands where that never was.
                 self.victim.link_down(self.now);
                 self.honest.link_down(self.now);
                 self.connect();
@@ -413,7 +414,7 @@ impl Run {
                 self.operator_helps(round / 5);
             }
         }
-        let status = |machine: &Machine| {
+        let status = |machine: &BareMachine| {
             let status = &machine.node.status()[0];
             format!("{:?} {} ({})", status.role, status.state, status.reason)
         };
@@ -442,12 +443,12 @@ impl Run {
     /// What status says is to be typed when nothing goes on by itself.
     fn operator_helps(&mut self, round: u64) {
         self.reached.helped = 1;
-        let role = |machine: &Machine| machine.node.glance(GROUP).map(|glance| glance.identity.role);
+        let role = |machine: &BareMachine| machine.node.glance(GROUP).map(|glance| glance.identity.role);
         let entropy = self.rng.draw();
         if self.log {
             println!("help: {}", self.victim.node.status()[0].reason);
         }
-        let told = |machine: &Machine| machine.node.status()[0].reason.contains("'farshore demote GROUP' here");
+        let told = |machine: &BareMachine| machine.node.status()[0].reason.contains("'farshore demote GROUP' here");
         match (role(&self.victim), role(&self.honest)) {
             (Some(Role::Primary), Some(Role::Primary)) => self.honest.command(self.now, Command::Demote),
             (Some(Role::Secondary), Some(Role::Secondary)) => {

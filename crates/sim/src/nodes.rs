@@ -12,7 +12,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::superblock::Superblock;
 use engine::{
-    CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, VolumeId, limits, status,
+    CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, Store, VolumeConfig, VolumeId, limits, status,
 };
 
 use crate::options::Options;
@@ -47,10 +47,6 @@ impl SimCluster {
 
     pub fn count(&self) -> usize {
         self.nodes.len()
-    }
-
-    pub fn everyone_is_up(&self) -> bool {
-        self.iter().all(SimNode::up)
     }
 
     // ---- groups ------------------------------------------------------------------------------------------------------
@@ -132,12 +128,12 @@ impl SimCluster {
 
     /// What a node's superblock durably says of a group.
     pub fn record(&self, node: usize, group: GroupId) -> Option<Superblock> {
-        self[node].record(group, tag_of(group))
+        superblock_in(self[node].disk(Store::Superblock(group)).durable(), tag_of(group))
     }
 
     /// The same as a reader sees it.
     pub fn superblock(&self, node: usize, group: GroupId) -> Superblock {
-        let file = self[node].disk(engine::Store::Superblock(group)).view();
+        let file = self[node].disk(Store::Superblock(group)).view();
         superblock_in(file, tag_of(group)).expect("recorded")
     }
 

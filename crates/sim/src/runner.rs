@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::oracle::{Failure, Oracle};
-use crate::scenarios::sparse::{SparseScenario, run_sparse};
-use crate::simulation::{RunOutcome, run_crowd, run_seed, run_skirmish, run_wide};
+use crate::scenarios::sparse::SparseScenario;
+use crate::simulation::{RunOutcome, SeedRun};
 use crate::tally::RunTally;
 
 /// How a seed ended.
@@ -34,25 +34,22 @@ impl Verdict {
     }
 }
 
-/// A world of a seed, and whether to tell each of its steps.
-type SeedRun = fn(u64, bool) -> RunOutcome;
-
-/// How a seed is run and checked, and whether each of its steps is told.
-pub type CheckedRun = fn(u64, bool) -> (Verdict, RunTally);
-
-/// Runs the skirmish of a seed alone: a tenth of a second.
-pub fn check_skirmish(seed: u64, verbose: bool) -> (Verdict, RunTally) {
-    check_run(run_skirmish, seed, verbose)
-}
-
-/// Plays the sparse scenario of that number: about ten milliseconds.
-pub fn check_sparse(number: u64, verbose: bool) -> (Verdict, RunTally) {
-    check_run(run_sparse, number, verbose)
+/// Runs a seed.
+pub fn check_run(run: SeedRun, seed: u64, verbose: bool) -> (Verdict, RunTally) {
+    check_by(|| run(seed, verbose))
 }
 
 /// Plays a scenario that was drawn or cut short.
 pub fn check_scenario(scenario: &SparseScenario, verbose: bool) -> (Verdict, RunTally) {
     check_by(|| scenario.run(verbose))
+}
+
+fn check_by(run: impl FnOnce() -> RunOutcome) -> (Verdict, RunTally) {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok((Ok(()), tally)) => (Verdict::Well, tally),
+        Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
+        Err(_) => (Verdict::Panicked, RunTally::default()),
+    }
 }
 
 /// Drops steps of a scenario that fails as long as the same checker objects; which steps are left.
@@ -74,49 +71,6 @@ pub fn shrink(scenario: &SparseScenario, fails: &Verdict) -> Vec<usize> {
         if kept.len() == before {
             return kept;
         }
-    }
-}
-
-/// Runs a seed in a world with wide volumes.
-pub fn check_wide(seed: u64, verbose: bool) -> (Verdict, RunTally) {
-    check_run(run_wide, seed, verbose)
-}
-
-/// Runs the crowd of a seed.
-pub fn check_crowd(seed: u64, verbose: bool) -> (Verdict, RunTally) {
-    check_run(run_crowd, seed, verbose)
-}
-
-/// One of so many seeds has a crowd as well.
-const CROWD_EVERY: u64 = 32;
-
-/// Runs one seed, its skirmish first, and checks it; one in 32 has its crowd as well.
-pub fn check_seed(seed: u64, verbose: bool) -> (Verdict, RunTally) {
-    let (verdict, mut tally) = check_skirmish(seed, verbose);
-    if !verdict.is_well() {
-        return (verdict, tally);
-    }
-    if seed % CROWD_EVERY == CROWD_EVERY / 2 {
-        let (verdict, crowd) = check_crowd(seed, verbose);
-        tally.add(&crowd);
-        if !verdict.is_well() {
-            return (verdict, tally);
-        }
-    }
-    let (verdict, long) = check_run(run_seed, seed, verbose);
-    tally.add(&long);
-    (verdict, tally)
-}
-
-fn check_run(run: SeedRun, seed: u64, verbose: bool) -> (Verdict, RunTally) {
-    check_by(|| run(seed, verbose))
-}
-
-fn check_by(run: impl FnOnce() -> RunOutcome) -> (Verdict, RunTally) {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok((Ok(()), tally)) => (Verdict::Well, tally),
-        Ok((Err(failure), tally)) => (Verdict::Failed(failure), tally),
-        Err(_) => (Verdict::Panicked, RunTally::default()),
     }
 }
 
@@ -147,7 +101,7 @@ impl Sum {
 }
 
 /// Runs seeds from `from` on, on all cores, up to `to` (not included) or until `deadline`, whatever comes first.
-pub fn run_many(check: CheckedRun, from: u64, to: u64, deadline: Option<Instant>) -> Sum {
+pub fn run_many(run: SeedRun, from: u64, to: u64, deadline: Option<Instant>) -> Sum {
     let next = AtomicU64::new(from);
     let work = || {
         let mut sum = Sum::default();
@@ -156,7 +110,7 @@ pub fn run_many(check: CheckedRun, from: u64, to: u64, deadline: Option<Instant>
             if seed >= to {
                 break;
             }
-            let (verdict, tally) = check(seed, false);
+            let (verdict, tally) = check_run(run, seed, false);
             sum.take(seed, verdict, &tally);
         }
         sum

@@ -40,8 +40,29 @@ const CROWD_LIMIT: u64 = 300 * SECOND;
 /// How a run ended, and what it came to.
 pub type RunOutcome = (Result<(), Failure>, RunTally);
 
-/// Runs one seed: safety under fire, then healing and convergence.
+/// Runs a seed; each of its steps is told, or none.
+pub type SeedRun = fn(u64, bool) -> RunOutcome;
+
+/// One of so many seeds has a crowd as well.
+const CROWD_EVERY: u64 = 32;
+
+/// Runs all that a seed has: its skirmish, in one of 32 its crowd, then itself.
 pub fn run_seed(seed: u64, verbose: bool) -> RunOutcome {
+    let has_crowd = seed % CROWD_EVERY == CROWD_EVERY / 2;
+    let runs: &[SeedRun] = if has_crowd { &[run_crowd, run_long] } else { &[run_long] };
+    let (mut verdict, mut tally) = run_skirmish(seed, verbose);
+    for run in runs {
+        if verdict.is_ok() {
+            let (ended, came_to) = run(seed, verbose);
+            verdict = ended;
+            tally.add(&came_to);
+        }
+    }
+    (verdict, tally)
+}
+
+/// Safety under fire, then healing and convergence.
+fn run_long(seed: u64, verbose: bool) -> RunOutcome {
     run(Options::draw(seed), verbose)
 }
 

@@ -19,7 +19,7 @@ pub struct RunTally {
     pub coverage_checks: u64,
     pub virtual_ns: u64,
     /// Worlds that ended before they were healed: a full sync of their wide volumes would take hours.
-    pub unjudged: u64,
+    pub unchecked: u64,
     /// Coverage points of the engine.
     pub marks: Marks,
     /// Edges of the state table that a primary took, by the words of their ends.
@@ -37,7 +37,7 @@ impl RunTally {
         self.prefix_checks += other.prefix_checks;
         self.coverage_checks += other.coverage_checks;
         self.virtual_ns += other.virtual_ns;
-        self.unjudged += other.unjudged;
+        self.unchecked += other.unchecked;
         self.crashes.resize(self.crashes.len().max(other.crashes.len()), 0);
         self.crashes.iter_mut().zip(&other.crashes).for_each(|(mine, theirs)| *mine += theirs);
         self.marks.add(&other.marks);
@@ -49,13 +49,13 @@ impl RunTally {
     pub fn describe(&self, seeds: (u64, &str)) -> String {
         let (seeds, what) = seeds;
         let crashes: u64 = self.crashes.iter().sum();
-        let unjudged = match self.unjudged {
+        let unchecked = match self.unchecked {
             0 => String::new(),
             count => format!(", {count} not judged at rest: a full sync would have taken hours"),
         };
         format!(
             "{seeds} {what}: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
-             checked, {:.1} virtual hours{unjudged}",
+             checked, {:.1} virtual hours{unchecked}",
             self.writes,
             self.overlaps * 100 / self.writes.max(1),
             self.faults,

@@ -176,10 +176,6 @@ impl World {
         self.verdict.is_ok() && !self.over
     }
 
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// Runs until `until`, or a verdict, or until somebody is to act; then it is to be called again.
     pub fn run_to_cue(&mut self, until: u64) -> Option<ActorCue> {
         while self.goes_on() {
@@ -294,7 +290,7 @@ impl World {
         tally.prefix_checks = self.checkers.writes.prefix_checks();
         tally.coverage_checks = self.checkers.coverage_checks();
         tally.virtual_ns = self.now();
-        tally.unjudged = u64::from(self.over);
+        tally.unchecked = u64::from(self.over);
         (self.verdict, tally)
     }
 }

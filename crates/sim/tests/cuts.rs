@@ -165,7 +165,7 @@ fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     let figures = world.figures(1);
     let (place, wall) = figures.promotable.expect("the cut before");
     assert_eq!(figures.peer.recovery_point, Some((place.seq, wall)));
-    // The judge compares the image it opens with to the prefix it claims.
+    // The checker compares the image it opens with to the prefix it claims.
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
     assert_eq!(world.coverage(1, Mark::RolledBack), 1);
 }
@@ -315,7 +315,7 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
 /// A node, a branch, and how often it takes it at least.
 type Reached = (usize, Mark, u64);
 
-/// What each story is named after.
+/// What each scenario is named after.
 const REACHED: &[(&str, &[Reached])] = &[
     ("first-sync", &[(0, Mark::FullSyncBegan, 1), (0, Mark::CutEnded, 1)]),
     ("sync-mode", &[]),
@@ -335,8 +335,8 @@ const REACHED: &[(&str, &[Reached])] = &[
 #[test]
 fn every_story_reaches_what_it_is_named_after() {
     for script in sim::scenarios::script::all() {
-        let (name, reached) = REACHED.iter().find(|(name, _)| *name == script.name).expect("a row for every story");
-        let world = script.play(&[], std::env::var_os("FARSHORE_STORY").is_some()).world;
+        let (name, reached) = REACHED.iter().find(|(name, _)| *name == script.name).expect("a row for every scenario");
+        let world = script.play(&[], std::env::var_os("FARSHORE_SCENARIO").is_some()).world;
         for (node, mark, least) in *reached {
             let times = world.cluster[*node].coverage(*mark);
             assert!(times >= *least, "{name}: {mark:?} on node {node}: {times} times");

@@ -40,7 +40,7 @@ fn comes_back_with(mut world: ScenarioWorld, confirmed: &[Vec<u8>]) {
     world.settle();
 }
 
-/// Behind what was confirmed before, a story writes more.
+/// Behind what was confirmed before, a scenario writes more.
 fn lacks(world: &ScenarioWorld, confirmed: &[Vec<u8>]) -> bool {
     world.images_of(0).iter().zip(confirmed).any(|(held, confirmed)| held[..800 << 10] != confirmed[..800 << 10])
 }

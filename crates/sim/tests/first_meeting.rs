@@ -80,11 +80,11 @@ fn lost_all() -> ScenarioWorld {
 fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
     let mut world = lost_all();
     let held = world.images_of(1);
-    world.pass_unjudged(600 * SECOND);
+    world.pass_unchecked(600 * SECOND);
     assert!(!serves(&world, 0));
     let why = world.figures(0).reason;
     assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");
-    world.pass_unjudged(SECOND);
+    world.pass_unchecked(SECOND);
     assert!(world.images_of(1) == held, "the only copy");
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
     assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
@@ -104,7 +104,7 @@ fn a_peer_that_was_written_from_outside_is_not_new() {
     world.boot_changed(1);
     world.cluster[0].storage.empties_records(GROUP);
     world.boot(0);
-    world.pass_unjudged(600 * SECOND);
+    world.pass_unchecked(600 * SECOND);
     assert!(!serves(&world, 0));
     let why = world.figures(0).reason;
     assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");

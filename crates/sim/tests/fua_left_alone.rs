@@ -1,4 +1,4 @@
-//! The story: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
+//! What happened: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
 //! have it too, no flush was put on record. The peer died before it arrived, the writer was answered, then the primary lost
 //! power: the older write, which the peer had kept, was pulled over the newer one that FUA had made durable (P4).
 
@@ -27,7 +27,7 @@ fn left_alone(delay_ms: u64, flush_beside: bool) -> ScenarioWorld {
     world
 }
 
-/// The judge sees to it that what FUA promised is there when the export opens.
+/// The checker sees to it that what FUA promised is there when the export opens.
 fn loses_power(mut world: ScenarioWorld) {
     let ours = world.images_of(0);
     world.crash(0, true, SECOND);

@@ -86,7 +86,7 @@ fn mid_sync(image: Image) -> ScenarioWorld {
         world.command(0, GROUP, Command::Sync { full: false });
     }
     world.until("a part is overwritten", |world| world.images_of(1) != before);
-    assert!(world.checkers.syncs_in_stream(GROUP, 1));
+    assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
     let id = world.write(1, 512 * KIB, 4 * KIB);
     assert!(world.answer(id).0);
     world.until("it is kept", |world| world.cluster[1].engine().expect("up").oldest_kept(GROUP).is_some());
@@ -251,7 +251,7 @@ fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
     }
 }
 
-/// A store fails while what the operator typed is being recorded: nothing is opened after that (a judge looks), and the next start
+/// A store fails while what the operator typed is being recorded: nothing is opened after that (a checker looks), and the next start
 /// knows his word, or asks again.
 #[test]
 fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {

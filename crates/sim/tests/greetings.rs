@@ -126,7 +126,7 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     while world.verdict().is_ok() && world.now() < limit {
         world.run_until(world.now() + MILLISECOND);
     }
-    // The judge objects as soon as it is sent.
+    // The checker objects as soon as it is sent.
     assert!(world.verdict().is_err(), "no sync began");
     world.pardon();
     world.pass(100 * MILLISECOND);

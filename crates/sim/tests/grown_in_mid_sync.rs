@@ -1,4 +1,4 @@
-//! The story: a group's volumes ended in the middle of a block, which a sync had saved and overwritten on the secondary when
+//! What happened: a group's volumes ended in the middle of a block, which a sync had saved and overwritten on the secondary when
 //! they were enlarged on both nodes. The sync sent that block again, so the rest of it was saved as well: a range that begins in the
 //! middle of a block. The next start took no such range: it called the undo store damaged, or went back without all
 //! that was saved from there on.

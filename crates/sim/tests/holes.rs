@@ -29,7 +29,7 @@ fn a_full_sync_reads_what_the_volume_holds() {
     world.settle();
     let read = world.cluster[0].storage.volume_read_bytes() - before;
     let figures = world.figures(0);
-    // Volumes of a story are not empty from the start.
+    // Volumes of a scenario are not empty from the start.
     let holds = |region: &&[u8]| region.iter().any(|byte| *byte != 0);
     let regions =
         world.images_of(0).iter().map(|image| image.chunks(32 << 10).filter(holds).count() as u64).sum::<u64>();

@@ -70,7 +70,7 @@ fn records_from_before(crashes: usize) -> ScenarioWorld {
     world
 }
 
-/// The judge objects, and rightly: an incarnation is taken a second time.
+/// The checker objects, and rightly: an incarnation is taken a second time.
 fn until_row_whoever_objects(world: &mut ScenarioWorld, row: Row) {
     let limit = world.now() + 60 * SECOND;
     while !world.tally.rows.contains(&row) {

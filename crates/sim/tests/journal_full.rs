@@ -74,7 +74,7 @@ fn a_promotion_lands_what_was_received() {
     let mut world = full();
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
-    // The judge compares the image that it opens with to the prefix that it claims.
+    // The checker compares the image that it opens with to the prefix that it claims.
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
 }
 

@@ -156,7 +156,7 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
         world.cluster[1].disk_mut(volume).goes_astray(0, &[0xab; 4096]);
         world.crash(0, true, SECOND);
         world.boot_changed(1);
-        world.pass_unjudged(10 * SECOND);
+        world.pass_unchecked(10 * SECOND);
         assert!(world.images_of(0)[0][..4096] != [0xab; 4096], "somebody else's bytes were fetched");
         assert!(!flushed || world.images_of(0) == held, "its own durable writes were overwritten");
         assert!(flushed || !serves(&world), "it opened without what the peer had confirmed");
@@ -177,20 +177,20 @@ fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
     let volume = Store::Volume(GROUP, VolumeId(0));
     world.cluster[0].disk_mut(volume).goes_astray(0, &[0xab; 4096]);
     world.boot_changed(0);
-    world.pass_unjudged(2 * SECOND);
+    world.pass_unchecked(2 * SECOND);
     // While the peer is away his word would be forgotten before it counts.
     let early = world.command(0, GROUP, Command::Sync { full: false });
-    world.pass_unjudged(SECOND);
+    world.pass_unchecked(SECOND);
     assert!(
         matches!(world.cluster.ledger.result(early), Some(CommandResult::Refused(why)) if why.contains("when it is connected"))
     );
     world.restore_path();
-    world.pass_unjudged(30 * SECOND);
+    world.pass_unchecked(30 * SECOND);
     assert!(world.images_of(0)[0][..4096] == [0xab; 4096], "an older write was fetched over it");
     assert!(world.images_of(1)[0][..4096] != [0xab; 4096], "it went to the peer without a word");
     let reason = world.figures(0).reason;
     assert!(!serves(&world) && reason.contains("written from outside since"), "{reason}");
     world.command(0, GROUP, Command::Sync { full: false });
-    world.pass_unjudged(30 * SECOND);
+    world.pass_unchecked(30 * SECOND);
     assert!(serves(&world) && world.images_of(0) == world.images_of(1), "{}", world.figures(0).reason);
 }

@@ -219,7 +219,7 @@ fn reads_that_wait_for_their_range_count() {
             taken += 128 * KIB;
         }
         assert!(taken > 0, "the reads leave room for some");
-        // The disk goes on, and both parts are read: the judges look at what is held.
+        // The disk goes on, and both parts are read: the checkers look at what is held.
         watched(&mut world, 5 * SECOND);
         world.until("in step", |world| world.in_step());
         world.verdict().as_ref().expect("nobody objects");

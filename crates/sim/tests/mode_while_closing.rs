@@ -1,4 +1,4 @@
-//! The story: a mode was set while an export was being closed. The group was said to be in step in it at once, though writes that
+//! What happened: a mode was set while an export was being closed. The group was said to be in step in it at once, though writes that
 //! were still under way had been given under another promise.
 
 use engine::limits::KIB;

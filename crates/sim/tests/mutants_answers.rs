@@ -5,7 +5,7 @@ use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
 use engine::wire::{FlushPoints, GroupHello, Header, Kind, SyncBegin, flags};
 use engine::*;
-use sim::hostile::machine::{GROUP, Machine, Shape};
+use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
 
 const SECOND: u64 = 1_000_000_000;
 const HISTORY: Generation = Generation { number: 3, tag: 33 };
@@ -14,7 +14,7 @@ const SESSION: SessionId = SessionId(5);
 const PART: u64 = limits::PART_BYTES_MAX;
 
 /// All operations end, in the order in which they were asked for.
-fn io(machine: &mut Machine, now: Now) {
+fn io(machine: &mut BareMachine, now: Now) {
     while machine.under_way() > 0 {
         machine.complete(now, 0);
     }
@@ -29,14 +29,20 @@ fn header(kind: Kind) -> Header {
 }
 
 /// A node with all the memory it may have, and a primary that greets it.
-fn greeted(volume_bytes: u64, was: Role) -> Machine {
+fn greeted(volume_bytes: u64, was: Role) -> BareMachine {
     greeted_with(volume_bytes, was, limits::MEMORY_BYTES_DEFAULT)
 }
 
-fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
-    let shape =
-        Shape { volumes: 1, volume_bytes, mode: Mode::Async, policy: Policy::Degrade, memory_bytes, link_timeout_s: 5 };
-    let mut machine = Machine::new(0, was, shape);
+fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> BareMachine {
+    let shape = MachineShape {
+        volumes: 1,
+        volume_bytes,
+        mode: Mode::Async,
+        policy: Policy::Degrade,
+        memory_bytes,
+        link_timeout_s: 5,
+    };
+    let mut machine = BareMachine::new(0, was, shape);
     machine.start(at());
     io(&mut machine, at());
     if was == Role::Primary {
@@ -51,7 +57,7 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
 }
 
 /// A primary that has numbered nothing yet begins a sync.
-fn begun(memory_bytes: u64) -> Machine {
+fn begun(memory_bytes: u64) -> BareMachine {
     let mut machine = greeted_with(64 << 20, Role::Secondary, memory_bytes);
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
@@ -63,7 +69,7 @@ fn begun(memory_bytes: u64) -> Machine {
 }
 
 /// The primary asks for eight ranges of the largest size.
-fn asked_for_eight(memory_bytes: u64) -> Machine {
+fn asked_for_eight(memory_bytes: u64) -> BareMachine {
     let mut machine = begun(memory_bytes);
     for n in 0..8 {
         let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };

@@ -1,4 +1,4 @@
-//! More stories for small changes of the engine to which nobody else objected: what writers, operators and a peer are told.
+//! More scenarios for small changes of the engine to which nobody else objected: what writers, operators and a peer are told.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use engine::identity::Role;
 use engine::state::{Mode, Policy, State};
 use engine::wire::{GroupHello, Kind};
 use engine::{Command, CommandResult, Input, Mono, Now, Settings, Wall, limits, limits::KIB};
-use sim::hostile::machine::{self, Machine, Shape};
+use sim::hostile::machine::{self, BareMachine, MachineShape};
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{GROUP, SECOND, options};
@@ -51,7 +51,7 @@ fn a_window_holds_writers_also_when_the_group_was_catching_up() {
 #[test]
 fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
     let at = Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) };
-    let shape = Shape {
+    let shape = MachineShape {
         volumes: 1,
         volume_bytes: 1 << 20,
         mode: Mode::Async,
@@ -59,7 +59,7 @@ fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
         memory_bytes: limits::MEMORY_BYTES_DEFAULT,
         link_timeout_s: 5,
     };
-    let mut machine = Machine::new(0, Role::Primary, shape);
+    let mut machine = BareMachine::new(0, Role::Primary, shape);
     machine.start(at);
     while machine.under_way() > 0 {
         machine.complete(at, 0);

@@ -1,4 +1,4 @@
-//! More stories for small changes of the engine to which nobody else objected: what goes on beside a sync, and what a repair does.
+//! More scenarios for small changes of the engine to which nobody else objected: what goes on beside a sync, and what a repair does.
 
 use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
@@ -84,7 +84,7 @@ fn a_sync_ends_with_the_last_region_of_a_volume() {
     assert!(world.answer(id).0);
     world.command(0, GROUP, Command::Sync { full: false });
     world.until("it syncs", |world| world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Syncing));
-    assert!(world.checkers.syncs_in_stream(GROUP, 1));
+    assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
     world.settle();
 }
 

@@ -57,13 +57,13 @@ fn snapshot(world: &ScenarioWorld, node: usize) -> Vec<(Store, Vec<u8>)> {
     world.cluster[node].storage.disks().map(|(store, disk)| (*store, disk.durable().to_vec())).collect()
 }
 
-/// A node's power goes, and what it held is what it held before: no judge believes it until it is synced again.
+/// A node's power goes, and what it held is what it held before: no checker believes it until it is synced again.
 fn comes_back_as(world: &mut ScenarioWorld, node: usize, snapshot: Vec<(Store, Vec<u8>)>) {
     world.crash(node, true, 3 * SECOND);
     for (store, content) in snapshot {
         world.cluster[node].disk_mut(store).restore(content);
     }
-    world.checkers.forget_confirmed(GROUP, node);
+    world.checkers.wire.forget(GROUP, node);
     world.checkers.facts.add(CopyFact::Spoiled, GROUP, node);
     world.cluster.ledger.gives_up(GROUP, node);
 }

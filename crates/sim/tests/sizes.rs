@@ -1,4 +1,4 @@
-//! The story: the secondary's devices were larger than the primary's. After a switchover the new primary had a larger volume than
+//! What happened: the secondary's devices were larger than the primary's. After a switchover the new primary had a larger volume than
 //! its secondary, so nothing could be sent, for ever; and what its export showed had another size than before.
 //!
 //! How large a volume is, is the group's business, on whichever node is primary; the rest of a device is not used.

@@ -11,7 +11,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 
 #[test]
 fn a_stall_trips_the_wait_limit_once() {
-    // Room for all that is written while the next sync stalls too: a full queue is another story.
+    // Room for all that is written while the next sync stalls too: a full queue is another scenario.
     let roomy = Options { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(roomy);
     let connections = world.network.connections();

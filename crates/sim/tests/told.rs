@@ -28,7 +28,7 @@ fn a_busy_primary_tells_how_much_waits() {
         world.pass(SECOND);
         let (near, far) = (world.figures(NEAR).peer, world.figures(FAR).peer);
         let near_bytes = near.lag_bytes.expect("a primary knows");
-        assert!(near_bytes > 512 * KIB, "{near_bytes}: the line was too fast for this story");
+        assert!(near_bytes > 512 * KIB, "{near_bytes}: the line was too fast for this scenario");
         // What it told travels behind what it sent before.
         let told = far.lag_bytes.expect("it is told");
         assert!(told >= near_bytes && told < near_bytes + 600 * KIB, "{told} for {near_bytes}");

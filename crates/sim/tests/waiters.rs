@@ -51,14 +51,14 @@ fn in_a_queue_made_smaller(writes: u64) -> (ScenarioWorld, Vec<RequestId>) {
 /// Each of them gave its range back and woke the next, a level of stack deeper.
 #[test]
 fn thousands_who_wait_for_a_block_and_find_no_room_need_no_stack() {
-    let story = || {
+    let scenario = || {
         let (mut world, ids) = in_a_queue_made_smaller(6_000);
         world.until("all are answered", |world| ids.iter().all(|id| world.reply(*id) == Some(true)));
         world.settle();
     };
     // Forty bytes for each of them.
-    let small = std::thread::Builder::new().stack_size(256 << 10).spawn(story).expect("a thread");
-    small.join().expect("the story ends well");
+    let small = std::thread::Builder::new().stack_size(256 << 10).spawn(scenario).expect("a thread");
+    small.join().expect("the scenario ends well");
 }
 
 /// Who waits for room again is older than those who came meanwhile.

@@ -349,7 +349,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             return true;
         }
         10 => {
-            // What waits may be more than the new one: what a node holds is judged by the largest there was.
+            // What waits may be more than the new one: what a node may hold goes by the largest there was.
             let bytes = *world.rng.pick(&[4, 2, 1]);
             let most = world.cluster.options.queue_bytes;
             world.set(group, |settings| settings.queue_bytes = most / bytes);

@@ -105,7 +105,7 @@ struct GroupWrites {
     tail: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WriteOracle {
     groups: BTreeMap<GroupId, GroupWrites>,
     pending: BTreeMap<RequestId, PendingRequest>,
@@ -138,14 +138,7 @@ impl WriteOracle {
                 (*id, writes)
             })
             .collect();
-        WriteOracle {
-            groups,
-            pending: BTreeMap::new(),
-            recent: VecDeque::new(),
-            writes: 0,
-            overlaps: 0,
-            prefix_checks: 0,
-        }
+        WriteOracle { groups, ..WriteOracle::default() }
     }
 
     pub fn pending_on(&self, node: usize, group: GroupId) -> usize {
@@ -471,7 +464,7 @@ impl GroupWrites {
         self.goes_on.get(&tag).copied().unwrap_or(tag)
     }
 
-    /// Marks the write's versions acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
+    /// The write's versions are acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
     fn write_answered(&mut self, id: RequestId, p: &PendingRequest, ok: bool) {
         let ClientRequest::Write { volume, offset, length, fua, .. } = p.asked else { return };
         let Some(run) = self.current.and_then(|(_, key)| self.runs.get_mut(&key)) else { return };

@@ -1,4 +1,4 @@
-//! One engine over simple disks, for runs against a peer that lies: every operation ends when it is told to, in any order,
+//! One engine over simple disks, for runs against a hostile peer: every operation ends when it is told to, in any order,
 //! and whatever the engine asks for is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,16 @@ pub const GROUP: GroupId = GroupId(0);
 const PAGE: usize = 4096;
 
 /// What a disk was asked for.
-enum Job {
+enum MachineJob {
     Write(Store, u64, Vec<Bytes>),
     Zero(Store, u64, u64),
-    Read { store: Store, offset: u64, length: u64, how: How },
+    Read { store: Store, offset: u64, length: u64, how: ReadForm },
     Flush,
     FindHole { length: u64 },
 }
 
 #[derive(Clone, Copy)]
-enum How {
+enum ReadForm {
     Payload,
     Summed,
     Meta,
@@ -33,7 +33,7 @@ enum How {
 
 /// The shape of both machines of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct MachineShape {
     pub volumes: usize,
     pub volume_bytes: u64,
     pub mode: Mode,
@@ -42,13 +42,13 @@ pub struct Shape {
     pub link_timeout_s: u64,
 }
 
-pub struct Machine {
+pub struct BareMachine {
     pub node: Node,
     pub id: usize,
-    shape: Shape,
+    shape: MachineShape,
     starts_as: Role,
     pages: BTreeMap<(Store, u64), Box<[u8; PAGE]>>,
-    pending: Vec<(Token, Job)>,
+    pending: Vec<(Token, MachineJob)>,
     /// Frames for the peer that nobody has taken.
     pub sent: Vec<(Header, Vec<u8>)>,
     pub closed: Vec<String>,
@@ -65,7 +65,7 @@ pub struct Machine {
     pub log: bool,
 }
 
-fn config(id: usize, starts_as: Role, shape: &Shape) -> NodeConfig {
+fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
     let volume = VolumeConfig { size_bytes: shape.volume_bytes, block_bytes: 4096, changed_outside: false };
     let wait_limit = std::time::Duration::from_secs(1);
     let group = GroupConfig {
@@ -90,9 +90,9 @@ fn config(id: usize, starts_as: Role, shape: &Shape) -> NodeConfig {
     }
 }
 
-impl Machine {
-    pub fn new(id: usize, starts_as: Role, shape: Shape) -> Machine {
-        Machine {
+impl BareMachine {
+    pub fn new(id: usize, starts_as: Role, shape: MachineShape) -> BareMachine {
+        BareMachine {
             node: Node::new(config(id, starts_as, &shape)),
             id,
             shape,
@@ -212,22 +212,22 @@ impl Machine {
 
     fn take(&mut self, output: Output) {
         let (token, job) = match output {
-            Output::Write { token, store, offset, parts, .. } => (token, Job::Write(store, offset, parts)),
-            Output::Zero { token, store, offset, length, .. } => (token, Job::Zero(store, offset, length)),
-            Output::Flush { token, .. } => (token, Job::Flush),
+            Output::Write { token, store, offset, parts, .. } => (token, MachineJob::Write(store, offset, parts)),
+            Output::Zero { token, store, offset, length, .. } => (token, MachineJob::Zero(store, offset, length)),
+            Output::Flush { token, .. } => (token, MachineJob::Flush),
             Output::Read { token, store, offset, length, .. } => {
-                (token, Job::Read { store, offset, length: length.into(), how: How::Payload })
+                (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Payload })
             }
             Output::ReadSummed { token, store, offset, length } => {
-                (token, Job::Read { store, offset, length: length.into(), how: How::Summed })
+                (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Summed })
             }
             Output::ReadMeta { token, store, offset, length } => {
-                (token, Job::Read { store, offset, length: length.into(), how: How::Meta })
+                (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Meta })
             }
             Output::ReadHash { token, store, offset, length } => {
-                (token, Job::Read { store, offset, length: length.into(), how: How::Hash })
+                (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Hash })
             }
-            Output::FindHole { token, length, .. } => (token, Job::FindHole { length }),
+            Output::FindHole { token, length, .. } => (token, MachineJob::FindHole { length }),
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),
             Output::Serve { open, .. } => return self.serves = open,
@@ -280,7 +280,9 @@ impl Machine {
     /// Payload of volumes that is being read: operations and bytes.
     pub fn volume_reads(&self) -> (usize, u64) {
         let reads = self.pending.iter().filter_map(|(_, job)| match job {
-            Job::Read { store: Store::Volume(..), length, how: How::Payload | How::Summed, .. } => Some(*length),
+            MachineJob::Read {
+                store: Store::Volume(..), length, how: ReadForm::Payload | ReadForm::Summed, ..
+            } => Some(*length),
             _ => None,
         });
         reads.fold((0, 0), |(count, sum), length| (count + 1, sum + length))
@@ -293,15 +295,15 @@ impl Machine {
         self.handle(now, Input::Io { token, result: Ok(done) });
     }
 
-    fn perform(&mut self, job: Job) -> IoDone {
+    fn perform(&mut self, job: MachineJob) -> IoDone {
         match job {
-            Job::Flush => IoDone::Done,
-            Job::FindHole { length } => IoDone::Run { length, is_hole: false },
-            Job::Zero(store, offset, length) => {
+            MachineJob::Flush => IoDone::Done,
+            MachineJob::FindHole { length } => IoDone::Run { length, is_hole: false },
+            MachineJob::Zero(store, offset, length) => {
                 self.write_bytes(store, offset, &vec![0; length as usize]);
                 IoDone::Done
             }
-            Job::Write(store, mut offset, parts) => {
+            MachineJob::Write(store, mut offset, parts) => {
                 for part in parts {
                     let bytes = bytes_of(&part);
                     self.write_bytes(store, offset, bytes);
@@ -309,14 +311,14 @@ impl Machine {
                 }
                 IoDone::Done
             }
-            Job::Read { store, offset, length, how } => {
+            MachineJob::Read { store, offset, length, how } => {
                 let bytes = self.read_bytes(store, offset, length as usize);
                 let zero = bytes.iter().all(|byte| *byte == 0);
                 match how {
-                    How::Meta => IoDone::Meta(bytes),
-                    How::Hash => IoDone::Hash(hash(&bytes)),
-                    How::Payload => IoDone::Payload { buf: Payload::handed_over(bytes, &self.meter), zero },
-                    How::Summed => {
+                    ReadForm::Meta => IoDone::Meta(bytes),
+                    ReadForm::Hash => IoDone::Hash(hash(&bytes)),
+                    ReadForm::Payload => IoDone::Payload { buf: Payload::handed_over(bytes, &self.meter), zero },
+                    ReadForm::Summed => {
                         let crc = crc32c(&bytes);
                         IoDone::Summed { buf: Payload::handed_over(bytes, &self.meter), zero, crc }
                     }

@@ -9,6 +9,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, Settings, StartAlone};
 
 use crate::options::Options;
 
+#[derive(Default)]
 pub struct CommandLedger {
     authority: BTreeMap<GroupId, usize>,
     settings: BTreeMap<GroupId, Settings>,
@@ -46,16 +47,8 @@ impl CommandLedger {
         CommandLedger {
             authority: groups.clone().map(|g| (g, options.first_primary(g.0))).collect(),
             settings: groups.map(|g| (g, settings)).collect(),
-            given_up: BTreeSet::new(),
-            answers: BTreeMap::new(),
-            results: BTreeMap::new(),
             next_command: 1,
-            asked: BTreeMap::new(),
-            restart: BTreeSet::new(),
-            promoted: BTreeMap::new(),
-            forces: BTreeMap::new(),
-            cut_short: BTreeSet::new(),
-            typed_sync: BTreeMap::new(),
+            ..CommandLedger::default()
         }
     }
 

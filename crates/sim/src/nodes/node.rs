@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::marks::Mark;
-use engine::superblock::Superblock;
 use engine::{GroupId, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
 
 use super::disk::Disk;
-use super::storage::{DiskJob, NodeStorage, superblock_in};
+use super::storage::{DiskJob, NodeStorage};
 use crate::options::Options;
-use crate::payload::Meter;
 use crate::rng::Rng;
 
 /// A clean stop that was asked for.
@@ -30,6 +28,7 @@ pub struct OutsideWrite {
     pub sectors: u64,
 }
 
+#[derive(Default)]
 pub struct SimNode {
     engine: Option<Box<Node>>,
     /// Completions of an older boot are nobody's.
@@ -63,21 +62,9 @@ impl SimNode {
     pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
         SimNode {
             storage: NodeStorage::new(id, options, rng),
-            engine: None,
-            boot: 0,
             machine_boot: 1,
-            ready: BTreeSet::new(),
-            serving: BTreeSet::new(),
-            failed: BTreeSet::new(),
-            wake_at: None,
-            booted_at: 0,
             wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
-            opened: BTreeMap::new(),
-            stopping: false,
-            stop: None,
-            wiped: BTreeSet::new(),
-            changed: BTreeSet::new(),
-            lost_images: BTreeSet::new(),
+            ..SimNode::default()
         }
     }
 
@@ -289,15 +276,5 @@ impl SimNode {
     /// The volumes as a reader sees them.
     pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
         self.storage.views(group)
-    }
-
-    /// Where payload of a group counts that goes the way of writes.
-    pub fn queued(&mut self, group: GroupId) -> &Meter {
-        &self.storage.meters(group).queued
-    }
-
-    /// What its superblock durably says.
-    pub fn record(&self, group: GroupId, tag: u64) -> Option<Superblock> {
-        superblock_in(self.disk(Store::Superblock(group)).durable(), tag)
     }
 }

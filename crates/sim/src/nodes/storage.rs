@@ -118,6 +118,7 @@ pub struct DiskTrouble {
 }
 
 /// The disks of a node, and what is read and written there.
+#[derive(Default)]
 pub struct NodeStorage {
     disks: BTreeMap<Store, Disk>,
     pub trouble: DiskTrouble,
@@ -195,16 +196,11 @@ impl NodeStorage {
         }
         NodeStorage {
             disks,
-            trouble: DiskTrouble::default(),
-            payload: BTreeMap::new(),
-            forgot: Vec::new(),
             spread: options.spread.clone(),
             disk_ns: options.disk_ns,
-            extra_bytes: 0,
             grows_bytes: options.extra_bytes.get(node).copied().unwrap_or(0),
             image_bytes: usize::MAX,
-            volume_flushes: 0,
-            volume_read_bytes: 0,
+            ..NodeStorage::default()
         }
     }
 

@@ -2,9 +2,21 @@
 
 use crate::rng::Rng;
 
-/// What can go wrong; each seed draws some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
+macro_rules! fault_kinds {
+    ($($(#[$doc:meta])* $kind:ident,)*) => {
+        /// What can go wrong; each seed draws some.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FaultKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl FaultKind {
+            pub const ALL: &[FaultKind] = &[$(FaultKind::$kind),*];
+        }
+    };
+}
+
+fault_kinds! {
     KillPrimary,
     KillSecondary,
     PowerPrimary,
@@ -49,47 +61,10 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 34] = [
-        FaultKind::KillPrimary,
-        FaultKind::KillSecondary,
-        FaultKind::PowerPrimary,
-        FaultKind::PowerSecondary,
-        FaultKind::PowerBoth,
-        FaultKind::CleanRestart,
-        FaultKind::Cut,
-        FaultKind::CutOneWay,
-        FaultKind::Swizzle,
-        FaultKind::Flap,
-        FaultKind::HalfOpen,
-        FaultKind::DuplicateSession,
-        FaultKind::ClockJump,
-        FaultKind::LocalWriteErrors,
-        FaultKind::ApplyErrors,
-        FaultKind::RecordError,
-        FaultKind::FlushFails,
-        FaultKind::SecondaryFull,
-        FaultKind::ReadErrors,
-        FaultKind::SlowSecondary,
-        FaultKind::SlowPrimary,
-        FaultKind::StalledSecondary,
-        FaultKind::Rot,
-        FaultKind::RotAll,
-        FaultKind::Astray,
-        FaultKind::OldCopy,
-        FaultKind::SlowThenPower,
-        FaultKind::ModeChange,
-        FaultKind::Switchover,
-        FaultKind::Failover,
-        FaultKind::OperatorLogging,
-        FaultKind::FullSync,
-        FaultKind::Whim,
-        FaultKind::WhimOfTwo,
-    ];
-
     /// Every seed kills each node of a group at least once; the rest is drawn, and comes in any order.
     pub fn draw(rng: &mut Rng) -> Vec<FaultKind> {
         let mut faults = vec![FaultKind::KillPrimary, FaultKind::PowerSecondary, FaultKind::Cut];
-        for fault in FaultKind::ALL.into_iter().filter(|_| rng.percent(35)).collect::<Vec<_>>() {
+        for fault in FaultKind::ALL.iter().copied().filter(|_| rng.percent(35)).collect::<Vec<_>>() {
             let at = rng.between(3, faults.len() as u64);
             faults.insert(at as usize, fault);
         }
@@ -105,7 +80,7 @@ impl FaultKind {
             FaultKind::DuplicateSession,
             FaultKind::CleanRestart,
         ];
-        faults.extend((0..rng.between(2, 8)).map(|_| *rng.pick(&FaultKind::ALL)));
+        faults.extend((0..rng.between(2, 8)).map(|_| *rng.pick(FaultKind::ALL)));
         faults
     }
 }

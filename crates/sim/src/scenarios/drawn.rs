@@ -1,5 +1,5 @@
 //! What a sparse scenario is made of, drawn from its number: a world, a few kinds of steps at a pace of its own, and now and then a
-//! story that chance would not tell.
+//! sequence that chance would not bring about.
 
 use std::sync::Arc;
 use std::time::Duration;

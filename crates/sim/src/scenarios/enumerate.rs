@@ -1,4 +1,4 @@
-//! Crashes are enumerated, not hoped for: a story is told once to count its instants, then again with a crash at each of
+//! Crashes are enumerated, not hoped for: a scenario is played once to count its instants, then again with a crash at each of
 //! them, and again with a second crash while it recovers from the first.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::trips::{DOWN_NS, Instant, Trip};
 
 /// How much of the enumeration is done.
 #[derive(Clone, Copy, Debug)]
-pub struct Depth {
+pub struct CrashDepth {
     /// Single crashes at most; a regular sample when there are more.
     pub single_max: usize,
     /// Of the single crashes so many are followed by second ones,
@@ -19,24 +19,24 @@ pub struct Depth {
     pub seconds_max: usize,
 }
 
-impl Depth {
+impl CrashDepth {
     /// For every run of the tests.
-    pub const SAMPLE: Depth = Depth { single_max: 120, firsts_max: 10, seconds_max: 8 };
+    pub const SAMPLE: CrashDepth = CrashDepth { single_max: 120, firsts_max: 10, seconds_max: 8 };
     /// Everything once, and a broad sample of second crashes.
-    pub const FULL: Depth = Depth { single_max: usize::MAX, firsts_max: 150, seconds_max: 40 };
+    pub const FULL: CrashDepth = CrashDepth { single_max: usize::MAX, firsts_max: 150, seconds_max: 40 };
 }
 
-/// A run that ended badly: the story, its crashes, and what was said.
+/// A run that ended badly: the scenario, its crashes, and what was said.
 #[derive(Clone, Debug)]
-pub struct Found {
-    pub story: &'static str,
+pub struct FoundFailure {
+    pub scenario: &'static str,
     pub trips: Vec<Trip>,
     pub what: String,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for FoundFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.story)?;
+        write!(f, "{}", self.scenario)?;
         self.trips.iter().try_for_each(|trip| write!(f, " {trip}"))?;
         write!(f, ": {}", self.what)
     }
@@ -44,17 +44,17 @@ impl fmt::Display for Found {
 
 /// What an enumeration came to.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Instants of the story, over its nodes.
+pub struct CrashReport {
+    /// Instants of the scenario, over its nodes.
     pub instants: u64,
     pub single: usize,
     pub double: usize,
     pub virtual_ns: u64,
-    pub found: Vec<Found>,
+    pub found: Vec<FoundFailure>,
 }
 
-impl Report {
-    pub fn add(&mut self, other: Report) {
+impl CrashReport {
+    pub fn add(&mut self, other: CrashReport) {
         self.instants += other.instants;
         self.single += other.single;
         self.double += other.double;
@@ -63,10 +63,10 @@ impl Report {
     }
 }
 
-/// Tells a story with crashes at its instants, on all cores.
-pub fn enumerate(script: &ScriptedScenario, depth: Depth) -> Report {
+/// Plays a scenario with crashes at its instants, on all cores.
+pub fn enumerate(script: &ScriptedScenario, depth: CrashDepth) -> CrashReport {
     let world = script.play(&[], false).world;
-    let mut report = Report { instants: world.trips.counted().iter().flatten().sum(), ..Report::default() };
+    let mut report = CrashReport { instants: world.trips.counted().iter().flatten().sum(), ..CrashReport::default() };
     let singles = sample(trips_of(world.trips.counted()), depth.single_max);
     report.single = singles.len();
     let runs: Vec<Vec<Trip>> = singles.iter().map(|trip| vec![*trip]).collect();
@@ -96,8 +96,8 @@ fn trips_of(counted: &[[u64; 2]]) -> Vec<Trip> {
 
 /// Crashes during the recovery from the first one.
 fn seconds_of(script: &ScriptedScenario, first: Trip, most: usize) -> Vec<Vec<Trip>> {
-    let told = catch_unwind(AssertUnwindSafe(|| script.play(&[first], false).world));
-    let Ok(world) = told else { return Vec::new() };
+    let played = catch_unwind(AssertUnwindSafe(|| script.play(&[first], false).world));
+    let Ok(world) = played else { return Vec::new() };
     if world.trips.taken() == 0 {
         return Vec::new();
     }
@@ -110,7 +110,7 @@ fn sample<T: Copy>(all: Vec<T>, most: usize) -> Vec<T> {
     all.into_iter().step_by(stride).collect()
 }
 
-fn run_all(script: &ScriptedScenario, runs: &[Vec<Trip>], report: &mut Report) {
+fn run_all(script: &ScriptedScenario, runs: &[Vec<Trip>], report: &mut CrashReport) {
     let next = AtomicUsize::new(0);
     let work = || {
         let (mut found, mut virtual_ns) = (Vec::new(), 0);
@@ -123,7 +123,7 @@ fn run_all(script: &ScriptedScenario, runs: &[Vec<Trip>], report: &mut Report) {
                 }
                 Err(_) => Some("an assertion failed".to_owned()),
             };
-            found.extend(what.map(|what| Found { story: script.name, trips: trips.clone(), what }));
+            found.extend(what.map(|what| FoundFailure { scenario: script.name, trips: trips.clone(), what }));
         }
         (found, virtual_ns)
     };

@@ -1,4 +1,4 @@
-//! What chance would not bring about in a sparse scenario, drawn beside everything else: stories that it begins with, demotions whose
+//! What chance would not bring about in a sparse scenario, drawn beside everything else: openings that it begins with, demotions whose
 //! flush fails, devices that grow. The other steps of the scenario are those that it has without.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ const DEVICES: u64 = 0xde71_ce50_0000_0000;
 
 type Steps = Vec<(u64, SparseStep)>;
 
-/// A story that the scenario begins with, and what it needs of its world.
+/// What the scenario begins with, and what it needs of its world.
 pub(crate) fn opening(number: u64, options: &mut Options) -> Steps {
     let rng = &mut Rng::new(number ^ OPENINGS);
     let mut steps = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn opening(number: u64, options: &mut Options) -> Steps {
     steps
 }
 
-/// The primary of a story may have lost what nobody knows any more: its operator chooses, in half of them.
+/// The primary of an opening may have lost what nobody knows any more: its operator chooses, in half of them.
 pub(crate) fn choices(number: u64, options: &Options) -> Steps {
     let rng = &mut Rng::new(number ^ OPENINGS);
     let mut steps = Vec::new();

@@ -12,7 +12,7 @@ use crate::simulation::Simulation;
 use crate::trips::Trip;
 use crate::world::World;
 
-/// One thing that happens in a story.
+/// One thing that happens in a scripted scenario.
 #[derive(Clone, Copy, Debug)]
 pub enum ScriptStep {
     /// A client's write at the node that serves, if one does.
@@ -47,14 +47,14 @@ pub enum ScriptStep {
     Cable([bool; 2]),
 }
 
-/// A story: its world, and what happens when.
+/// A world, and what happens in it when.
 pub struct ScriptedScenario {
     pub name: &'static str,
     pub options: Options,
     pub steps: Vec<(u64, ScriptStep)>,
 }
 
-/// After its last step a story goes on for so long before it is healed.
+/// After its last step it goes on for so long before it is healed.
 const EPILOGUE_NS: u64 = SECOND;
 
 impl ScriptedScenario {
@@ -102,7 +102,7 @@ impl ScriptStep {
     }
 }
 
-/// Two small volumes, a small log and journal: a story meets every one of its limits soon.
+/// Two small volumes, a small log and journal: a scenario meets every one of its limits soon.
 fn small(mode: Mode) -> Options {
     Options {
         volume_bytes: 256 * KIB,
@@ -148,7 +148,7 @@ fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>))
     ScriptedScenario { options: Options { bytes_per_s: 400_000, ..script.options }, ..script }
 }
 
-/// Every story there is.
+/// Every one there is.
 pub fn all() -> Vec<ScriptedScenario> {
     [in_one_role(), in_both_roles()].into_iter().flatten().collect()
 }

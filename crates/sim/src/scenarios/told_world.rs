@@ -33,7 +33,7 @@ impl DerefMut for ScenarioWorld {
 
 impl ScenarioWorld {
     pub fn new(options: Options) -> ScenarioWorld {
-        let verbose = std::env::var_os("FARSHORE_STORY").is_some();
+        let verbose = std::env::var_os("FARSHORE_SCENARIO").is_some();
         let mut world = Simulation::new(options, verbose).world;
         world.unattended = true;
         ScenarioWorld { world }
@@ -62,7 +62,7 @@ impl ScenarioWorld {
     }
 
     /// The same, and what the checkers say is left aside: they know nothing of who writes behind our back.
-    pub fn pass_unjudged(&mut self, time_ns: u64) {
+    pub fn pass_unchecked(&mut self, time_ns: u64) {
         let until = self.now() + time_ns;
         while self.now() < until {
             self.run_until(until.min(self.now() + 10 * MILLISECOND));

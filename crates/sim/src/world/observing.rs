@@ -82,7 +82,7 @@ impl World {
         self.cluster[node].is_started(group, is_primary);
         let came_back = self.cluster.ledger.came_back(group, node, role);
         if came_back {
-            self.checkers.forget_ever_confirmed(group, node);
+            self.checkers.wire.forget_ever(group, node);
             self.checkers.facts.add_to_group(GroupFact::Forked, group);
         }
         if role == Role::Secondary && !came_back {
@@ -114,7 +114,7 @@ impl World {
     /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
     /// clear on the way, so that only the secondary's own tell what a rollback undoes.
     fn sync_begins(&mut self, group: GroupId, secondary: usize) {
-        if !self.unattended && self.checkers.syncs_in_stream(group, secondary) && self.rng.percent(60) {
+        if !self.unattended && self.checkers.wire.syncs_in_stream(group, secondary) && self.rng.percent(60) {
             let status = self.cluster[self.cluster.other(group, secondary)].status_of(group);
             let dirty: u64 = status.iter().flat_map(|status| &status.volumes).map(|v| v.dirty_bytes).sum();
             let bytes_per_s = self.cluster.options.bytes_per_s;
@@ -166,7 +166,7 @@ impl World {
         sim.disk_mut(Store::Volume(group, volume)).goes_astray(first as usize * SECTOR, &bytes);
         sim.is_changed(group, volume);
         // Whatever it was, its copy is not that any more.
-        self.checkers.forget_confirmed(group, node);
+        self.checkers.wire.forget(group, node);
         if record.identity.role == Role::Primary {
             self.checkers.facts.add(CopyFact::ChangedOutside, group, node);
         }

@@ -79,7 +79,7 @@ impl World {
                     Fill::Stamp(_) => {
                         let sectors = image / SECTOR as u64..(image + length) / SECTOR as u64;
                         let data = content(fill, volume, sectors);
-                        let buf = Payload::handed_over(data, self.cluster[node].queued(group));
+                        let buf = Payload::handed_over(data, &self.cluster[node].storage.meters(group).queued);
                         Request::Write { offset, length, buf, fua }
                     }
                 };

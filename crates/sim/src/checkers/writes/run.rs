@@ -43,7 +43,7 @@ struct RepairedSector {
 }
 
 /// One primary's run: where its volumes started, and the order of its writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PrimaryRun {
     base: Vec<Vec<u8>>,
     log: Vec<LoggedWrite>,
@@ -80,22 +80,8 @@ pub type RunKey = (u64, u64);
 
 impl PrimaryRun {
     pub fn new(images: &[&[u8]], withheld: bool) -> PrimaryRun {
-        PrimaryRun::from_base(images.iter().map(|image| image.to_vec()).collect(), withheld)
-    }
-
-    fn from_base(base: Vec<Vec<u8>>, withheld: bool) -> PrimaryRun {
-        PrimaryRun {
-            base,
-            log: Vec::new(),
-            last: Seq::NONE,
-            acked: Seq::NONE,
-            promised: Seq::NONE,
-            received: Seq::NONE,
-            wild: BTreeMap::new(),
-            repaired: Vec::new(),
-            withheld,
-            replayed: None,
-        }
+        let base = images.iter().map(|image| image.to_vec()).collect();
+        PrimaryRun { base, withheld, ..PrimaryRun::default() }
     }
 
     /// Nothing has counted in it yet, and its volumes changed; they keep their place in memory.
@@ -105,7 +91,7 @@ impl PrimaryRun {
             volume.clear();
             volume.extend_from_slice(image);
         }
-        *self = PrimaryRun::from_base(base, true);
+        *self = PrimaryRun { base, withheld: true, ..PrimaryRun::default() };
     }
 
     pub fn log(&self) -> &[LoggedWrite] {

@@ -1,4 +1,4 @@
-//! Stories for small changes of the engine to which nobody else objected (`cargo xtask soak --mutants`): each one is told by what
+//! Scenarios for small changes of the engine to which nobody else objected (`cargo xtask soak --mutants`): each one is told by what
 //! would go wrong.
 
 use std::time::Duration;
@@ -109,7 +109,7 @@ fn syncs_in_stream(mode: Mode) -> ScenarioWorld {
     assert!(!world.figures(0).sync_ordered, "nobody did");
     world.command(0, GROUP, Command::Sync { full: false });
     world.until("it syncs", |world| state(world) == Some(State::Syncing));
-    assert!(world.checkers.syncs_in_stream(GROUP, 1));
+    assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
     world
 }
 

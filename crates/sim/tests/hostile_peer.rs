@@ -1,12 +1,12 @@
 //! A peer that is authenticated and wrong: what it asks for again and again, what it never reads, numbers at their end. And very many
-//! seeds of such a peer, each judged against stated bounds.
+//! seeds of such a peer, each checked against stated bounds.
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
 use engine::wire::{FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
 use engine::*;
 use sim::hostile;
-use sim::hostile::machine::{GROUP, Machine, Shape};
+use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
 
 /// `sim --liars` runs others.
 const SEEDS: u64 = 2000;
@@ -30,8 +30,8 @@ fn at(time_ns: u64) -> Now {
     Now { mono: Mono(time_ns), wall: Wall(1_700_000_000 * SECOND + time_ns) }
 }
 
-fn shape(volume_bytes: u64) -> Shape {
-    Shape {
+fn shape(volume_bytes: u64) -> MachineShape {
+    MachineShape {
         volumes: 1,
         volume_bytes,
         mode: Mode::Async,
@@ -42,7 +42,7 @@ fn shape(volume_bytes: u64) -> Shape {
 }
 
 /// All operations end, in the order in which they were asked for.
-fn io(machine: &mut Machine, now: Now) {
+fn io(machine: &mut BareMachine, now: Now) {
     while machine.under_way() > 0 {
         machine.complete(now, 0);
     }
@@ -69,8 +69,8 @@ fn began(seq: u64) -> SyncBegin {
 }
 
 /// A secondary that takes numbers of a primary that is played here.
-fn secondary(volume_bytes: u64) -> Machine {
-    let (mut victim, now) = (Machine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+fn secondary(volume_bytes: u64) -> BareMachine {
+    let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
     io(&mut victim, now);
     victim.link_up(now, SESSION.0);
@@ -82,7 +82,7 @@ fn secondary(volume_bytes: u64) -> Machine {
     victim
 }
 
-fn said(machine: &Machine, kind: Kind) -> usize {
+fn said(machine: &BareMachine, kind: Kind) -> usize {
     machine.sent.iter().filter(|(header, _)| header.kind == kind).count()
 }
 
@@ -128,7 +128,7 @@ fn more_ranges_at_once_than_may_be_end_the_session() {
 fn dirty_regions_asked_for_a_thousand_times_are_sent_as_the_link_takes_them() {
     // 1 TiB: 4 MiB of bits, 128 frames of 32 KiB for each time.
     let volume_bytes = 1 << 40;
-    let (mut machine, now) = (Machine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+    let (mut machine, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     machine.start(now);
     io(&mut machine, now);
     // A demoted primary that never met a peer holds all of its regions for different.
@@ -249,7 +249,7 @@ fn what_ships_checks_its_sums() {
 fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_still_listens() {
     let volume_bytes = 1 << 20;
     let last = Generation { number: limits::NUMBER_MAX, tag: 34 };
-    let (mut victim, now) = (Machine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+    let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
     io(&mut victim, now);
     victim.link_up(now, SESSION.0);
@@ -298,9 +298,9 @@ fn very_many_records_that_change_nothing_are_applied_to_the_last_one() {
 }
 
 /// A primary that lost its power in the midst of writes and asks its peer what that confirmed.
-fn in_doubt() -> (Machine, Now) {
+fn in_doubt() -> (BareMachine, Now) {
     let volume_bytes = 1 << 20;
-    let (mut victim, now) = (Machine::new(0, Role::Primary, shape(volume_bytes)), at(SECOND));
+    let (mut victim, now) = (BareMachine::new(0, Role::Primary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
     io(&mut victim, now);
     let run = victim.node.glance(GROUP).expect("a group").identity;

@@ -5,7 +5,7 @@ use engine::identity::{Identity, Role};
 use engine::wire::{Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
 use engine::*;
 
-use super::machine::{GROUP, Shape};
+use super::machine::{GROUP, MachineShape};
 use crate::rng::Rng;
 
 /// Where a field of 64 bits may break something.
@@ -27,8 +27,8 @@ const EDGES: [u64; 14] = [
 ];
 
 /// What it knows of its victim, and what it said.
-pub struct Liar {
-    shape: Shape,
+pub struct HostilePeer {
+    shape: MachineShape,
     session: SessionId,
     /// In a hundred: how many numbers are bent.
     bends: u64,
@@ -55,9 +55,9 @@ pub struct Liar {
     next: u64,
 }
 
-impl Liar {
-    pub fn new(rng: &mut Rng, shape: Shape, honest: Identity) -> Liar {
-        Liar {
+impl HostilePeer {
+    pub fn new(rng: &mut Rng, shape: MachineShape, honest: Identity) -> HostilePeer {
+        HostilePeer {
             shape,
             session: SessionId(0),
             bends: *rng.pick(&[0, 1, 5, 20]),
@@ -274,9 +274,9 @@ impl Liar {
     }
 
     fn says_as(&mut self, rng: &mut Rng, kind: Kind, identity: Identity) -> (Header, Vec<u8>) {
-        let size = |liar: &Liar, rng: &mut Rng| match rng.percent(2) {
-            true => liar.bent(rng, liar.shape.volume_bytes),
-            false => liar.shape.volume_bytes,
+        let size = |hostile: &HostilePeer, rng: &mut Rng| match rng.percent(2) {
+            true => hostile.bent(rng, hostile.shape.volume_bytes),
+            false => hostile.shape.volume_bytes,
         };
         let count = if self.flag(rng) && rng.percent(10) { rng.below(300) as usize } else { self.shape.volumes };
         self.says = GroupHello {
