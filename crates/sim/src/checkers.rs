@@ -19,7 +19,7 @@ use crate::nodes::SimCluster;
 use crate::options::Options;
 use crate::oracle::{Failure, Oracle};
 use coverage::CoverageChecker;
-use facts::{CopyFact, GroupFact, KnownFacts};
+use facts::{KnownFact, KnownFacts};
 use wire::WireChecker;
 use writes::{DiskCaches, WriteOracle};
 
@@ -73,17 +73,17 @@ impl Checkers {
     pub fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
-        self.facts.remove(CopyFact::ChangedOutside, group, node);
-        self.facts.remove(CopyFact::JournalHit, group, node);
+        self.facts.remove(KnownFact::ChangedOutside(group, node));
+        self.facts.remove(KnownFact::JournalHit(group, node));
         self.writes.promises_void(group);
     }
 
     /// It was promoted: old records or not, from here on they are what counts.
     pub fn is_promoted(&mut self, cluster: &SimCluster, group: GroupId, node: usize) {
-        self.facts.remove(CopyFact::ChangedOutside, group, cluster.other(group, node));
+        self.facts.remove(KnownFact::ChangedOutside(group, cluster.other(group, node)));
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
-        self.facts.remove(CopyFact::Spoiled, group, node);
+        self.facts.remove(KnownFact::Spoiled(group, node));
         self.facts.tells(group, node, State::Logging);
     }
 
@@ -91,22 +91,22 @@ impl Checkers {
     /// after it: the journal is given up with all that it held.
     pub fn is_rolled_back(&mut self, group: GroupId, node: usize) {
         self.wire.forget(group, node);
-        self.facts.remove(CopyFact::JournalHit, group, node);
+        self.facts.remove(KnownFact::JournalHit(group, node));
     }
 
     /// The copy of a group that a node shares with it is spoiled.
     pub fn has_spoiled_peer(&self, cluster: &SimCluster, node: usize) -> bool {
-        let is_spoiled = |group| self.facts.is(CopyFact::Spoiled, group, cluster.other(group, node));
+        let is_spoiled = |group| self.facts.has(KnownFact::Spoiled(group, cluster.other(group, node)));
         cluster.groups_of(node).into_iter().any(is_spoiled)
     }
 
     /// A sync from this node ended.
     pub fn is_synced(&mut self, cluster: &SimCluster, group: GroupId, node: usize) {
-        self.facts.remove(CopyFact::WaitedAlone, group, node);
+        self.facts.remove(KnownFact::WaitedAlone(group, node));
         let other = cluster.other(group, node);
         // One that is down was synced before its records were spoiled.
         if cluster.primary(group) == node && cluster.glance(other, group).is_some_and(|glance| glance.running) {
-            self.facts.remove(CopyFact::Spoiled, group, other);
+            self.facts.remove(KnownFact::Spoiled(group, other));
         }
     }
 
@@ -114,10 +114,10 @@ impl Checkers {
     pub fn sees_state(&mut self, cluster: &SimCluster, group: GroupId, node: usize, state: State) {
         self.facts.tells(group, node, state);
         let starts = !cluster[node].is_ready(group);
-        let damaged = self.facts.is_rotten(node, Store::Superblock(group));
+        let damaged = self.facts.has(KnownFact::Rotten(node, Store::Superblock(group)));
         if damaged && starts && state == State::Failed(Broken::Superblock) {
             // One copy was hit while the other was being written. After one that could not be written a start helps.
-            self.facts.add(CopyFact::Spoiled, group, node);
+            self.facts.add(KnownFact::Spoiled(group, node));
         }
     }
 
@@ -131,12 +131,12 @@ impl Checkers {
             self.wire.forget(group, node);
         }
         if words.contains("stays closed until you choose") {
-            self.facts.add(CopyFact::OperatorAsked, group, node);
+            self.facts.add(KnownFact::OperatorAsked(group, node));
         }
         if words.contains("the operator chose this node's content") {
-            self.facts.remove(CopyFact::OperatorAsked, group, node);
+            self.facts.remove(KnownFact::OperatorAsked(group, node));
             if cluster.ledger.typed_sync(group, node).is_some() {
-                self.facts.add_to_group(GroupFact::Chosen, group);
+                self.facts.add(KnownFact::Chosen(group));
             }
         }
     }
@@ -144,7 +144,7 @@ impl Checkers {
     /// The place up to which a secondary ever confirmed its last stream as durable, whatever became of that.
     pub fn ever_confirmed(&self, group: GroupId, node: usize) -> Option<Position> {
         // The end of its journal may have rotted before a record counted it: that looks torn (docs/reliability.md, P9).
-        let rotten = self.facts.is_rotten(node, Store::Journal(group));
+        let rotten = self.facts.has(KnownFact::Rotten(node, Store::Journal(group)));
         self.wire.ever_confirmed(group, node).filter(|_| !rotten)
     }
 
@@ -169,13 +169,13 @@ impl Checkers {
 
     /// A primary numbers a write. One that no stream carries needs a generation that the peer does not know, on record (rule 5).
     pub fn check_alone(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
-        if self.facts.is(CopyFact::Sends, group, node) || self.facts.is(CopyFact::Alone, group, node) {
+        if self.facts.has(KnownFact::Sends(group, node)) || self.facts.has(KnownFact::Alone(group, node)) {
             return Ok(());
         }
         // One that was damaged says nothing.
         let Some(recorded) = cluster.record(node, group) else { return Ok(()) };
         if recorded.alone || recorded.identity.generation.is_blank() {
-            self.facts.add(CopyFact::Alone, group, node);
+            self.facts.add(KnownFact::Alone(group, node));
             return Ok(());
         }
         let what = format!("node {node} group {}: a write goes alone in a generation that the peer knows", group.0);
@@ -185,8 +185,8 @@ impl Checkers {
     /// What somebody wrote to a primary's volume from outside never flows to its peer without an order (P7).
     pub fn check_asked_for(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
         // The other one's own content is overwritten.
-        self.facts.remove(CopyFact::ChangedOutside, group, cluster.other(group, node));
-        if !self.facts.is(CopyFact::ChangedOutside, group, node) {
+        self.facts.remove(KnownFact::ChangedOutside(group, cluster.other(group, node)));
+        if !self.facts.has(KnownFact::ChangedOutside(group, node)) {
             return Ok(());
         }
         let what = format!(
@@ -211,7 +211,7 @@ impl Checkers {
     /// A node opens its exports while the other's are open: only after a forced promotion (P6).
     pub fn check_one_writer(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
         let other = cluster.other(group, node);
-        if !cluster[other].takes_requests(group) || self.facts.is_forked(group) {
+        if !cluster[other].takes_requests(group) || self.facts.has(KnownFact::Forked(group)) {
             return Ok(());
         }
         let what = format!("nodes {node} and {other} both serve group {}, nobody forced it", group.0);
@@ -232,18 +232,18 @@ impl Checkers {
         let limit = match cluster.ledger.settings(group).start_alone {
             StartAlone::Serve => {
                 // That is an answer too.
-                self.facts.remove(CopyFact::OperatorAsked, group, node);
+                self.facts.remove(KnownFact::OperatorAsked(group, node));
                 Duration::ZERO
             }
             StartAlone::Wait(limit) => limit,
         };
-        if self.facts.is(CopyFact::OperatorAsked, group, node) {
+        if self.facts.has(KnownFact::OperatorAsked(group, node)) {
             return false;
         }
         if u128::from(cluster[node].up_ns(now)) >= limit.as_nanos() {
-            self.facts.add(CopyFact::WaitedAlone, group, node);
+            self.facts.add(KnownFact::WaitedAlone(group, node));
         }
-        self.facts.is(CopyFact::WaitedAlone, group, node)
+        self.facts.has(KnownFact::WaitedAlone(group, node))
     }
 
     /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
@@ -258,7 +258,7 @@ impl Checkers {
         let ExportOpening { node, group, glance, .. } = opening;
         let (node, group, identity) = (*node, *group, &glance.identity);
         let chosen = if opening.was_authority {
-            self.facts.remove_from_group(GroupFact::Chosen, group)
+            self.facts.remove(KnownFact::Chosen(group))
         } else {
             self.check_takeover(cluster, opening)?;
             true
@@ -272,7 +272,7 @@ impl Checkers {
             let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.ever_confirmed(group, peer));
             at.try_for_each(|at| self.writes.check_pulled(group, at, &images))?;
         }
-        self.facts.remove(CopyFact::OperatorAsked, group, node);
+        self.facts.remove(KnownFact::OperatorAsked(group, node));
         let caches = match opening.was_authority {
             false => DiskCaches::Anothers,
             true if opening.lost_power || opening.forgot => DiskCaches::Lost,
@@ -288,13 +288,13 @@ impl Checkers {
         if !parent.generation.is_blank() && !opening.given_up {
             self.writes.check_prefix(group, parent, &cluster[node].views(group))?;
             // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/reliability.md).
-            if !opening.forced && !self.facts.is_forked(group) {
+            if !opening.forced && !self.facts.has(KnownFact::Forked(group)) {
                 self.writes.check_handover(group, parent)?;
             }
         }
         self.writes.leaves_tail(group, parent);
         // Its export waited for the peer, and opens because a full sync was typed.
-        let chosen = self.facts.remove_from_group(GroupFact::Chosen, group);
+        let chosen = self.facts.remove(KnownFact::Chosen(group));
         if chosen && cluster.ledger.typed_sync(group, node) == Some(true) {
             self.writes.tail_given_up(group);
         }
@@ -314,7 +314,7 @@ impl Checkers {
     fn check_named(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
         let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
         let id = glance.identity;
-        let was_hit = self.facts.remove(CopyFact::JournalHit, group, node);
+        let was_hit = self.facts.remove(KnownFact::JournalHit(group, node));
         if !was_hit || id.inconsistent || id.generation.is_blank() {
             return Ok(());
         }
@@ -333,12 +333,12 @@ impl Checkers {
         if told.is_kept_at(at) {
             return Ok(());
         }
-        if self.facts.is_rotten(node, Store::Undo(group)) && self.facts.is_forked(group) {
+        if self.facts.has(KnownFact::Rotten(node, Store::Undo(group))) && self.facts.has(KnownFact::Forked(group)) {
             // A rollback that a forced promotion began met the damage and was given up; what it had undone is gone.
             self.wire.forget(group, node);
             return Ok(());
         }
-        if self.facts.is_rotten(node, Store::Journal(group)) {
+        if self.facts.has(KnownFact::Rotten(node, Store::Journal(group))) {
             // It says that it lost something, or the rot is in the journal's last batch, which looks like one that was torn
             // (docs/reliability.md, P9): what the other side was promised of it is void.
             self.wire.forget(group, node);
@@ -392,7 +392,7 @@ impl Checkers {
     pub fn check_covered(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
         let Some(pair) = cluster.working_pair(group) else { return Ok(()) };
         // A copy that was given up is nobody's before it is synced again.
-        if cluster.ledger.discarded(group, pair.1) || self.facts.is(CopyFact::Spoiled, group, pair.1) {
+        if cluster.ledger.discarded(group, pair.1) || self.facts.has(KnownFact::Spoiled(group, pair.1)) {
             return Ok(());
         }
         self.coverage.check(cluster, group, pair)
@@ -402,7 +402,7 @@ impl Checkers {
     fn sees_fork_settled(&mut self, cluster: &SimCluster, group: GroupId) {
         let Some((primary, _)) = cluster.working_pair(group) else { return };
         if cluster.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating) {
-            self.facts.remove_from_group(GroupFact::Forked, group);
+            self.facts.remove(KnownFact::Forked(group));
         }
     }
 

@@ -53,17 +53,15 @@ const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: "--spars
 
 /// What was asked for.
 enum Task {
-    One(u64),
+    One(SeedRun, u64),
     Many(u64, u64),
     Seconds(u64, u64),
-    Skirmishes(u64, u64),
-    Sparse(u64, u64),
     SparseFor(u64, u64),
     Scenario(u64, Option<Vec<usize>>),
     Shrink(u64),
     HostilePeers(u64, u64),
     HostilePeer(u64),
-    Profile(SeedRun, u64, u64),
+    Runs(SeedRun, &'static Runs, u64, u64),
     Crashes(CrashDepth),
     ScriptNames,
     Script(String, Vec<Trip>),
@@ -75,18 +73,15 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match task(&words) {
-        Some(Task::One(seed)) => one(run_seed, seed),
+        Some(Task::One(run, seed)) => one(run, seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
-        Some(Task::Skirmishes(from, to)) => ExitCode::from(conclude(&run_many(run_skirmish, from, to, None), &SEEDS)),
-        Some(Task::Sparse(from, to)) => ExitCode::from(conclude(&run_many(run_sparse, from, to, None), &SPARSE)),
         Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
         Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
         Some(Task::Shrink(number)) => shrunk(number),
         Some(Task::HostilePeers(from, to)) => hostile_peers(from, to),
         Some(Task::HostilePeer(seed)) => hostile_peer(seed),
-        Some(Task::Profile(run, from, to)) if to == from + 1 => one(run, from),
-        Some(Task::Profile(run, from, to)) => ExitCode::from(conclude(&run_many(run, from, to, None), &SEEDS)),
+        Some(Task::Runs(run, runs, from, to)) => ExitCode::from(conclude(&run_many(run, from, to, None), runs)),
         Some(Task::Crashes(depth)) => crashes(depth),
         Some(Task::ScriptNames) => script_names(),
         Some(Task::Script(name, trips)) => scripted(&name, &trips),
@@ -114,12 +109,12 @@ fn task(words: &[&str]) -> Option<Task> {
         ["--seconds", seconds, "--from", seed] => Task::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
         ["--skirmishes", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Skirmishes(from, to)
+            Task::Runs(run_skirmish, &SEEDS, from, to)
         }
         ["--sparse", number] if number.parse::<u64>().is_ok() => Task::Scenario(number.parse().ok()?, None),
         ["--sparse", numbers] => {
             let (from, to) = range(numbers)?;
-            Task::Sparse(from, to)
+            Task::Runs(run_sparse, &SPARSE, from, to)
         }
         ["--sparse", seconds, "--from", number] => Task::SparseFor(seconds.parse().ok()?, number.parse().ok()?),
         ["--sparse", number, steps] => {
@@ -134,7 +129,10 @@ fn task(words: &[&str]) -> Option<Task> {
         }
         [profile @ ("--wide" | "--crowd"), seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Profile(worlds(profile), from, to)
+            match worlds(profile) {
+                run if to == from + 1 => Task::One(run, from),
+                run => Task::Runs(run, &SEEDS, from, to),
+            }
         }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
@@ -144,7 +142,7 @@ fn task(words: &[&str]) -> Option<Task> {
             let (from, to) = range(seeds)?;
             Task::Inject((*name).to_owned(), worlds(profile), from, to)
         }
-        [seed] if seed.parse::<u64>().is_ok() => Task::One(seed.parse().ok()?),
+        [seed] if seed.parse::<u64>().is_ok() => Task::One(run_seed, seed.parse().ok()?),
         [seeds] => {
             let (from, to) = range(seeds)?;
             Task::Many(from, to)

@@ -5,6 +5,7 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Settings, StartAlone, Store};
+use sim::checkers::facts::KnownFact;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -289,7 +290,7 @@ fn is_asked_half_way() -> ScenarioWorld {
     let before = world.images_of(0);
     world.until("a part is fetched", |world| world.images_of(0) != before);
     world.crash(1, true, SECOND);
-    world.checkers.facts.rots(1, Store::Journal(GROUP));
+    world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
     world.cluster[1].disk_mut(Store::Journal(GROUP)).rot_all();
     world.until("its operator is asked", asks_its_operator);
     world

@@ -7,6 +7,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::superblock::Superblock;
 use engine::{Seq, Store};
+use sim::checkers::facts::KnownFact;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
 use sim::stamps::SECTOR;
@@ -96,7 +97,7 @@ fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
     let last = due.last().expect("batches wait").ring_offset as usize;
     let journal = world.cluster[FAR].disk_mut(Store::Journal(GROUP));
     journal.goes_astray(last + INDEX_BYTES, &[0xaa; SECTOR]);
-    world.checkers.facts.rots(FAR, Store::Journal(GROUP));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1);
     assert!(world.glance(FAR, GROUP).expect("up").identity.inconsistent, "later writes may be on the volumes");

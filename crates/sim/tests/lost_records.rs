@@ -6,7 +6,7 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Incarnation, Store};
-use sim::checkers::facts::CopyFact;
+use sim::checkers::facts::KnownFact;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
@@ -20,7 +20,7 @@ fn superblock(world: &ScenarioWorld, node: usize) -> Vec<u8> {
 
 /// The node dies, and this slot of its superblock holds what it held `before`.
 fn loses(world: &mut ScenarioWorld, node: usize, slot: usize, before: &[u8]) {
-    world.checkers.facts.rots(node, STORE);
+    world.checkers.facts.add(KnownFact::Rotten(node, STORE));
     world.crash(node, false, SECOND);
     let at = slot * SLOT_BYTES as usize;
     let disk = world.cluster[node].disk_mut(STORE);
@@ -166,7 +166,7 @@ fn a_blank_superblock_of_a_first_run_is_no_new_group() {
         let id = world.write(0, 128 * KIB, 64 * KIB);
         assert!(world.answer(id).0);
         world.cut([false; 2]);
-        world.checkers.facts.add(CopyFact::Spoiled, GROUP, 0);
+        world.checkers.facts.add(KnownFact::Spoiled(GROUP, 0));
         let blank = vec![0; 2 * SLOT_BYTES as usize];
         loses(&mut world, 0, 0, &blank);
         world.cluster[0].disk_mut(STORE).goes_astray(0, &blank);

@@ -6,6 +6,7 @@ use engine::cell::{self, SLOT_BYTES};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
+use sim::checkers::facts::KnownFact;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 use sim::stamps::SECTOR;
@@ -155,7 +156,7 @@ fn a_twin_that_was_left_old_is_no_twin() {
         assert!(world.answer(id).0);
     }
     world.pass(20 * SECOND);
-    world.checkers.facts.rots(far, store);
+    world.checkers.facts.add(KnownFact::Rotten(far, store));
     world.crash(far, false, SECOND);
     let disk = world.cluster[far].disk_mut(store);
     let update = |slot: &usize| {

@@ -5,6 +5,7 @@ use engine::limits::{KIB, MIB, REGION_BYTES, WRITE_BACKS_MAX};
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
+use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
@@ -128,7 +129,7 @@ fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
         let written = world.glance(0, GROUP).expect("it runs").identity.position.seq;
         world.pass(2 * SECOND);
         world.crash(1, true, SECOND / 10);
-        world.checkers.facts.rots(1, Store::Journal(GROUP));
+        world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
         let World { cluster, rng, .. } = &mut *world;
         cluster[1].disk_mut(Store::Journal(GROUP)).rot(u64::MAX, rng);
         cluster[1].storage.trouble.full_until = 0;

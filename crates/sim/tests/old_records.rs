@@ -4,7 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, Input, Store};
-use sim::checkers::facts::CopyFact;
+use sim::checkers::facts::KnownFact;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{GROUP, SECOND, options};
 
@@ -64,7 +64,7 @@ fn comes_back_as(world: &mut ScenarioWorld, node: usize, snapshot: Vec<(Store, V
         world.cluster[node].disk_mut(store).restore(content);
     }
     world.checkers.wire.forget(GROUP, node);
-    world.checkers.facts.add(CopyFact::Spoiled, GROUP, node);
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, node));
     world.cluster.ledger.gives_up(GROUP, node);
 }
 

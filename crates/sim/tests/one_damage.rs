@@ -7,7 +7,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::checkers::facts::CopyFact;
+use sim::checkers::facts::KnownFact;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
@@ -45,8 +45,8 @@ fn a_blank_superblock_beside_living_files_is_no_new_group() {
     // The old primary, a follower by now, restarts with its superblock blank.
     world.cut([false; 2]);
     world.crash(0, false, SECOND);
-    world.checkers.facts.rots(0, Store::Superblock(GROUP));
-    world.checkers.facts.add(CopyFact::Spoiled, GROUP, 0);
+    world.checkers.facts.add(KnownFact::Rotten(0, Store::Superblock(GROUP)));
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 0));
     let disk = world.cluster[0].disk_mut(Store::Superblock(GROUP));
     let size = disk.size();
     disk.goes_astray(0, &vec![0; size]);
@@ -76,7 +76,7 @@ fn rot_in_a_batch_that_was_applied_leaves_the_image() {
     let before = world.images_of(FAR);
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
-    world.checkers.facts.rots(FAR, Store::Journal(GROUP));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all[0].ring_offset as usize + INDEX_BYTES;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
@@ -105,7 +105,7 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
     world.crash(FAR, true, SECOND);
     world.crash(0, true, SECOND);
     assert!(world.images_of(0) != there, "the primary lost something");
-    world.checkers.facts.rots(FAR, Store::Journal(GROUP));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all[0].ring_offset as usize + INDEX_BYTES;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("both are back", |world| {
@@ -135,8 +135,8 @@ fn a_failed_peer_does_not_settle_the_doubt() {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     // The peer restarts; something went astray over a slot of its superblock.
     world.crash(1, false, SECOND);
-    world.checkers.facts.rots(1, Store::Superblock(GROUP));
-    world.checkers.facts.add(CopyFact::Spoiled, GROUP, 1);
+    world.checkers.facts.add(KnownFact::Rotten(1, Store::Superblock(GROUP)));
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
     let newest = world.recorded(1).slot_offset() as usize;
     let other = (newest + cell::SLOT_BYTES as usize) % cell::CELL_BYTES as usize;
     let disk = world.cluster[1].disk_mut(Store::Superblock(GROUP));
@@ -340,7 +340,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
     world.cluster[FAR].storage.trouble.full_until = 0;
-    world.checkers.facts.rots(FAR, Store::Journal(GROUP));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all.last().expect("some").ring_offset as usize + INDEX_BYTES;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
@@ -388,8 +388,8 @@ fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
     world.command(FAR, GROUP, Command::Promote { force: true, entropy });
     world.pass(SECOND);
     let struck = due(&world).last().expect("one that is due").ring_offset as usize + INDEX_BYTES;
-    world.checkers.facts.rots(FAR, Store::Journal(GROUP));
-    world.checkers.facts.add(CopyFact::JournalHit, GROUP, FAR);
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
+    world.checkers.facts.add(KnownFact::JournalHit(GROUP, FAR));
     world.crash(FAR, false, SECOND);
     world.cluster[FAR].storage.trouble.full_until = 0;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(struck, &[0xaa; SECTOR]);

@@ -5,7 +5,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::actors::operator::Operator;
-use sim::checkers::facts::CopyFact;
+use sim::checkers::facts::KnownFact;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
@@ -32,7 +32,7 @@ fn without_autosync(options: Options) -> ScenarioWorld {
 /// The peer's state directory was replaced: only a full sync makes it whole.
 fn with_a_blank_peer() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    world.checkers.facts.add(CopyFact::Spoiled, GROUP, 1);
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
     Operator::replaces_spoiled_records(&mut world, 1);
     world.pass(10 * SECOND);
     world
@@ -243,7 +243,7 @@ fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
 fn a_demotion_from_logging_beside_a_blank_peer_does_not() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    world.checkers.facts.add(CopyFact::Spoiled, GROUP, 1);
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
     Operator::replaces_spoiled_records(&mut world, 1);
     world.pass(10 * SECOND);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));

@@ -5,6 +5,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
+use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
 use sim::scenarios::ScenarioWorld;
@@ -160,7 +161,7 @@ fn nothing_is_fetched_from_a_journal_that_is_damaged() {
         world.pass(2 * SECOND);
         let held = world.images_of(0);
         world.crash(1, true, SECOND / 10);
-        world.checkers.facts.rots(1, Store::Journal(GROUP));
+        world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
         let World { cluster, rng, .. } = &mut *world;
         cluster[1].disk_mut(Store::Journal(GROUP)).rot(u64::MAX, rng);
         cluster[1].storage.trouble.full_until = 0;

@@ -7,7 +7,7 @@ use engine::superblock::Superblock;
 use engine::{GroupId, Input, Store, journal, undo};
 
 use super::operator::Operator;
-use crate::checkers::facts::CopyFact;
+use crate::checkers::facts::KnownFact;
 use crate::nodes::storage::records;
 use crate::options::fault::FaultKind;
 use crate::stamps::SECTOR;
@@ -50,7 +50,10 @@ fn rot(world: &mut World, node: usize, group: GroupId) -> bool {
     let slow = trouble.slow_until.max(trouble.stalled_until) + COUNTED_NS > world.now();
     let counted = matches!(store, Store::Journal(_) | Store::Undo(_));
     let starts = !world.cluster[node].is_ready(group);
-    if !world.cluster[node].up() || counted && (slow || starts) || !world.checkers.facts.rots(node, store) {
+    if !world.cluster[node].up()
+        || counted && (slow || starts)
+        || !world.checkers.facts.add(KnownFact::Rotten(node, store))
+    {
         return false;
     }
     loses_power_for_a_while(world, node);
@@ -80,17 +83,17 @@ fn goes_astray(world: &mut World, node: usize, group: GroupId, serves: bool) -> 
     let whole = world.rng.percent(50) && !(serves && matches!(store, Store::Superblock(_)));
     let length = if whole { SLOT_BYTES as usize } else { BYTES };
     let from = *world.rng.pick(&world.cluster[node].storage.stores_of(group));
-    if !world.cluster[node].up() || world.checkers.facts.is_rotten(node, store) {
+    if !world.cluster[node].up() || world.checkers.facts.has(KnownFact::Rotten(node, store)) {
         return false;
     }
     let Some(data) = world.cluster[node].disk(from).latest(length) else { return false };
-    world.checkers.facts.rots(node, store);
+    world.checkers.facts.add(KnownFact::Rotten(node, store));
     loses_power_for_a_while(world, node);
     let disk = world.cluster[node].disk_mut(store);
     let at = world.rng.below((disk.size() / length) as u64) as usize * length;
     disk.goes_astray(at, &data);
     if whole && matches!(store, Store::Superblock(_)) {
-        world.checkers.facts.add(CopyFact::Spoiled, group, node);
+        world.checkers.facts.add(KnownFact::Spoiled(group, node));
     }
     world.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
     true
@@ -99,7 +102,7 @@ fn goes_astray(world: &mut World, node: usize, group: GroupId, serves: bool) -> 
 /// The power fails, and a write that was meant for another place is found over a batch of the journal or the undo store
 /// that the superblock counts as durable: over its index, or over the first sector of its content.
 fn goes_astray_over_batch(world: &mut World, node: usize, group: GroupId, store: Store) -> bool {
-    if !world.cluster[node].up() || world.checkers.facts.is_rotten(node, store) {
+    if !world.cluster[node].up() || world.checkers.facts.has(KnownFact::Rotten(node, store)) {
         return false;
     }
     loses_power_for_a_while(world, node);
@@ -118,9 +121,9 @@ fn goes_astray_over_batch(world: &mut World, node: usize, group: GroupId, store:
         return false;
     }
     disk.goes_astray(at, &data);
-    world.checkers.facts.rots(node, store);
+    world.checkers.facts.add(KnownFact::Rotten(node, store));
     if matches!(store, Store::Journal(_)) && !(over_content && applied) {
-        world.checkers.facts.add(CopyFact::JournalHit, group, node);
+        world.checkers.facts.add(KnownFact::JournalHit(group, node));
     }
     world.log(format_args!("{length} bytes of {from:?} went astray to {at} of {store:?} of node {node}"));
     true
@@ -163,7 +166,7 @@ fn counted_batches(world: &World, node: usize, group: GroupId, store: Store) -> 
 pub fn copies_records(world: &mut World, group: GroupId) {
     let primary = world.cluster.primary(group);
     let node = world.cluster.secondary(group);
-    if world.checkers.facts.is(CopyFact::Spoiled, group, node) {
+    if world.checkers.facts.has(KnownFact::Spoiled(group, node)) {
         return;
     }
     if !world.cluster.is_followed(group) {
@@ -202,7 +205,7 @@ pub fn restores_records(world: &mut World, operator: &Operator, copy: OldCopy) {
     for (store, content) in stores {
         world.cluster[node].disk_mut(store).restore(content);
     }
-    world.checkers.facts.add(CopyFact::Spoiled, group, node);
+    world.checkers.facts.add(KnownFact::Spoiled(group, node));
     world.copy_is_void(group, node);
 }
 

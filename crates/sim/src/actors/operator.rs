@@ -6,7 +6,7 @@ use engine::identity::Role;
 use engine::state::{Mode, Pause, State};
 use engine::{Command, CommandId, CommandResult, GroupId, VolumeId};
 
-use crate::checkers::facts::CopyFact;
+use crate::checkers::facts::KnownFact;
 use crate::options::fault::FaultKind;
 use crate::world::{World, WorldEvent};
 
@@ -83,9 +83,9 @@ impl Operator {
 
     /// Makes the records of groups anew that failed on spoiled ones.
     pub fn replaces_spoiled_records(world: &mut World, node: usize) {
-        for group in world.checkers.facts.groups_with(CopyFact::Spoiled, node) {
+        for group in world.checkers.facts.spoiled_on(node) {
             world.log(format_args!("the operator empties what node {node} keeps of group {}", group.0));
-            world.checkers.facts.remove(CopyFact::Spoiled, group, node);
+            world.checkers.facts.remove(KnownFact::Spoiled(group, node));
             world.crash(node, false, 200_000_000);
             world.cluster[node].wipes(group);
             world.copy_is_void(group, node);

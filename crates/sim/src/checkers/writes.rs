@@ -193,7 +193,7 @@ impl WriteOracle {
 
     pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: ClientRequest, since: u64) {
         let g = self.group(group);
-        let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, PrimaryRun::acked);
+        let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, |run| run.acked);
         let asked = match asked {
             ClientRequest::Flush { volume, .. } => {
                 let sectors = &g.sectors[usize::from(volume.0)];
@@ -257,7 +257,7 @@ impl WriteOracle {
         for g in self.groups.values_mut().filter(|g| g.current.is_some_and(|(primary, _)| primary != node)) {
             // What it had received and not landed is gone with it; the primary sends it again.
             g.happened.deaths += 1;
-            g.runs.values_mut().for_each(PrimaryRun::received_void);
+            g.runs.values_mut().for_each(|run| run.received = Seq::NONE);
         }
     }
 
@@ -317,7 +317,7 @@ impl WriteOracle {
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        match g.runs.get_mut(&key).filter(|run| run.is_withheld()) {
+        match g.runs.get_mut(&key).filter(|run| run.withheld) {
             Some(run) => run.begins_anew(images),
             None => _ = g.runs.entry(key).or_insert_with(|| PrimaryRun::new(images, true)),
         }
@@ -352,7 +352,7 @@ impl WriteOracle {
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = PrimaryRun::new(images, false);
-        if g.runs.insert(key, run).is_some_and(|before| !before.is_withheld()) {
+        if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(Failure::new(Oracle::Order, what));
         }
@@ -378,7 +378,7 @@ impl WriteOracle {
     pub fn check_handover(&mut self, group: GroupId, parent: Position) -> Result<(), Failure> {
         let g = self.group(group);
         let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
-        let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, PrimaryRun::acked);
+        let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |run| run.acked);
         let there =
             (g.history(parent.generation.tag), parent.incarnation.0) == (tag, incarnation) && parent.seq >= acked;
         if there || acked == Seq::NONE {
@@ -422,12 +422,12 @@ impl WriteOracle {
 
     /// The secondary's stores were damaged, and it said so.
     pub fn promises_void(&mut self, group: GroupId) {
-        self.group(group).runs.values_mut().for_each(PrimaryRun::promises_void);
+        self.group(group).runs.values_mut().for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
     }
 
     /// The secondary gave up what it had received and not landed, and said so.
     pub fn received_void(&mut self, group: GroupId) {
-        self.group(group).runs.values_mut().for_each(PrimaryRun::received_void);
+        self.group(group).runs.values_mut().for_each(|run| run.received = Seq::NONE);
     }
 
     /// Another node was promoted at `parent`: does the run before hold more?
@@ -435,7 +435,7 @@ impl WriteOracle {
         let g = self.group(group);
         let Some((_, key)) = g.current else { return };
         let at_parent = key == (g.history(parent.generation.tag), parent.incarnation.0);
-        g.tail = g.runs.get(&key).is_some_and(|run| run.last() > if at_parent { parent.seq } else { Seq::NONE });
+        g.tail = g.runs.get(&key).is_some_and(|run| run.last > if at_parent { parent.seq } else { Seq::NONE });
     }
 
     /// An operator said that the other side's copy may be overwritten, or it was.
@@ -477,7 +477,12 @@ impl GroupWrites {
         let promise = p.promised_since;
         let kept = promise == Some(self.happened);
         let promised = promise.is_some_and(|p| p.changes == self.happened.changes) && self.mode == Mode::Sync;
-        run.promises(last, promised, kept);
+        if promised {
+            run.promised = run.promised.max(last);
+        }
+        if kept {
+            run.received = run.received.max(last);
+        }
         for index in sectors {
             let sector = &mut self.sectors[usize::from(volume.0)][index as usize];
             let Some(version) = sector.versions.iter_mut().find(|v| v.1 == id.0) else { continue };
@@ -494,7 +499,7 @@ impl GroupWrites {
             let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
             of_history.map(|(k, run)| (k.1, promise(run))).max()
         };
-        for (mode, promise) in [("sync", newest(PrimaryRun::promised)), ("nearsync", newest(PrimaryRun::received))] {
+        for (mode, promise) in [("sync", newest(|run| run.promised)), ("nearsync", newest(|run| run.received))] {
             let Some((incarnation, promised)) = promise.filter(|p| (key.1, at.seq) < *p) else { continue };
             let what = format!(
                 "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",

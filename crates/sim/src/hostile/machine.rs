@@ -12,7 +12,6 @@ use crate::payload::{Meter, Payload, bytes_of, crc32c, hash, slice_of};
 use crate::rng::Rng;
 
 pub const GROUP: GroupId = GroupId(0);
-const PAGE: usize = 4096;
 
 /// What a disk was asked for.
 enum MachineJob {
@@ -47,7 +46,8 @@ pub struct BareMachine {
     pub id: usize,
     shape: MachineShape,
     starts_as: Role,
-    pages: BTreeMap<(Store, u64), Box<[u8; PAGE]>>,
+    /// As far as anything was written.
+    stores: BTreeMap<Store, Vec<u8>>,
     pending: Vec<(Token, MachineJob)>,
     /// Frames for the peer that nobody has taken.
     pub sent: Vec<(Header, Vec<u8>)>,
@@ -97,7 +97,7 @@ impl BareMachine {
             id,
             shape,
             starts_as,
-            pages: BTreeMap::new(),
+            stores: BTreeMap::new(),
             pending: Vec::new(),
             sent: Vec::new(),
             closed: Vec::new(),
@@ -328,23 +328,17 @@ impl BareMachine {
     }
 
     fn write_bytes(&mut self, store: Store, offset: u64, bytes: &[u8]) {
-        for (at, chunk) in pieces(offset, bytes.len()) {
-            let page = (offset as usize + at) / PAGE;
-            let start = (offset as usize + at) % PAGE;
-            let page = self.pages.entry((store, page as u64)).or_insert_with(|| Box::new([0; PAGE]));
-            page[start..start + chunk].copy_from_slice(&bytes[at..at + chunk]);
-        }
+        let (content, from) = (self.stores.entry(store).or_default(), offset as usize);
+        content.resize(content.len().max(from + bytes.len()), 0);
+        content[from..from + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Zeroes where nobody wrote.
     fn read_bytes(&self, store: Store, offset: u64, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        for (at, chunk) in pieces(offset, length) {
-            let page = (offset as usize + at) / PAGE;
-            let start = (offset as usize + at) % PAGE;
-            if let Some(page) = self.pages.get(&(store, page as u64)) {
-                bytes[at..at + chunk].copy_from_slice(&page[start..start + chunk]);
-            }
-        }
+        let content = self.stores.get(&store).map_or(&[][..], Vec::as_slice);
+        let [from, to] = [offset as usize, offset as usize + length].map(|at| at.min(content.len()));
+        let mut bytes = content[from..to].to_vec();
+        bytes.resize(length, 0);
         bytes
     }
 
@@ -352,15 +346,4 @@ impl BareMachine {
         let volume = |index| Store::Volume(GROUP, VolumeId(index as u16));
         (0..self.shape.volumes).map(|v| self.read_bytes(volume(v), 0, self.shape.volume_bytes as usize)).collect()
     }
-}
-
-/// Where the pieces of a range begin that each lie in one page, and how long they are.
-fn pieces(offset: u64, length: usize) -> Vec<(usize, usize)> {
-    let (mut at, mut all) = (0, Vec::new());
-    while at < length {
-        let chunk = (PAGE - (offset as usize + at) % PAGE).min(length - at);
-        all.push((at, chunk));
-        at += chunk;
-    }
-    all
 }

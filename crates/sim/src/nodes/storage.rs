@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::superblock::{self, Superblock};
-use engine::{GroupId, IoDone, IoError, Store, VolumeId};
+use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
 
 use super::disk::Disk;
 use crate::options::Options;
 use crate::options::spread::Spread;
-use crate::payload::{Meter, Meters, Payload, crc32c, hash};
+use crate::payload::{Meter, Meters, Payload, bytes_of, crc32c, hash};
 use crate::rng::Rng;
 
 /// Until then a trouble strikes each time, and not by chance.
@@ -54,7 +54,7 @@ enum JobKind {
 }
 
 /// What is wanted of what was read.
-pub enum ReadKind {
+enum ReadKind {
     /// The content, if it has this checksum where one is given.
     Plain {
         crc: Option<u32>,
@@ -64,14 +64,6 @@ pub enum ReadKind {
 }
 
 impl DiskJob {
-    pub fn read_meta(store: Store, offset: u64, length: u32) -> DiskJob {
-        DiskJob { store, kind: JobKind::ReadMeta { offset, length } }
-    }
-
-    pub fn find_hole(store: Store, offset: u64, length: u64) -> DiskJob {
-        DiskJob { store, kind: JobKind::FindHole { offset, length } }
-    }
-
     /// What was written before it is on stable storage when it ends.
     pub fn is_sync(&self) -> bool {
         matches!(self.kind, JobKind::Flush { .. } | JobKind::Write { durable: true, .. })
@@ -320,37 +312,55 @@ impl NodeStorage {
 
     // ---- operations --------------------------------------------------------------------------------------------------
 
-    /// `None`: it is not zeroes, where nobody writes.
-    pub fn begin_write(&mut self, store: Store, offset: u64, data: Vec<u8>, durable: bool) -> Option<DiskJob> {
-        let (offset, data) = match self.spread_of(store) {
-            Some(spread) => (spread.image(offset, data.len() as u64).start, spread.folded(offset, &data)?),
-            None => (offset, data),
+    /// The operation that an engine asks for, or where it writes what is no zero, and nobody writes. Any other output comes back.
+    pub fn begin(&mut self, output: Output) -> Result<(Token, Result<DiskJob, String>), Output> {
+        let (token, store, kind) = match output {
+            Output::Write { token, store, offset, parts, durable, .. } => {
+                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
+                let spread = self.spread_of(store);
+                let image = spread.map_or(offset, |spread| spread.image(offset, data.len() as u64).start);
+                let folded = spread.map(|spread| spread.folded(offset, &data));
+                let data = folded.unwrap_or(Some(data));
+                let job = data.map(|data| self.begin_write(store, image, data, durable));
+                return Ok((token, job.ok_or_else(|| format!("{store:?} from byte {offset} on"))));
+            }
+            Output::Zero { token, store, offset, length, durable, .. } => {
+                let range = self.image_of(store, offset, length);
+                let zeroes = vec![0; (range.end - range.start) as usize];
+                return Ok((token, Ok(self.begin_write(store, range.start, zeroes, durable))));
+            }
+            Output::Flush { token, store } => {
+                self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
+                (token, store, JobKind::Flush { completions: self.disk(store).begin_flush() })
+            }
+            Output::Read { token, store, offset, length, crc } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Plain { crc }))
+            }
+            Output::ReadSummed { token, store, offset, length } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Summed))
+            }
+            Output::ReadHash { token, store, offset, length } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Hash))
+            }
+            Output::ReadMeta { token, store, offset, length } => (token, store, JobKind::ReadMeta { offset, length }),
+            Output::FindHole { token, store, offset, length } => (token, store, JobKind::FindHole { offset, length }),
+            other => return Err(other),
         };
-        Some(self.begin_image_write(store, offset, data, durable))
+        Ok((token, Ok(DiskJob { store, kind })))
     }
 
-    pub fn begin_zero(&mut self, store: Store, offset: u64, length: u64, durable: bool) -> DiskJob {
-        let range = self.image_of(store, offset, length);
-        let zeroes = vec![0; (range.end - range.start) as usize];
-        self.begin_image_write(store, range.start, zeroes, durable)
-    }
-
-    fn begin_image_write(&mut self, store: Store, offset: u64, data: Vec<u8>, durable: bool) -> DiskJob {
+    /// Of the image of a volume, where it is wide.
+    fn begin_write(&mut self, store: Store, offset: u64, data: Vec<u8>, durable: bool) -> DiskJob {
         let length = data.len() as u64;
         let write = self.disk_mut(store).begin_write(offset, data);
         DiskJob { store, kind: JobKind::Write { write, offset, length, durable } }
     }
 
-    pub fn begin_flush(&mut self, store: Store) -> DiskJob {
-        self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
-        DiskJob { store, kind: JobKind::Flush { completions: self.disk(store).begin_flush() } }
-    }
-
     /// A write that ends while the read is under way may be in what it returns, or not.
-    pub fn begin_read(&self, store: Store, offset: u64, length: u32, kind: ReadKind) -> DiskJob {
+    fn begin_read(&self, store: Store, offset: u64, length: u32, kind: ReadKind) -> JobKind {
         let image = self.image_of(store, offset, u64::from(length));
         let before = self.disk(store).view()[image.start as usize..image.end as usize].to_vec();
-        DiskJob { store, kind: JobKind::Read { offset, length, image: image.start, before, kind } }
+        JobKind::Read { offset, length, image: image.start, before, kind }
     }
 
     /// A volume's, if it is wide.

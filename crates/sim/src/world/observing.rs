@@ -6,7 +6,7 @@ use engine::{Event, GroupId, Store};
 
 use super::{ActorCue, World, WorldEvent};
 use crate::checkers::ExportOpening;
-use crate::checkers::facts::{CopyFact, GroupFact};
+use crate::checkers::facts::KnownFact;
 use crate::nodes::node::OutsideWrite;
 use crate::oracle::{Failure, Oracle};
 use crate::stamps::SECTOR;
@@ -21,7 +21,7 @@ impl World {
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
-                self.checkers.facts.remove(CopyFact::OperatorAsked, group, node);
+                self.checkers.facts.remove(KnownFact::OperatorAsked(group, node));
                 self.checkers.sees_primary(&self.cluster, node, group);
                 Ok(())
             }
@@ -37,7 +37,7 @@ impl World {
             Event::Promoted { .. } => {
                 self.checkers.is_promoted(&self.cluster, group, node);
                 if self.cluster.ledger.was_promoted(group, node) {
-                    self.checkers.facts.add_to_group(GroupFact::Forked, group);
+                    self.checkers.facts.add(KnownFact::Forked(group));
                 }
                 self.checkers.sees_primary(&self.cluster, node, group);
                 Ok(())
@@ -83,7 +83,7 @@ impl World {
         let came_back = self.cluster.ledger.came_back(group, node, role);
         if came_back {
             self.checkers.wire.forget_ever(group, node);
-            self.checkers.facts.add_to_group(GroupFact::Forked, group);
+            self.checkers.facts.add(KnownFact::Forked(group));
         }
         if role == Role::Secondary && !came_back {
             return self.checkers.check_returned(&self.cluster, node, group);
@@ -138,7 +138,7 @@ impl World {
         let was_authority = self.cluster.primary(group) == node;
         let given_up = self.cluster.ledger.discarded(group, node);
         let Some(forced) = self.cluster.ledger.takes_over(group, node) else { return Ok(()) };
-        if !was_authority && self.checkers.facts.is_forked(group) {
+        if !was_authority && self.checkers.facts.has(KnownFact::Forked(group)) {
             // The other one may go on as well, and what it answers from here on is nobody's order.
             let other = self.cluster.other(group, node);
             self.cluster.ledger.gives_up(group, other);
@@ -168,7 +168,7 @@ impl World {
         // Whatever it was, its copy is not that any more.
         self.checkers.wire.forget(group, node);
         if record.identity.role == Role::Primary {
-            self.checkers.facts.add(CopyFact::ChangedOutside, group, node);
+            self.checkers.facts.add(KnownFact::ChangedOutside(group, node));
         }
         if self.cluster.primary(group) == node {
             self.checkers.writes.changed_outside(group, volume, first, &bytes);

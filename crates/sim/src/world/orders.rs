@@ -4,7 +4,7 @@ use engine::state::Mode;
 use engine::{Command, CommandId, GroupId, Input, Request, RequestId, Settings, VolumeId};
 
 use super::World;
-use crate::checkers::facts::CopyFact;
+use crate::checkers::facts::KnownFact;
 use crate::checkers::writes::ClientRequest;
 use crate::payload::Payload;
 use crate::stamps::SECTOR;
@@ -15,7 +15,7 @@ impl World {
         let id = self.cluster.ledger.typed(node, group, &command);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
         if let Command::Sync { full } = command {
-            self.checkers.facts.remove(CopyFact::ChangedOutside, group, node);
+            self.checkers.facts.remove(KnownFact::ChangedOutside(group, node));
             if full && self.cluster.primary(group) == node {
                 self.checkers.writes.tail_given_up(group);
             }

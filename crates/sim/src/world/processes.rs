@@ -5,9 +5,8 @@ use std::rc::Rc;
 use engine::{Event, GroupId, Input, IoError, Node, Output, Token};
 
 use super::{World, WorldEvent};
-use crate::nodes::storage::{DiskJob, ReadKind};
+use crate::nodes::storage::DiskJob;
 use crate::oracle::{Failure, Oracle};
-use crate::payload::bytes_of;
 use crate::trips::Instant;
 
 impl World {
@@ -103,44 +102,15 @@ impl World {
     }
 
     fn perform(&mut self, node: usize, output: Output) {
-        let storage = &mut self.cluster[node].storage;
-        match output {
-            Output::Write { token, store, offset, parts, durable, .. } => {
-                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
-                match storage.begin_write(store, offset, data, durable) {
-                    Some(job) => self.submit(node, token, job),
-                    None => {
-                        let what = format!("node {node} writes {store:?} from byte {offset} on, where nobody wrote");
-                        self.fail(Failure::new(Oracle::Prefix, what));
-                    }
-                }
+        let other = match self.cluster[node].storage.begin(output) {
+            Ok((token, Ok(job))) => return self.submit(node, token, job),
+            Ok((_, Err(place))) => {
+                let what = format!("node {node} writes {place}, where nobody wrote");
+                return self.fail(Failure::new(Oracle::Prefix, what));
             }
-            Output::Zero { token, store, offset, length, durable, .. } => {
-                let job = storage.begin_zero(store, offset, length, durable);
-                self.submit(node, token, job);
-            }
-            Output::Flush { token, store } => {
-                let job = storage.begin_flush(store);
-                self.submit(node, token, job);
-            }
-            Output::Read { token, store, offset, length, crc } => {
-                let job = storage.begin_read(store, offset, length, ReadKind::Plain { crc });
-                self.submit(node, token, job);
-            }
-            Output::ReadMeta { token, store, offset, length } => {
-                self.submit(node, token, DiskJob::read_meta(store, offset, length));
-            }
-            Output::ReadSummed { token, store, offset, length } => {
-                let job = storage.begin_read(store, offset, length, ReadKind::Summed);
-                self.submit(node, token, job);
-            }
-            Output::FindHole { token, store, offset, length } => {
-                self.submit(node, token, DiskJob::find_hole(store, offset, length));
-            }
-            Output::ReadHash { token, store, offset, length } => {
-                let job = storage.begin_read(store, offset, length, ReadKind::Hash);
-                self.submit(node, token, job);
-            }
+            Err(other) => other,
+        };
+        match other {
             Output::Reply { id, result } => {
                 self.replies.insert(id, result.is_ok());
                 let replied = self.checkers.writes.replied(id, result.is_ok());
@@ -158,6 +128,7 @@ impl World {
             }
             Output::Event { group, event } => self.engine_event(node, group, event),
             Output::Stopped => self.stopped(node),
+            _ => unreachable!("its disks do the rest"),
         }
     }
 

@@ -20,7 +20,7 @@ impl WriteOracle {
         }
         let Some(run) = g.runs.get(&key) else { return Ok(()) };
         let mut newest: BTreeMap<(VolumeId, u64), (u64, Fill, bool)> = BTreeMap::new();
-        for write in run.log().iter().filter(|write| write.last <= at.seq) {
+        for write in run.log.iter().filter(|write| write.last <= at.seq) {
             for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
                 newest.insert((write.volume, sector), (write.id.0, write.fill, write.streamed));
             }

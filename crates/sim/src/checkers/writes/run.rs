@@ -46,20 +46,20 @@ struct RepairedSector {
 #[derive(Debug, Default)]
 pub struct PrimaryRun {
     base: Vec<Vec<u8>>,
-    log: Vec<LoggedWrite>,
-    last: Seq,
+    pub(super) log: Vec<LoggedWrite>,
+    pub(super) last: Seq,
     /// Highest number acknowledged to a client, and acknowledged under `sync` while replicating.
-    acked: Seq,
-    promised: Seq,
+    pub(super) acked: Seq,
+    pub(super) promised: Seq,
     /// Highest number acknowledged under `nearsync` while replicating, since the secondary last died.
-    received: Seq,
+    pub(super) received: Seq,
     /// Sectors whose local write failed: the secondary's may be the one before it or after it, up to this number, or until they
     /// are known to be repaired.
     wild: BTreeMap<(VolumeId, u64), WildSector>,
     /// What they were repaired to: from that number on they hold this.
     repaired: Vec<RepairedSector>,
     /// Its exports have not opened yet.
-    withheld: bool,
+    pub(super) withheld: bool,
     /// The prefix that a secondary claimed last, if the next one goes on from there.
     replayed: Option<ReplayedPrefix>,
 }
@@ -92,38 +92,6 @@ impl PrimaryRun {
             volume.extend_from_slice(image);
         }
         *self = PrimaryRun { base, withheld: true, ..PrimaryRun::default() };
-    }
-
-    pub fn log(&self) -> &[LoggedWrite] {
-        &self.log
-    }
-
-    pub fn last(&self) -> Seq {
-        self.last
-    }
-
-    pub fn acked(&self) -> Seq {
-        self.acked
-    }
-
-    pub fn promised(&self) -> Seq {
-        self.promised
-    }
-
-    pub fn received(&self) -> Seq {
-        self.received
-    }
-
-    pub fn is_withheld(&self) -> bool {
-        self.withheld
-    }
-
-    pub fn promises_void(&mut self) {
-        (self.promised, self.received) = (Seq::NONE, Seq::NONE);
-    }
-
-    pub fn received_void(&mut self) {
-        self.received = Seq::NONE;
     }
 
     /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
@@ -161,16 +129,6 @@ impl PrimaryRun {
             }
         }
         self.acked = self.acked.max(last);
-    }
-
-    /// That success promised that the peer has it: durable as long as it lives, or received.
-    pub fn promises(&mut self, last: Seq, durable: bool, received: bool) {
-        if durable {
-            self.promised = self.promised.max(last);
-        }
-        if received {
-            self.received = self.received.max(last);
-        }
     }
 
     /// Some sectors may be on either side of a failed write.
