@@ -17,8 +17,7 @@ fn a_handover_forth_and_back_resends_nothing() {
     for round in 0..4u64 {
         let primary = (round % 2) as usize;
         for n in 0..3 {
-            let id = world.write((n % 2) as u16, (round * 3 + n) * 16 * KIB, 16 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done((n % 2) as u16, (round * 3 + n) * 16 * KIB, 16 * KIB);
             written[primary] += 16 * KIB;
         }
         world.settle();
@@ -37,8 +36,7 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cluster[1].storage.trouble.slow_until = world.now() + 500 * MILLISECOND;
     for n in 0..8 {
-        let id = world.write(0, n * 16 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 16 * KIB, 16 * KIB);
     }
     let demoted = world.command(0, GROUP, Command::Demote);
     let began = world.now();
@@ -58,8 +56,7 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
 fn a_demotion_is_taken_back() {
     for connected in [true, false] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         world.settle();
         assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
         world.pass(SECOND);
@@ -107,8 +104,7 @@ fn a_promotion_beside_a_silent_peer_says_when_it_was_heard() {
     world.cut([false; 2]);
     assert!(matches!(world.promote(1, false), CommandResult::Done(text) if text.contains("nothing is missing")));
     world.pass(2 * SECOND);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.crash(1, true, 20 * SECOND);
     world.pass(SECOND);
     let answer = world.promote(0, true);
@@ -127,8 +123,7 @@ fn a_promotion_beside_a_silent_peer_says_when_it_was_heard() {
 fn a_node_killed_soon_after_it_handed_over_goes_on_with_the_queue() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Strict));
     for n in 0..40 {
-        let id = world.write(n % 2, u64::from(n) / 2 * 48 * KIB, 40 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) / 2 * 48 * KIB, 40 * KIB);
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
@@ -175,8 +170,7 @@ fn a_node_killed_soon_after_a_sync_goes_on_with_the_queue() {
         world.pass(SECOND);
         let sent = world.figures(0).resynced_bytes;
         world.crash(1, false, 100 * MILLISECOND);
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
         world.settle();
         assert_eq!(world.figures(0).resynced_bytes, sent, "{policy:?}");
         assert_eq!(world.coverage(0, Mark::DegradeReleasedWriters), 0);

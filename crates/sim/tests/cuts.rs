@@ -20,8 +20,7 @@ fn after_an_outage(options: Options) -> ScenarioWorld {
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
     world
@@ -106,8 +105,7 @@ fn writes_that_do_not_fit_beside_the_sync_turn_it_to_cuts() {
     // Little is dirty, so the sync begins in the stream.
     let mut world = ScenarioWorld::in_peace(slow_link());
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     sync(&mut world);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 10 * SECOND;
     let longest = load(&mut world, 2_000_000, 3, |_| {});
@@ -150,8 +148,7 @@ fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     sync(&mut world);
     let load_until_second_cut = |world: &mut ScenarioWorld| {
         for n in 0..400u64 {
-            let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 4 * KIB);
             world.pass(20 * MILLISECOND);
             if world.coverage(0, Mark::CutEnded) > 0 && shipping(world) {
                 return;
@@ -206,8 +203,7 @@ fn a_cut_that_was_given_up_is_followed_by_a_pause() {
     let told = world.order(0, Command::Sync { full: true });
     assert!(matches!(told, CommandResult::Done(_)), "{told:?}");
     for n in 0..6_000u64 {
-        let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
         world.pass(5 * MILLISECOND);
         let why = world.figures(0).reason;
         assert!(!why.contains("devices want a look"), "they are well: {why}");
@@ -254,13 +250,11 @@ fn writes_that_wait_for_a_cut_do_not_count_as_queued() {
 #[test]
 fn a_full_sync_ordered_during_a_cut_sends_everything() {
     let mut world = ScenarioWorld::in_peace(slow_link());
-    let id = world.write(1, 0, MIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 0, MIB);
     world.settle();
     // Only the other volume is dirty.
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, MIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, MIB);
     sync(&mut world);
     world.until("regions travel", shipping);
     let sent = world.data_sent_bytes()[0];

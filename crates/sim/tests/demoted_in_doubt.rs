@@ -12,8 +12,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 fn unflushed(mode: Mode) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world
@@ -61,8 +60,7 @@ fn serves_with_what_was_lost(mut world: ScenarioWorld) {
     assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     // A forced promotion is one all the same: nothing is sent before the operator says so.
     world.refused(0, Command::Sync { full: false });
-    let id = world.write(0, 4 * KIB, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 4 * KIB, 8 * KIB);
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
     world.settle();
 }
@@ -124,8 +122,7 @@ fn alone_before_its_power_failed_it_fetches_what_the_peer_confirmed() {
     world.cut([false; 2]);
     let before = world.glance(0, GROUP).expect("it runs").identity.generation;
     for n in 0..2 {
-        let id = world.write(1, (1000 + n * 4) * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, (1000 + n * 4) * KIB, 4 * KIB);
         world.pass(100 * MILLISECOND);
     }
     assert_ne!(world.glance(0, GROUP).expect("it runs").identity.generation, before);
@@ -147,8 +144,7 @@ fn without_the_peer_start_alone_opens_the_export_and_the_operator_is_asked() {
     assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
     world.until("the export is open", serves);
     assert!(world.now() - before >= 5 * SECOND && in_doubt(&world));
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.restore_path();
     world.pass(10 * SECOND);
     assert!(lacks_something(&world), "nothing is pulled under clients, and nothing is sent");

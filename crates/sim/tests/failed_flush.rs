@@ -13,8 +13,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 fn unflushed() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     // Here that happens every five seconds.
     world.pass(200 * MILLISECOND);
@@ -67,8 +66,7 @@ fn what_a_failed_flush_lost_is_not_called_durable_by_a_later_one() {
     let flush = world.flush(1);
     assert!(world.answer(flush).0);
     // Its last extent is hot: what comes there is written at once.
-    let id = world.write(0, 928 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 928 * KIB, 4 * KIB);
     let confirmed = world.images_of(1);
     let near = &mut world.cluster[0].storage.trouble;
     (near.slow_until, near.fail_next_flush) = (u64::MAX, true);

@@ -27,8 +27,7 @@ fn at_rest() -> ScenarioWorld {
 fn with_dirty_regions() -> ScenarioWorld {
     let mut world = at_rest();
     world.cut([false; 2]);
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(10 * SECOND);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
@@ -40,8 +39,7 @@ fn with_dirty_regions() -> ScenarioWorld {
 fn a_write_that_waits_for_its_range_is_answered() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for volume in 0..2 {
-        let id = world.write(volume, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(volume, 0, 4 * KIB);
     }
     world.settle();
     world.cluster[0].storage.trouble.stalled_until = world.now() + 50 * MILLISECOND;
@@ -100,8 +98,7 @@ fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
     for killed in [false, true] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         world.cut([false; 2]);
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         if killed {
             // What was hot is compared, in the stream.
             world.crash(0, false, SECOND);
@@ -127,8 +124,7 @@ fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     world.order(0, Command::Sync { full: false });
     let is_full = |world: &ScenarioWorld| world.figures(1).state == State::Paused(Pause::HistoryFull);
@@ -145,12 +141,10 @@ fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
 fn stands_in_a_sync() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write(n % 2, u64::from(n) * 40 * KIB, 40 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 40 * KIB, 40 * KIB);
     }
     world.settle();
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.crash(0, false, SECOND);
     while !world.glance(1, GROUP).is_some_and(|glance| glance.identity.inconsistent) {
         world.pass(MILLISECOND / 5);
@@ -195,8 +189,7 @@ fn a_group_that_failed_at_its_start_says_so() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..8 {
-        let id = world.write(0, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 8 * KIB, 4 * KIB);
     }
     world.pass(500 * MILLISECOND);
     world.crash(1, false, FOR_EVER);

@@ -53,8 +53,7 @@ fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
     assert!(!serves(&world, 0));
     world.set(GROUP, |settings| settings.start_alone = StartAlone::Serve);
     world.until("its export is open", |world| serves(world, 0));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_secs(5)));
     world.crash(0, false, SECOND);
     world.until("its export is open", |world| serves(world, 0));
@@ -67,8 +66,7 @@ fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
 /// In step; then the primary's state directory and its disks are gone, and the peer has the only copy.
 fn lost_all() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.crash(0, true, FOR_EVER);
     world.cluster[0].storage.empties_records(GROUP);
@@ -96,8 +94,7 @@ fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
 #[test]
 fn a_peer_that_was_written_from_outside_is_not_new() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.stop(1);
     world.crash(0, true, FOR_EVER);

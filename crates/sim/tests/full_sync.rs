@@ -13,16 +13,14 @@ fn a_full_sync_does_not_begin_once_the_peer_was_promoted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     let before = world.coverage(0, Mark::FullSyncBegan);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 3 * SECOND;
     world.command(0, GROUP, Command::Sync { full: true });
     world.pass(10 * MILLISECOND);
     world.cluster[0].storage.trouble.stalled_until = 0;
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
-    let id = world.write(1, 512 * KIB, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 512 * KIB, 8 * KIB);
     let flush = world.flush(1);
     assert!(world.answer(flush).0);
     let written = world.images_of(1);

@@ -70,8 +70,7 @@ fn mid_sync(image: Image) -> ScenarioWorld {
         world.order(0, Command::Logging);
     }
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     if image == Image::EarlierRun {
         world.crash(0, false, SECOND);
@@ -88,8 +87,7 @@ fn mid_sync(image: Image) -> ScenarioWorld {
     }
     world.until("a part is overwritten", |world| world.images_of(1) != before);
     assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
-    let id = world.write(1, 512 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 512 * KIB, 4 * KIB);
     world.until("it is kept", |world| world.cluster[1].engine().expect("up").oldest_kept(GROUP).is_some());
     world.pass(5 * MILLISECOND);
     assert_eq!(world.figures(0).state, State::Syncing);
@@ -280,8 +278,7 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
 fn is_asked_half_way() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.network.path_mut([0, 1]).bytes_per_s = 100_000;

@@ -44,8 +44,7 @@ fn a_group_that_is_stopped_before_it_knew_who_it_is_says_nothing() {
 #[test]
 fn a_write_that_waits_for_its_range_does_not_keep_a_node_from_stopping() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3600))));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.cut([false; 2]);
     world.pass(10 * SECOND);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 5 * SECOND;

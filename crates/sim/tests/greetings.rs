@@ -115,8 +115,7 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     world.pass(100 * MILLISECOND);
     world.cut([false, true]);
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));

@@ -28,17 +28,14 @@ fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..20 {
-        let id = world.write(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
     world.settle();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, OLD_BYTES - 512, 512);
-    assert!(world.answer(id).0);
+    world.write_done(0, OLD_BYTES - 512, 512);
     for n in 0..14 {
-        let id = world.write(1, n * 64 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, n * 64 * KIB, 36 * KIB);
     }
     assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("the last block is overwritten", |world| world.images_of(FAR)[0] != before[0]);

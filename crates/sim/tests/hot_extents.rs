@@ -11,8 +11,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 fn a_thousand_writes_to_a_hot_extent_write_no_record() {
     for mode in [Mode::Async, Mode::Sync] {
         let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
         // What the first sync left on disk is cleared there in its own time.
         world.settle();
         world.pass(30 * SECOND);
@@ -20,8 +19,7 @@ fn a_thousand_writes_to_a_hot_extent_write_no_record() {
         let records = |world: &ScenarioWorld| stores.map(|store| world.cluster[0].disk(store).view().to_vec());
         let before = records(&world);
         for write in 0..1000 {
-            let id = world.write(0, write % 64 * 4 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, write % 64 * 4 * KIB, 4 * KIB);
         }
         world.settle();
         world.pass(30 * SECOND);

@@ -59,8 +59,7 @@ fn records_from_before(crashes: usize) -> ScenarioWorld {
     for _ in 0..crashes {
         world.until("it serves", |world| world.cluster[0].serves(GROUP));
         world.until("in step", |world| world.in_step());
-        let id = world.write(0, 0, 8192);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 8192);
         world.settle();
         world.crash(0, false, SECOND);
     }

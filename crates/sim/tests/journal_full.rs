@@ -23,8 +23,7 @@ fn full_in(mode: Mode) -> ScenarioWorld {
     });
     // These extents are in the activity log then, and stay there.
     for n in 0..4 {
-        let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
     }
     world.pass(6 * SECOND);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;

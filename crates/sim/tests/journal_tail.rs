@@ -32,21 +32,18 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     // Round the ring a few times.
     for n in 0..160u64 {
-        let id = world.write((n % 2) as u16, n % 25 * 32 * KIB, 20 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n % 25 * 32 * KIB, 20 * KIB);
     }
     world.settle();
     assert!(world.coverage(FAR, Mark::JournalWrapped) > 1);
     // Each in a batch of its own, and the superblock still says to replay them all.
     for n in 0..4u64 {
-        let id = world.write(0, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 16 * KIB);
         world.pass(20 * MILLISECOND);
     }
     // One more is being written when the power fails: all but its last sector lands.
     world.cluster[FAR].storage.trouble.stalled_until = FOR_EVER;
-    let id = world.write(0, 512 * KIB, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 512 * KIB, 16 * KIB);
     world.pass(20 * MILLISECOND);
     let journal = world.cluster[FAR].disk_mut(Store::Journal(GROUP));
     let last = *journal.unsettled().last().expect("the batch is being written");
@@ -74,16 +71,14 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
 #[test]
 fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     // What was being written is compared, in the stream.
     world.crash(0, false, SECOND);
     world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
     let in_sync = world.recorded(FAR);
     world.until("in step", |world| world.in_step());
     for n in 0..2 {
-        let id = world.write(0, (n + 4) * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, (n + 4) * 32 * KIB, 16 * KIB);
         world.pass(SECOND);
     }
     world.cut([false; 2]);

@@ -41,8 +41,7 @@ fn a_write_that_was_flushed_before_it_was_sent_is_not_kept() {
     world.pass(30 * SECOND);
     world.cut([false; 2]);
     world.until("the queue waits", |world| world.figures(0).state == State::Queuing);
-    let newer = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(newer).0);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     let held = world.images_of(0);
@@ -63,8 +62,7 @@ fn full_journal(mode: Mode) -> ScenarioWorld {
         ..options(mode, Policy::Degrade)
     });
     for n in 0..4 {
-        let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
     }
     world.pass(6 * SECOND);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;
@@ -143,8 +141,7 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
     for flushed in [true, false] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.pass(30 * SECOND);
-        let id = world.write(0, 0, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 16 * KIB);
         world.pass(600 * MILLISECOND);
         world.stop(1);
         if flushed {
@@ -168,8 +165,7 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
 fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     world.pass(600 * MILLISECOND);
     world.cut([false; 2]);
     loses_power(&mut world);

@@ -25,8 +25,7 @@ fn comparing() -> ScenarioWorld {
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..64 {
-        let id = world.write(0, n * MIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * MIB, 4 * KIB);
     }
     world.pass(10 * SECOND);
     world.crash(0, false, SECOND);
@@ -85,14 +84,12 @@ fn handed_over_while_bits_are_cleared(seed: u64) -> ScenarioWorld {
         volume_bytes: 64 * KIB,
         ..options(Mode::Async, Policy::Degrade)
     });
-    let id = world.write(1, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 0, 8 * KIB);
     world.pass(30 * SECOND);
     world.crash(0, true, 2 * SECOND);
     world.pass(SECOND);
     assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(20 * SECOND);
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
     assert!(!matches!(world.order(1, Command::Sync { full: true }), CommandResult::Refused(_)));
@@ -136,14 +133,12 @@ fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
 fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..8 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.pass(6 * SECOND);
     world.cluster[1].storage.trouble.read_errors_until = ALWAYS;
@@ -160,8 +155,7 @@ fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.crash(0, false, SECOND);
     world.restore_path();
@@ -179,8 +173,7 @@ fn reads_for_a_comparison_that_fail_for_a_moment_do_not_fail_the_secondary() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);

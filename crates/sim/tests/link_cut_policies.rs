@@ -13,8 +13,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 /// A pair in step, the link cut, and a write under way since.
 fn cut(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, policy));
-    let before = world.write(0, 0, 8192);
-    assert!(world.answer(before).0);
+    world.write_done(0, 0, 8192);
     world.cut([false; 2]);
     let id = world.write(1, 4096, 8192);
     (world, id)
@@ -92,8 +91,7 @@ fn strict_fails_the_write_and_keeps_the_region() {
 fn a_failed_peer_holds_writers_as_a_lost_link_does() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(600))));
     world.cluster[1].storage.trouble.fail_next_flush = true;
-    let before = world.write(0, 0, 8192);
-    assert!(world.answer(before).0);
+    world.write_done(0, 0, 8192);
     world.until("the primary hears of it", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
     let id = world.write(0, 65536, 4096);
     world.pass(30 * SECOND);

@@ -31,8 +31,7 @@ fn loses(world: &mut ScenarioWorld, node: usize, slot: usize, before: &[u8]) {
 fn a_demotion_is_not_forgotten() {
     for slot in [0, 1] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         world.settle();
         world.pass(20 * SECOND);
         let before = superblock(&world, 0);
@@ -57,8 +56,7 @@ fn what_was_settled_with_the_peer_is_not_forgotten() {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.set(GROUP, |settings| settings.autosync = false);
         world.pass(20 * SECOND);
-        let older = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(older).0);
+        world.write_done(0, 0, 64 * KIB);
         world.pass(SECOND);
         world.crash(0, true, SECOND);
         let mut before = superblock(&world, 0);
@@ -68,8 +66,7 @@ fn what_was_settled_with_the_peer_is_not_forgotten() {
             }
             world.pass(MILLISECOND / 10);
         }
-        let newer = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(newer).0);
+        world.write_done(0, 0, 64 * KIB);
         let flushed = world.flush(0);
         assert!(world.answer(flushed).0);
         let acknowledged = world.images_of(0);
@@ -92,8 +89,7 @@ fn a_promotion_is_not_forgotten() {
         world.cut([false; 2]);
         let before = superblock(&world, FAR);
         assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         let flushed = world.flush(0);
         assert!(world.answer(flushed).0);
         let fork = world.images_of(FAR);
@@ -114,8 +110,7 @@ fn the_begin_of_a_sync_is_not_forgotten() {
             ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
         let writes = |world: &mut ScenarioWorld| {
             for n in 0..32 {
-                let id = world.write(0, n * 32 * KIB, 32 * KIB);
-                assert!(world.answer(id).0);
+                world.write_done(0, n * 32 * KIB, 32 * KIB);
             }
         };
         writes(&mut world);
@@ -153,8 +148,7 @@ fn a_blank_superblock_of_a_first_run_is_no_new_group() {
         let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
         world.pass(SECOND);
         if filled {
-            let id = world.write(0, 0, 64 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, 0, 64 * KIB);
         }
         assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
         world.settle();
@@ -163,8 +157,7 @@ fn a_blank_superblock_of_a_first_run_is_no_new_group() {
         world.until("turned round", |world| {
             world.glance(FAR, GROUP).is_some_and(|glance| glance.state == State::Replicating)
         });
-        let id = world.write(0, 128 * KIB, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 128 * KIB, 64 * KIB);
         world.cut([false; 2]);
         world.checkers.facts.add(KnownFact::Spoiled(GROUP, 0));
         let blank = vec![0; 2 * SLOT_BYTES as usize];

@@ -16,8 +16,7 @@ fn alone(writes: u64) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..writes {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 4 * KIB);
     }
     world
 }
@@ -65,8 +64,7 @@ fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
         world.boot(0);
         world.pass(SECOND);
         for n in 3..6 {
-            let id = world.write(n % 2, u64::from(n) * 64 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, u64::from(n) * 64 * KIB, 4 * KIB);
         }
         stop(&mut world);
         let disk = world.cluster[0].disk_mut(Store::Bitmap(GROUP));
@@ -105,8 +103,7 @@ fn a_record_that_failed_leaves_the_other_slot_alone() {
         (0..100 * step + second).for_each(|_| _ = world.rng.draw());
         // Over blocks that the peer keeps: their flush goes on record.
         for n in 0..4 {
-            let id = world.write(n % 2, 0, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, 0, 4 * KIB);
         }
         world.pass(100 * MILLISECOND);
         let near = &mut world.cluster[0].storage.trouble;
@@ -132,8 +129,7 @@ fn a_record_that_failed_leaves_the_other_slot_alone() {
 fn a_twin_that_was_left_old_is_no_twin() {
     let far = 1;
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.pass(20 * SECOND);
     world.cut([false; 2]);
@@ -152,8 +148,7 @@ fn a_twin_that_was_left_old_is_no_twin() {
     let answer = world.promote(far, true);
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     for n in 0..8 {
-        let id = world.write(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
     }
     world.pass(20 * SECOND);
     world.checkers.facts.add(KnownFact::Rotten(far, store));

@@ -197,8 +197,7 @@ fn reads_that_wait_for_their_range_count() {
         assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
         // Two long parts, little enough for the stream on a link that was measured a moment ago.
         for n in 0..16 {
-            let id = world.write(0, n * 128 * KIB, 128 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 128 * KIB, 128 * KIB);
         }
         world.command(0, GROUP, Command::Sync { full: false });
         world.pass(10 * MILLISECOND);

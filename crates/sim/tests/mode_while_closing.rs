@@ -12,8 +12,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 fn behind() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(10 * SECOND);
-    let kept = world.write(1, 0, 8 * KIB);
-    assert!(world.answer(kept).0);
+    world.write_done(1, 0, 8 * KIB);
     world.pass(200 * MILLISECOND);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     let many: Vec<_> = (0..16).map(|n| world.write(0, n * 32 * KIB, 32 * KIB)).collect();

@@ -16,8 +16,7 @@ use sim::scenarios::{GROUP, SECOND, options};
 #[test]
 fn an_export_that_opens_without_a_peer_says_nothing_of_one() {
     let mut world = ScenarioWorld::in_peace(Options { start_alone_ms: 90_000, ..options(Mode::Sync, Policy::Degrade) });
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.cut([false; 2]);
     world.crash(0, true, SECOND);
     world.pass(60 * SECOND);
@@ -32,8 +31,7 @@ fn a_window_holds_writers_also_when_the_group_was_catching_up() {
     let hold = options(Mode::Async, Policy::Hold(Duration::from_secs(20)));
     let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 50_000, queue_bytes: 8 << 20, ..hold });
     for n in 0..64 {
-        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
     let settings = Settings { mode: Mode::Sync, ..world.cluster.ledger.settings(GROUP) };
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));

@@ -80,8 +80,7 @@ fn a_sync_ends_with_the_last_region_of_a_volume() {
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 2 * MIB - 32 * KIB, 32 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 2 * MIB - 32 * KIB, 32 * KIB);
     world.command(0, GROUP, Command::Sync { full: false });
     world.until("it syncs", |world| world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Syncing));
     assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
@@ -100,16 +99,14 @@ fn a_peer_that_stood_still_in_a_cut_is_no_slow_link() {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
     let before = world.coverage(0, Mark::CutBegan);
     world.command(0, GROUP, Command::Sync { full: false });
     world.until("some of the cut is done", |world| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0));
     world.cluster[1].storage.trouble.stalled_until = world.now() + 15 * SECOND;
     for n in 0..200 {
-        let id = world.write(1, n % 8 * 8 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, n % 8 * 8 * KIB, 8 * KIB);
         world.pass(100 * MILLISECOND);
     }
     world.settle();

@@ -41,8 +41,7 @@ fn each_loss_of_the_link_has_a_window_of_its_own() {
 fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);
@@ -74,8 +73,7 @@ fn writes_are_counted() {
     let count = |world: &ScenarioWorld| (world.figures(0).writes, world.figures(0).written_bytes);
     let (writes, bytes) = count(&world);
     for n in 0..3 {
-        let id = world.write(0, n * 64 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 8 * KIB);
     }
     assert_eq!(count(&world), (writes + 3, bytes + 24 * KIB));
 }
@@ -85,8 +83,7 @@ fn writes_are_counted() {
 fn what_waits_in_the_queue_is_told_as_queued() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.until("the link is down", |world| state(world) == Some(State::Queuing));
     assert_eq!(world.figures(0).protection, Protection::Queued);
     world.restore_path();
@@ -103,8 +100,7 @@ fn syncs_in_stream(mode: Mode) -> ScenarioWorld {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     assert!(!world.figures(0).sync_ordered, "nobody did");
     world.command(0, GROUP, Command::Sync { full: false });
@@ -159,8 +155,7 @@ fn a_queue_that_ended_for_want_of_memory_says_so() {
     let tight = Options { memory_bytes: 512 * KIB, queue_bytes: 8 << 20, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(tight);
     world.cut([false; 2]);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.until("the link is down", |world| state(world) == Some(State::Queuing));
     for n in 0..64 {
         world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
@@ -213,8 +208,7 @@ fn a_demotion_after_a_sync_leaves_no_bit() {
 fn a_node_whose_flush_failed_stops_as_soon_as_that_is_on_record() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cluster[0].storage.trouble.fail_next_flush = true;
@@ -281,8 +275,7 @@ fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
     let settings = Settings { autosync: true, ..world.cluster.ledger.settings(GROUP) };
     assert!(matches!(world.order(0, Command::Set(Settings { autosync: false, ..settings })), CommandResult::Done(_)));
     world.cluster[1].storage.trouble.apply_errors_until = ALWAYS;
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     let failed = |world: &ScenarioWorld| world.glance(1, GROUP).map(|glance| matches!(glance.state, State::Failed(_)));
     world.until("it has failed", |world| failed(world) == Some(true));
     world.pass(SECOND);
@@ -297,8 +290,7 @@ fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
 fn both_nodes_show_the_same_recovery_point() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     world.settle();
     world.pass(10 * SECOND);

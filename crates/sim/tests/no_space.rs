@@ -35,8 +35,7 @@ fn full() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..16u64 {
-        let id = world.write((n % 2) as u16, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 8 * KIB, 4 * KIB);
     }
     world.until("paused", |world| matches!(state(world, 0), Some(State::Paused(_))));
     world
@@ -80,8 +79,7 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
 #[test]
 fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.cluster[0].storage.trouble.state_full_until = FOR_EVER;
     // An order that has to be recorded.
@@ -123,8 +121,7 @@ fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
         (0..draws).for_each(|_| _ = world.rng.draw());
         world.cluster[1].storage.trouble.full_until = FOR_EVER;
         for n in 0..8 {
-            let id = world.write(0, n * 8 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 8 * KIB, 4 * KIB);
         }
         let written = world.glance(0, GROUP).expect("it runs").identity.position.seq;
         world.pass(2 * SECOND);
@@ -162,8 +159,7 @@ fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..8 {
-        let id = world.write(0, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 8 * KIB, 4 * KIB);
     }
     world.until("paused", |world| world.glance(1, GROUP).is_some_and(|glance| glance.paused.is_some()));
     world.crash(0, false, FOR_EVER);
@@ -176,8 +172,7 @@ fn full_in_mid_sync() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     world.order(0, Command::Sync { full: false });
@@ -232,8 +227,7 @@ fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
     let write_all = |world: &mut ScenarioWorld| {
         for n in 0..80 {
             // Every other region: each is a range of its own.
-            let id = world.write(n % 2, u64::from(n / 2) * 2 * REGION_BYTES, REGION_BYTES);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, u64::from(n / 2) * 2 * REGION_BYTES, REGION_BYTES);
         }
     };
     write_all(&mut world);
@@ -273,8 +267,7 @@ fn a_promotion_as_a_sync_ends_over_a_full_volume_is_answered() {
 fn promoted_as_a_sync_ends(late_ns: u64) -> bool {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..3 {
-        let id = world.write(0, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 4 * KIB);
     }
     // What was hot is compared, in the stream.
     world.crash(0, false, SECOND);

@@ -10,20 +10,17 @@ use sim::scenarios::{SECOND, options};
 /// Both are up, on two histories, and cannot see each other.
 fn forked(dead: bool) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.cut([false; 2]);
     // The old primary goes on alone for a while.
-    let alone = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(alone).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(10 * SECOND);
     if dead {
         world.crash(0, true, 40 * SECOND);
     }
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)), "a forced promotion warns");
-    let id = world.write(0, 4 * KIB, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 4 * KIB, 16 * KIB);
     world
 }
 

@@ -28,8 +28,7 @@ fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     let records = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Journal(GROUP), Store::Undo(GROUP)];
     let old = snapshot(&world, 0).into_iter().filter(|(store, _)| records.contains(store)).collect();
     world.until("in step", |world| state(world) == Some(State::Replicating));
-    let id = world.write(1, 128 * KIB, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 128 * KIB, 8 * KIB);
     world.until("it is applied", |world| world.figures(1).volumes.iter().all(|v| v.dirty_bytes == 0));
     comes_back_as(&mut world, 0, old);
     world.until("it is back", |world| world.cluster[0].is_ready(GROUP));
@@ -130,8 +129,7 @@ fn a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back()
     world.write(0, 0, 64 * KIB);
     rest(&mut world);
     forget_what_was_hot(&mut world);
-    let id = world.write(1, 512 * KIB, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 512 * KIB, 16 * KIB);
     world.pass(SECOND / 5);
     let confirmed = world.images_of(THERE);
 

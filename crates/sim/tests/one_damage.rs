@@ -33,14 +33,12 @@ fn due(world: &ScenarioWorld) -> Vec<Index> {
 #[test]
 fn a_blank_superblock_beside_living_files_is_no_new_group() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     world.until("turned round", |world| world.glance(1, GROUP).is_some_and(|g| g.state == State::Replicating));
-    let id = world.write(0, 128 * KIB, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 128 * KIB, 64 * KIB);
     world.pass(5 * SECOND);
     // The old primary, a follower by now, restarts with its superblock blank.
     world.cut([false; 2]);
@@ -58,8 +56,7 @@ fn a_blank_superblock_beside_living_files_is_no_new_group() {
 fn applied_and_kept() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     for n in 0..6 {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 16 * KIB);
         world.pass(30 * MILLISECOND);
     }
     world.pass(20 * SECOND);
@@ -90,8 +87,7 @@ fn rot_in_a_batch_that_was_applied_leaves_the_image() {
 fn rot_in_an_applied_payload_does_not_cost_the_tail() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         world.pass(10 * MILLISECOND);
     }
     world.pass(900 * MILLISECOND);
@@ -124,8 +120,7 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
 fn a_failed_peer_does_not_settle_the_doubt() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);
@@ -179,8 +174,7 @@ fn in_mid_sync(full_until: u64) -> (ScenarioWorld, Vec<Vec<u8>>) {
         ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
     let writes = |world: &mut ScenarioWorld| {
         for n in 0..32 {
-            let id = world.write(0, n * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 32 * KIB, 32 * KIB);
         }
     };
     writes(&mut world);
@@ -234,8 +228,7 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6u64 {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 4 * KIB);
         if n == 2 {
             stop(&mut world);
             world.boot(0);
@@ -273,14 +266,12 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
 #[test]
 fn what_a_failed_secondary_had_confirmed_is_counted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     world.settle();
     world.pass(20 * SECOND);
     world.cluster[FAR].storage.trouble.fail_next_flush = true;
     for n in 0..4u64 {
-        let id = world.write(0, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 16 * KIB);
         world.pass(10 * MILLISECOND);
     }
     world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
@@ -314,15 +305,13 @@ fn what_a_failed_secondary_had_saved_is_counted() {
 fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 16 * KIB);
     }
     world.settle();
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 16 * KIB);
     }
     let image = world.images_of(FAR);
     world.crash(0, false, SECOND);
@@ -331,8 +320,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
     world.pass(5 * SECOND);
     for n in 0..3 {
-        let id = world.write(0, (n + 12) * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, (n + 12) * 32 * KIB, 16 * KIB);
         world.pass(SECOND);
     }
     let all = due(&world);
@@ -374,14 +362,12 @@ fn what_a_failed_start_had_saved_is_counted() {
 #[test]
 fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     world.settle();
     world.pass(20 * SECOND);
     world.cluster[FAR].storage.trouble.full_until = u64::MAX;
     for n in 0..4u64 {
-        let id = world.write(0, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 16 * KIB);
     }
     world.cut([false; 2]);
     let entropy = world.rng.draw();

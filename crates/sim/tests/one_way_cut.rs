@@ -8,8 +8,7 @@ use sim::scenarios::{GROUP, SECOND, options};
 
 fn cut_one_way(mode: Mode, passes: [bool; 2]) {
     let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
-    let id = world.write(0, 0, 32 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 32 * KIB);
     world.cut(passes);
     let mut longest = 0;
     for n in 0..80u64 {

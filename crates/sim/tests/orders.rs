@@ -40,8 +40,7 @@ fn with_a_blank_peer() -> ScenarioWorld {
 
 fn full_sync_beside_the_first_write(world: &mut ScenarioWorld) {
     let sync = world.command(0, GROUP, Command::Sync { full: true });
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.until("it is answered", |world| world.cluster.ledger.result(sync).is_some());
     assert!(matches!(world.cluster.ledger.result(sync), Some(CommandResult::Done(_))));
 }
@@ -62,8 +61,7 @@ fn an_update_sync_by_cuts_survives_the_first_write_alone() {
     let mut world = without_autosync(slow);
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -157,8 +155,7 @@ fn autosync_begins_what_is_due_when_it_is_switched_on() {
     world.set(GROUP, |settings| settings.autosync = false);
     world.cut([false; 2]);
     world.pass(20 * SECOND);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.restore_path();
     world.pass(20 * SECOND);
     assert_eq!(world.figures(0).reason, "waiting for 'sync': autosync is off");
@@ -184,8 +181,7 @@ fn a_demotion_from_logging_without_a_write_hands_over() {
 fn a_demotion_from_logging_after_a_write_does_not() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     world.pass(SECOND);
     world.refused(1, Command::Promote { force: false, entropy: 7 });
@@ -197,8 +193,7 @@ fn sync_during_a_pause_is_told_what_it_waits_for() {
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14u64 {
-        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("paused", |world| matches!(state(world), Some(State::Paused(_))));
@@ -223,8 +218,7 @@ fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
     for seed in 1..=20u64 {
         let mut world = ScenarioWorld::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
         // The extent is hot, and nothing is unflushed.
-        let id = world.write(0, 128 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 128 * KIB, 4 * KIB);
         world.pass(10 * SECOND);
         world.cluster[0].storage.trouble.stalled_until = world.now() + 100 * MILLISECOND;
         let id = world.write(0, 0, 64 * KIB);
@@ -264,8 +258,7 @@ fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
     }
     for full in [false, true] {
         let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         world.cluster[1].storage.trouble.stalled_until = world.now() + 100 * SECOND;
         assert!(matches!(world.order(0, Command::Sync { full }), CommandResult::Done(_)));
         world.pass(240 * SECOND);
@@ -278,8 +271,7 @@ fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
 fn an_ordered_sync_survives_a_link_that_goes_at_once_without_autosync() {
     for full in [false, true] {
         let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         world.pass(SECOND);
         let sync = world.command(0, GROUP, Command::Sync { full });
         world.cut([false; 2]);
@@ -294,8 +286,7 @@ fn an_ordered_sync_survives_a_link_that_goes_at_once_without_autosync() {
 #[test]
 fn an_ordered_full_sync_survives_when_the_peers_word_is_lost() {
     let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.pass(SECOND);
     let order = world.command(0, GROUP, Command::Sync { full: true });
     world.cut([true, false]);
@@ -339,8 +330,7 @@ fn a_sync_typed_without_the_peer_is_on_record_before_it_is_answered() {
 fn a_sync_after_a_full_one_that_was_called_off_begins() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write(n % 2, u64::from(n) * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);

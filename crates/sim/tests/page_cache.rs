@@ -20,8 +20,7 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
     let mut world = ScenarioWorld::in_peace(Options { activity, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..4 {
-        let id = world.write((n % 2) as u16, n / 2 * 64 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 64 * KIB, 8 * KIB);
     }
     world.cut([false; 2]);
     world.crash(0, false, SECOND);
@@ -54,8 +53,7 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
 fn bits_clear_though_the_flush_for_it_met_another_one() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(20 * SECOND);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.pass(4500 * MILLISECOND);
     // It takes a second, the write beside it does not.
     world.cluster[0].storage.trouble.stalled_until = world.now() + SECOND;

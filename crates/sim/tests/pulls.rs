@@ -16,8 +16,7 @@ use sim::world::World;
 fn unflushed() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     // Here that happens every five seconds.
     world.pass(200 * MILLISECOND);
@@ -106,16 +105,14 @@ fn mid_sync() -> ScenarioWorld {
     world.settle();
     world.cut([false; 2]);
     for n in 0..14 {
-        let id = world.write(0, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     // After a kill a sync compares, and is no cut.
     world.crash(0, false, SECOND);
     world.restore_path();
     world.until("a part is overwritten", |world| world.images_of(1) != before);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.until("the peer has it", |world| world.images_of(1)[0][..4 << 10] == world.images_of(0)[0][..4 << 10]);
     world.cut([false; 2]);
     let flush = world.flush(0);
@@ -154,8 +151,7 @@ fn nothing_is_fetched_from_a_journal_that_is_damaged() {
         (0..draws).for_each(|_| _ = world.rng.draw());
         world.cluster[1].storage.trouble.full_until = ALWAYS;
         for _ in 0..8 {
-            let id = world.write(0, 0, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, 0, 4 * KIB);
         }
         // All of it is counted by a record.
         world.pass(2 * SECOND);
@@ -191,8 +187,7 @@ fn a_peer_that_stands_still_while_it_is_asked_does_not_keep_the_export_closed() 
     assert!(asks(&world) && !serves(&world));
     world.pass(60 * SECOND);
     assert!(serves(&world) && in_doubt(&world));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     assert!(world.figures(0).reason.contains("to keep the peer's"), "{}", world.figures(0).reason);
     world.pass(300 * SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -240,8 +235,7 @@ fn an_answer_to_an_older_question_of_the_same_session_is_nobodys() {
 fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     // The peer has it, and does not hear that it is flushed.
     world.pass(600 * MILLISECOND);
     world.cut([false; 2]);
@@ -249,8 +243,7 @@ fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     assert!(world.answer(flush).0);
     // All over, so that the extent of that write is hot no more: its bit is stored before it is fetched.
     for n in 0..12 {
-        let id = world.write(1, (n % 4 * 256 + n / 4 * 8) * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, (n % 4 * 256 + n / 4 * 8) * KIB, 4 * KIB);
         world.pass(100 * MILLISECOND);
     }
     let flush = world.flush(1);
@@ -267,8 +260,7 @@ fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     world.until("its export is open", serves);
     assert_eq!(world.coverage(0, Mark::TailPulled), 1);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     world.settle();

@@ -109,8 +109,7 @@ fn a_link_lost_while_paused_holds_the_writers() {
 fn the_lag_is_told_after_the_clock_was_set_back() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
-    let id = world.write(0, 0, 4096);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4096);
     world.cluster[0].skews(-(3600 * SECOND as i64));
     world.pass(60 * SECOND);
     let lag = world.figures(0).peer.lag.expect("the peer's image is known");

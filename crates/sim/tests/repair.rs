@@ -64,8 +64,7 @@ fn what_a_failed_write_left_is_flushed_before_the_next_run() {
 fn a_repair_does_not_wait_as_long_as_a_peer_is_left_alone() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 1000 * SECOND;
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("given up", |world| world.coverage(0, Mark::SyncStalled) == 5);
@@ -136,8 +135,7 @@ fn a_repair_whose_read_hangs_is_not_said_to_be_a_full_link() {
     world.cluster[0].storage.trouble.stalled_until = world.now() + 8 * SECOND;
     world.pass(1500 * MILLISECOND);
     world.cluster[0].storage.trouble.stalled_until = 0;
-    let id = world.write(1, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 0, 8 * KIB);
     let figures = world.figures(0);
     assert!(!figures.reason.contains("link"), "{:?} {}", figures.state, figures.reason);
     world.settle();

@@ -23,8 +23,7 @@ fn a_secondary_that_died_in_a_comparison_starts_again() {
             ..options(Mode::Async, Policy::Degrade)
         });
         for offset in [0, 8 * MIB] {
-            let id = world.write(0, offset, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, offset, 4 * KIB);
         }
         world.settle();
         // 256 comparisons; while one batch is written many gather for the next.

@@ -24,15 +24,13 @@ fn slow() -> Options {
 fn behind(options: Options) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let mut world = ScenarioWorld::in_peace(options);
     for n in 0..20 {
-        let id = world.write(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
     world.settle();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let id = world.zero(0, 300 * KIB, 90 * KIB, false);
     assert!(world.answer(id).0);
@@ -162,8 +160,7 @@ fn a_rollback_that_undid_nothing_needs_no_full_sync() {
 fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
     let mut world = ScenarioWorld::in_peace(Options { disk_ns: (200_000, 400_000), ..slow() });
     for n in 0..8 {
-        let id = world.write(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
     }
     world.settle();
     let before = world.images_of(1);
@@ -245,8 +242,7 @@ fn the_point_is_gone_when_the_sync_has_ended() {
     assert_eq!(world.cluster[FAR].explain(GROUP).map(|inside| inside.contains("inconsistent: true")), Some(false));
     // And the next sync has a point of its own.
     world.order(NEAR, Command::Logging);
-    let id = world.write(1, 0, 600 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 0, 600 * KIB);
     world.order(NEAR, Command::Sync { full: false });
     world.until("a point is taken", |world| point(world).is_some());
     world.settle();
@@ -481,8 +477,7 @@ fn a_promotion_that_is_refused_after_the_way_back_costs_no_full_sync() {
         world.cut([false; 2]);
         world.pass(6 * SECOND);
         // The primary goes on alone, in another generation.
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
         let entropy = world.rng.draw();
         let order = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
         let writes_back = |world: &ScenarioWorld| {

@@ -11,8 +11,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
 fn lost_power() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);

@@ -71,8 +71,7 @@ fn pair_with(options: Options) -> ScenarioWorld {
     world.pass(SECOND);
     assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
     for n in 0..8 {
-        let id = world.write(n % world.cluster.options.volumes, u64::from(n) * 64 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % world.cluster.options.volumes, u64::from(n) * 64 * KIB, 12 * KIB);
     }
     world.settle();
     world
@@ -100,8 +99,7 @@ fn a_switchover_to_larger_devices_and_back_goes_on() {
     let volume = world.figures(FAR).volumes[0];
     assert_eq!((volume.size_bytes, volume.device_bytes), (SMALL, LARGE));
     // Also after a run that ended uncleanly, and from the last block.
-    let id = world.write(1, SMALL - 4 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, SMALL - 4 * KIB, 4 * KIB);
     world.crash(FAR, false, FOR_EVER);
     boot(&mut world, FAR, LARGE);
     assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);

@@ -78,8 +78,7 @@ fn a_sync_that_was_paused_is_still_watched() {
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14u64 {
-        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     let is = |world: &ScenarioWorld, state| world.glance(0, GROUP).is_some_and(|glance| glance.state == state);
@@ -103,8 +102,7 @@ fn an_answer_of_a_peer_that_was_given_up_begins_the_next_sync() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..8 {
-        let id = world.write(0, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 4 * KIB);
     }
     let back = world.now() + 380 * SECOND;
     world.cluster[1].storage.trouble.stalled_until = back;
@@ -124,8 +122,7 @@ fn a_peer_is_not_called_stalled_for_the_time_in_which_nothing_was_sent_to_it() {
     // The first sync is not watched any more.
     world.pass(70 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND - 20 * MILLISECOND;
     world.command(0, GROUP, Command::Sync { full: false });
     world.pass(59 * SECOND);

@@ -21,8 +21,7 @@ fn a_busy_primary_tells_how_much_waits() {
     let slow = Options { bytes_per_s: 100_000, queue_bytes: 16 * MIB, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 100_000, ..slow });
     for n in 0..60 {
-        let id = world.write(n % 2, u64::from(n / 2) * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n / 2) * 32 * KIB, 32 * KIB);
     }
     for _ in 0..8 {
         world.pass(SECOND);
@@ -117,8 +116,7 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(3 * SECOND);
     world.cluster[NEAR].skews(-(2 * HOUR as i64));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.settle();
     world.pass(5 * SECOND);
     let clock = |world: &ScenarioWorld| world.cluster[NEAR].clocks(world.now()).wall;
@@ -136,8 +134,7 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
     world.cut([false; 2]);
     world.pass(2 * HOUR + 10 * SECOND);
     world.cut([true; 2]);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.settle();
     world.pass(3 * SECOND);
     for node in [NEAR, FAR] {
@@ -152,8 +149,7 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
 fn the_time_of_another_run_is_not_the_time_of_the_copy() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 32 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 4 * KIB);
     }
     world.settle();
     world.pass(10 * SECOND);
@@ -164,8 +160,7 @@ fn the_time_of_another_run_is_not_the_time_of_the_copy() {
     let before = recovery_point(&world);
     assert!(!matches!(world.promote(NEAR, true), CommandResult::Refused(_)));
     for n in 0..20 {
-        let id = world.write(0, n * 32 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 4 * KIB);
         world.pass(10 * SECOND);
         assert_eq!(recovery_point(&world), before);
     }

@@ -10,14 +10,12 @@ use sim::scenarios::{SECOND, options};
 fn a_crashed_primary_compares_and_ships_what_differs() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..16 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     world.settle();
     world.cut([false; 2]);
     for (volume, offset) in [(0, 0), (0, 4 * KIB), (1, 512 * KIB)] {
-        let id = world.write(volume, offset, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(volume, offset, 4 * KIB);
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
@@ -34,8 +32,7 @@ fn a_crashed_primary_compares_and_ships_what_differs() {
 #[test]
 fn a_crashed_primary_whose_peer_has_everything_ships_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(1, 8 * KIB, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 8 * KIB, 64 * KIB);
     world.settle();
     let before = world.data_sent_bytes()[0];
     world.crash(0, false, SECOND);

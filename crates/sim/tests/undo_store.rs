@@ -40,8 +40,7 @@ fn point_named_as_cut(passes: usize) -> bool {
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
     let began = world.coverage(0, Mark::CutBegan);
@@ -59,8 +58,7 @@ fn point_named_as_cut(passes: usize) -> bool {
     world.settle();
     // A write to the secondary is a record or two of it.
     while world.recorded(0).update + 1 < mark {
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
         world.until("applied", |world| world.in_step());
         world.pass(300 * MILLISECOND);
     }
@@ -94,15 +92,13 @@ fn mid_cut(volume_bytes: u64) -> ScenarioWorld {
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..64 {
-        let id = world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 32 * KIB);
         }
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -182,8 +178,7 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     let before = world.images_of(1);
     let cuts = world.coverage(0, Mark::CutBegan);
@@ -233,8 +228,7 @@ fn killed_after(instant: u64) {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     let cuts = world.coverage(0, Mark::CutBegan);
     world.command(0, GROUP, Command::Sync { full: false });
@@ -265,8 +259,7 @@ fn a_mixture_is_no_image_after_the_next_start() {
         let mut world =
             ScenarioWorld::in_peace(Options { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
         for n in 0..24 {
-            let id = world.write(1, n * 40 * KIB, 40 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(1, n * 40 * KIB, 40 * KIB);
         }
         world.settle();
         world.pass(5 * SECOND);
@@ -309,8 +302,7 @@ fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
     let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));

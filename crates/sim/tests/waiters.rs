@@ -12,8 +12,7 @@ use sim::scenarios::{MILLISECOND, SECOND, options};
 #[test]
 fn a_flush_behind_a_slow_write_flushes_the_device_once_more_and_not_all_the_time() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    let kept = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(kept).0);
+    world.write_done(0, 0, 4 * KIB);
     world.cluster[0].storage.trouble.stalled_until = world.now() + SECOND;
     let slow = world.write(0, 64 * KIB, 4 * KIB);
     world.cluster[0].storage.trouble.stalled_until = 0;

@@ -34,8 +34,7 @@ fn goes_back_and_dies(world: &mut ScenarioWorld, far: usize) {
 
 fn writes(world: &mut ScenarioWorld, count: u64) {
     for n in 0..count {
-        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
     }
 }
 
@@ -58,8 +57,7 @@ fn goes_back_over_lone_stretches(another: bool) {
     world.cut([false; 2]);
     if another {
         world.pass(6 * SECOND);
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
     }
     goes_back_and_dies(&mut world, 1);
     assert_eq!(world.images_of(1), before);

@@ -39,8 +39,7 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
     let mut world = in_step(9 * GIB + 512, &[0, 8 * GIB + 96 * MIB], 400_000);
     let write_all = |world: &mut ScenarioWorld| {
         for n in 0..14 {
-            let id = world.write(n % 2, 512 * KIB + u64::from(n) * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, 512 * KIB + u64::from(n) * 32 * KIB, 32 * KIB);
         }
     };
     write_all(&mut world);
@@ -77,8 +76,7 @@ fn of_16_tib_hot_extents_alone_are_compared() {
     let mut world = in_step(size, &[0, 1024 * GIB, size - size % MIB], 12_500_000);
     let image = world.cluster.options.image_bytes();
     for offset in [0, 512 * KIB, image - 512] {
-        let id = world.write(0, offset, 512);
-        assert!(world.answer(id).0);
+        world.write_done(0, offset, 512);
     }
     world.crash(NEAR, true, MILLISECOND);
     world.settle();
@@ -91,8 +89,7 @@ fn of_16_tib_hot_extents_alone_are_compared() {
 fn enlarged(before: u64, after: u64) -> ScenarioWorld {
     let mut world = in_step(before, &[0, before - 512 * KIB], 12_500_000);
     world.cut([false; 2]);
-    let id = world.write(1, 512 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 512 * KIB, 4 * KIB);
     world.stop(NEAR);
     world.stop(FAR);
     world.restore_path();

@@ -158,7 +158,15 @@ impl ScenarioWorld {
         self.write_to(GROUP, volume, offset, length)
     }
 
-    /// The same to another group.
+    /// The same, answered with success: after how long.
+    pub fn write_done(&mut self, volume: u16, offset: u64, length: u64) -> u64 {
+        let id = self.write(volume, offset, length);
+        let (done, after) = self.answer(id);
+        assert!(done, "the write failed");
+        after
+    }
+
+    /// A client's write to another group.
     pub fn write_to(&mut self, group: GroupId, volume: u16, offset: u64, length: u64) -> RequestId {
         assert!(self.serves(group), "the primary serves");
         self.write_at(group, volume, offset, length, false)
