@@ -158,9 +158,7 @@ impl HostileRun {
         }
         self.io(usize::MAX);
         self.honest.start(now);
-        while self.honest.under_way() > 0 {
-            self.honest.complete(now, 0);
-        }
+        self.honest.complete_all(now);
         self.connect();
         let turns = if kind == 1 { self.rng.below(30) } else { 60 };
         for turn in 0..turns {

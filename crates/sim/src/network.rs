@@ -163,8 +163,6 @@ impl SimNetwork {
         self.connections.iter().find(|(_, c)| c.ends == pair && c.open[0]).map(|(id, _)| *id)
     }
 
-    // ---- a connection comes and goes ---------------------------------------------------------------------------------
-
     pub fn connect(&mut self, pair: [usize; 2], session: u64) -> [Later; 2] {
         let id = self.next_connection;
         self.next_connection += 1;
@@ -241,8 +239,6 @@ impl SimNetwork {
         let down = |connection, end| (1 + end as u64, LinkEvent::Down { connection, end, reason: "flap" });
         self.open_between(pair).into_iter().flat_map(move |id| [down(id, 0), down(id, 1)])
     }
-
-    // ---- what goes over it -------------------------------------------------------------------------------------------
 
     /// Who was told of a newer connection to a peer sends on none before it (rule 18).
     pub fn check_session(&self, connection: u64, node: usize) -> Result<(), Failure> {

@@ -49,8 +49,6 @@ impl SimCluster {
         self.nodes.len()
     }
 
-    // ---- groups ------------------------------------------------------------------------------------------------------
-
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
         (0..self.options.groups()).map(GroupId)
     }
@@ -143,8 +141,6 @@ impl SimCluster {
         let failed = |group| node.glance(group).is_some_and(|glance| matches!(glance.state, State::Failed(_)));
         self.ledger.command_done(id, result, failed);
     }
-
-    // ---- configuration -----------------------------------------------------------------------------------------------
 
     fn group_config(&self, node: usize, group: GroupId) -> GroupConfig {
         let o = &self.options;

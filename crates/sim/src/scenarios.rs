@@ -5,6 +5,7 @@ mod drawn;
 pub mod enumerate;
 mod openings;
 pub mod script;
+mod situations;
 pub mod sparse;
 mod told_world;
 
@@ -14,6 +15,7 @@ use engine::state::{Mode, Policy};
 
 use crate::options::Options;
 
+pub use situations::{at_rest, in_doubt, loses_power, node_failed, patient, serves, state, unflushed};
 pub use told_world::ScenarioWorld;
 
 pub const MILLISECOND: u64 = 1_000_000;

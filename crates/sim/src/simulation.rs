@@ -191,8 +191,6 @@ impl Simulation {
         self.world.fail(Failure::new(Oracle::Liveness, what));
     }
 
-    // ---- healing -----------------------------------------------------------------------------------------------------
-
     /// No more faults, no more writes: everything must come back, answer, and become equal.
     pub fn heal(&mut self) {
         if !self.world.goes_on() {

@@ -46,24 +46,14 @@ impl FromStr for Trip {
             || format!("`{words}` is no trip; it looks like `0.sync.12.before.kill` or `1.message.3.after.power`");
         let parts: Vec<&str> = words.split('.').collect();
         let [node, kind, at, after, power] = parts[..] else { return Err(bad()) };
+        let is_second = |word: &str, of: [&str; 2]| of.iter().position(|one| *one == word).map(|at| at == 1);
+        let kind = is_second(kind, ["sync", "message"]).ok_or_else(bad)?;
         Ok(Trip {
             node: node.parse().map_err(|_| bad())?,
-            kind: [("sync", Instant::Sync), ("message", Instant::Message)]
-                .iter()
-                .find(|k| k.0 == kind)
-                .ok_or_else(bad)?
-                .1,
+            kind: if kind { Instant::Message } else { Instant::Sync },
             at: at.parse().map_err(|_| bad())?,
-            after: match after {
-                "after" => true,
-                "before" => false,
-                _ => return Err(bad()),
-            },
-            power: match power {
-                "power" => true,
-                "kill" => false,
-                _ => return Err(bad()),
-            },
+            after: is_second(after, ["before", "after"]).ok_or_else(bad)?,
+            power: is_second(power, ["kill", "power"]).ok_or_else(bad)?,
             down_ns: DOWN_NS,
         })
     }

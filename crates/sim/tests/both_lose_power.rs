@@ -3,8 +3,7 @@
 use engine::VolumeId;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{SECOND, options};
+use sim::scenarios::{SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 use sim::stamps::{Fill, sector_bytes};
 

@@ -3,8 +3,7 @@
 
 use engine::state::{Mode, Policy};
 use engine::{Command, Input, Store, VolumeId};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[derive(Clone, Copy, Debug)]
 enum End {

@@ -6,8 +6,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 /// A link of 400 kB/s below two volumes of 1 MiB.
 fn slow_link() -> Options {
@@ -29,10 +28,6 @@ fn after_an_outage(options: Options) -> ScenarioWorld {
 fn sync(world: &mut ScenarioWorld) {
     let answer = world.order(0, Command::Sync { full: false });
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
-}
-
-fn state(world: &ScenarioWorld) -> Option<State> {
-    world.glance(0, GROUP).map(|glance| glance.state)
 }
 
 fn shipping(world: &ScenarioWorld) -> bool {

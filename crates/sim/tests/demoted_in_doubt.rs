@@ -5,8 +5,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, in_doubt, options, serves};
 
 /// In step, with writes that are confirmed there and not flushed here: that happens every five seconds.
 fn unflushed(mode: Mode) -> ScenarioWorld {
@@ -41,16 +40,8 @@ fn demoted_in_doubt() -> ScenarioWorld {
     world
 }
 
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
-}
-
 fn lacks_something(world: &ScenarioWorld) -> bool {
     world.images_of(0) != world.images_of(1)
-}
-
-fn in_doubt(world: &ScenarioWorld) -> bool {
-    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
 }
 
 /// It was promoted with the peer in sight or soon in sight.

@@ -5,20 +5,8 @@
 use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Broken, Mode, Policy, State};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
-
-/// In step, with writes that the peer has confirmed and this node has not flushed.
-fn unflushed() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    // Here that happens every five seconds.
-    world.pass(200 * MILLISECOND);
-    world
-}
+use engine::state::{Broken, State};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, unflushed};
 
 fn failed(world: &ScenarioWorld, broken: Broken) -> bool {
     world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Failed(broken))

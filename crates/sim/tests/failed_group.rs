@@ -5,22 +5,10 @@ use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-fn node_failed(world: &ScenarioWorld, node: usize) -> bool {
-    matches!(world.glance(node, GROUP).map(|glance| glance.state), Some(State::Failed(_)))
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options};
 
 fn failed(world: &ScenarioWorld) -> bool {
     node_failed(world, 0)
-}
-
-/// In step, and nothing is being recorded any more.
-fn at_rest() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    world.pass(30 * SECOND);
-    world
 }
 
 /// Alone, with regions that a demotion has to store.

@@ -5,8 +5,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, StartAlone};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
 
 fn serves(world: &ScenarioWorld, node: usize) -> bool {
     world.cluster[node].serves(GROUP)

@@ -4,8 +4,7 @@
 use engine::Command;
 use engine::CommandResult;
 use engine::state::{Mode, Policy, State};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
 
 #[test]
 fn no_promotion_before_the_first_sync_has_ended() {

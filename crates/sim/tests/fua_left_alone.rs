@@ -6,8 +6,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The reset arrives `delay_ms` after the peer died; the disks of both need 2 ms.
 fn left_alone(delay_ms: u64, flush_beside: bool) -> ScenarioWorld {

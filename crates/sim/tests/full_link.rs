@@ -6,8 +6,7 @@ use engine::state::{Mode, Policy, State};
 use engine::wire::HEADER_BYTES;
 use engine::{Command, CommandResult};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const BYTES_PER_S: u64 = 1_000_000;
 const WRITE_BYTES: u64 = 16 * KIB;

@@ -4,8 +4,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// It waits for its bits to be stored. Meanwhile the peer is promoted, acknowledges a write, and is demoted again.
 #[test]

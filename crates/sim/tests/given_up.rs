@@ -7,12 +7,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Settings, StartAlone, Store};
 use sim::checkers::facts::KnownFact;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 fn asks_its_operator(world: &ScenarioWorld) -> bool {
     let reason = world.figures(0).reason;

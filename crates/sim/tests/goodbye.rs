@@ -6,8 +6,7 @@ use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn the_peer_of_a_stopped_node_knows_why_the_link_is_down() {

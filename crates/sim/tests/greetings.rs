@@ -4,24 +4,12 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
-
-/// In step, and nothing is being recorded any more.
-fn at_rest() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    world.pass(30 * SECOND);
-    world
-}
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, options, serves};
 
 /// The peer of a primary wants its role without force.
 fn is_not_promoted(world: &mut ScenarioWorld) {
     let why = world.refused(1, Command::Promote { force: false, entropy: 7 });
     assert!(why.contains("the peer is primary and connected"), "{why}");
-}
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
 }
 
 /// The record of a demotion fails, and whether it landed is known after a restart: until then the peer is told of no

@@ -10,8 +10,7 @@ use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
 use sim::nodes::disk::Disk;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;

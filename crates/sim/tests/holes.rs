@@ -6,8 +6,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, SECOND, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn sparse() -> Options {
     Options { volume_bytes: 32 * MIB + 20 * KIB, history_bytes: 256 * MIB, ..options(Mode::Async, Policy::Degrade) }

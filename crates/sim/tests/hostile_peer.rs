@@ -41,13 +41,6 @@ fn shape(volume_bytes: u64) -> MachineShape {
     }
 }
 
-/// All operations end, in the order in which they were asked for.
-fn io(machine: &mut BareMachine, now: Now) {
-    while machine.under_way() > 0 {
-        machine.complete(now, 0);
-    }
-}
-
 fn header(kind: Kind) -> Header {
     Header::new(kind, SESSION, GROUP)
 }
@@ -72,11 +65,11 @@ fn began(seq: u64) -> SyncBegin {
 fn secondary(volume_bytes: u64) -> BareMachine {
     let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
-    io(&mut victim, now);
+    victim.complete_all(now);
     victim.link_up(now, SESSION.0);
     assert!(victim.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
     assert!(victim.receive(now, header(Kind::SyncBegin), began(0).encode()));
-    io(&mut victim, now);
+    victim.complete_all(now);
     assert!(said(&victim, Kind::SyncReady) == 1);
     victim.sent.clear();
     victim
@@ -103,13 +96,13 @@ fn however_often_a_range_is_asked_for_few_are_read_and_the_newest_question_count
         }
     }
     assert!(victim.closed.is_empty());
-    io(&mut victim, now);
+    victim.complete_all(now);
     assert!(victim.unsent_bytes < limits::UNSENT_BYTES_UNMEASURED + 2 * PART, "{}", victim.unsent_bytes);
     assert!(victim.meter.bytes() <= 4 * PART, "{} bytes of payload are held", victim.meter.bytes());
     while said(&victim, Kind::Pulled) < limits::PULLS_IN_FLIGHT {
         assert!(victim.unsent_bytes > 0, "all that was asked last is answered");
         victim.takes(now, PART);
-        io(&mut victim, now);
+        victim.complete_all(now);
     }
     assert!(victim.sent.iter().all(|(header, _)| header.kind != Kind::Pulled || header.seq == Seq(199)));
 }
@@ -130,7 +123,7 @@ fn dirty_regions_asked_for_a_thousand_times_are_sent_as_the_link_takes_them() {
     let volume_bytes = 1 << 40;
     let (mut machine, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     machine.start(now);
-    io(&mut machine, now);
+    machine.complete_all(now);
     // A demoted primary that never met a peer holds all of its regions for different.
     machine.link_up(now, SESSION.0);
     assert!(machine.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
@@ -251,7 +244,7 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
     let last = Generation { number: limits::NUMBER_MAX, tag: 34 };
     let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
-    io(&mut victim, now);
+    victim.complete_all(now);
     victim.link_up(now, SESSION.0);
     let mut says = hello(Role::Primary, volume_bytes);
     says.identity.generation = last;
@@ -259,14 +252,14 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
     let begin = began(0);
     let begin = SyncBegin { from: Position { generation: last, ..begin.from }, nothing_dirty: true, ..begin };
     assert!(victim.receive(now, header(Kind::SyncBegin), begin.encode()));
-    io(&mut victim, now);
+    victim.complete_all(now);
     let end = Header { generation_tag: last.tag, wall: Wall(limits::WALL_MAX), ..numbered(Kind::SyncEnd, 1) };
     assert!(victim.receive(now, end, Vec::new()));
-    io(&mut victim, now);
+    victim.complete_all(now);
     victim.handle(at(2 * SECOND), Input::Tick);
-    io(&mut victim, at(2 * SECOND));
+    victim.complete_all(at(2 * SECOND));
     victim.command(at(2 * SECOND), Command::Promote { force: true, entropy: 99 });
-    io(&mut victim, at(2 * SECOND));
+    victim.complete_all(at(2 * SECOND));
     let identity = victim.node.glance(GROUP).expect("a group").identity;
     assert_eq!(
         (identity.role, identity.generation),
@@ -276,7 +269,7 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
     assert!(GroupHello::decode(told).is_some(), "and is believed");
     let mut rng = sim::rng::Rng::new(1);
     (0..20).for_each(|_| victim.write(at(3 * SECOND), &mut rng));
-    io(&mut victim, at(3 * SECOND));
+    victim.complete_all(at(3 * SECOND));
     assert!(victim.unanswered.is_empty());
 }
 
@@ -291,7 +284,7 @@ fn very_many_records_that_change_nothing_are_applied_to_the_last_one() {
     }
     for second in 2..6 {
         victim.handle(at(second * SECOND), Input::Tick);
-        io(&mut victim, at(second * SECOND));
+        victim.complete_all(at(second * SECOND));
     }
     let (_, ack) = victim.sent.iter().rev().find(|(header, _)| header.kind == Kind::Ack).expect("it confirms");
     assert_eq!(engine::wire::Ack::decode(ack).expect("ours").applied, Seq(500));
@@ -302,10 +295,10 @@ fn in_doubt() -> (BareMachine, Now) {
     let volume_bytes = 1 << 20;
     let (mut victim, now) = (BareMachine::new(0, Role::Primary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
-    io(&mut victim, now);
+    victim.complete_all(now);
     let run = victim.node.glance(GROUP).expect("a group").identity;
     victim.restart(now, true);
-    io(&mut victim, now);
+    victim.complete_all(now);
     victim.link_up(now, SESSION.0);
     assert!(!victim.serves, "its export waits");
     let position = Position { generation: run.generation, incarnation: run.incarnation, seq: Seq(0) };
@@ -322,7 +315,7 @@ fn signs_of_life_do_not_keep_an_export_closed_for_what_is_never_sent() {
     let tail = Header { seq: asked.seq, flags: flags::LAST, ..header(Kind::Tail) };
     let range = VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 };
     assert!(victim.receive(now, tail, encode_ranges(&[range])));
-    io(&mut victim, now);
+    victim.complete_all(now);
     assert_eq!(said(&victim, Kind::Pull), 1);
     let hello = victim.node.glance(GROUP).expect("a group").identity;
     let position = Position { generation: hello.generation, incarnation: Incarnation(1), seq: Seq(0) };
@@ -332,7 +325,7 @@ fn signs_of_life_do_not_keep_an_export_closed_for_what_is_never_sent() {
         let now = at(second * SECOND);
         assert!(victim.receive(now, header(Kind::GroupState), says.clone()));
         victim.handle(now, Input::Tick);
-        io(&mut victim, now);
+        victim.complete_all(now);
         victim.takes(now, u64::MAX);
         if victim.serves {
             assert!(second > 60, "start_alone");

@@ -4,8 +4,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{ActivityConfig, Command, CommandResult, Store};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_thousand_writes_to_a_hot_extent_write_no_record() {

@@ -4,8 +4,7 @@
 use engine::identity::Row;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, SECOND, options};
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 fn in_peace() -> ScenarioWorld {
     ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade))

@@ -8,8 +8,7 @@ use engine::state::{Mode, Policy};
 use engine::superblock::Superblock;
 use engine::{Seq, Store};
 use sim::checkers::facts::KnownFact;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 
 const FAR: usize = 1;

@@ -7,21 +7,10 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, loses_power, options, serves};
 
 fn asks_its_operator(world: &ScenarioWorld) -> bool {
     world.figures(0).reason.contains("cannot be known")
-}
-
-/// The primary loses its power and is back.
-fn loses_power(world: &mut ScenarioWorld) {
-    world.crash(0, true, SECOND);
-    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
 }
 
 /// A frame leaves with the word that it is flushed already: the peer keeps nothing of it, for the primary forgets it. The

@@ -6,8 +6,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options};
 
 /// All that may differ after an unclean stop is compared, and that goes in the stream, with a number for each range.
 fn comparing() -> ScenarioWorld {
@@ -58,10 +57,6 @@ fn a_stop_does_not_wait_for_the_end_of_a_sync() {
     assert!(waited < 4 * SECOND, "it took {} ms", waited / MILLISECOND);
     world.boot(0);
     world.settle();
-}
-
-fn node_failed(world: &ScenarioWorld, node: usize) -> bool {
-    matches!(world.glance(node, GROUP).map(|glance| glance.state), Some(State::Failed(_)))
 }
 
 /// Types a command and looks again every 50 us until it is answered.

@@ -3,8 +3,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, options};
+use sim::scenarios::{MILLISECOND, ScenarioWorld, options};
 
 #[test]
 fn frames_of_a_primary_that_was_overtaken_are_no_breach_when_this_node_was_demoted_since() {

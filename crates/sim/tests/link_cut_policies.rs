@@ -7,8 +7,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// A pair in step, the link cut, and a write under way since.
 fn cut(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
@@ -114,14 +113,6 @@ fn strict_that_becomes_hold_while_writers_are_held_has_an_end() {
     let id = world.write(1, 64 * KIB, 8 * KIB);
     let (done, after) = world.answer(id);
     assert!(done && (3 * SECOND..6 * SECOND).contains(&after), "{after} ns");
-}
-
-/// In step under `strict`, with time to wait.
-fn patient() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
-    world.pass(5 * SECOND);
-    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
-    world
 }
 
 /// A region whose write failed here is being read again when the link falls: that breaks no order, and nobody is answered alone.

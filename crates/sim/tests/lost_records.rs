@@ -8,8 +8,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Incarnation, Store};
 use sim::checkers::facts::KnownFact;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const FAR: usize = 1;
 const STORE: Store = Store::Superblock(GROUP);

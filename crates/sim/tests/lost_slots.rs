@@ -7,8 +7,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
 use sim::checkers::facts::KnownFact;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 
 /// A primary that has gone on alone for so many writes, all to places of their own, since its first sync.

@@ -7,8 +7,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Room for a window and half as much again, where the queue alone would have a MiB.
 fn tight() -> Options {

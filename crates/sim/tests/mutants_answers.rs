@@ -13,13 +13,6 @@ const RUN: Incarnation = Incarnation(7);
 const SESSION: SessionId = SessionId(5);
 const PART: u64 = limits::PART_BYTES_MAX;
 
-/// All operations end, in the order in which they were asked for.
-fn io(machine: &mut BareMachine, now: Now) {
-    while machine.under_way() > 0 {
-        machine.complete(now, 0);
-    }
-}
-
 fn at() -> Now {
     Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) }
 }
@@ -44,10 +37,10 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> BareMachine 
     };
     let mut machine = BareMachine::new(0, was, shape);
     machine.start(at());
-    io(&mut machine, at());
+    machine.complete_all(at());
     if was == Role::Primary {
         machine.handle(at(), Input::Command { group: GROUP, id: CommandId(1), command: Command::Demote });
-        io(&mut machine, at());
+        machine.complete_all(at());
     }
     machine.link_up(at(), SESSION.0);
     let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
@@ -64,7 +57,7 @@ fn begun(memory_bytes: u64) -> BareMachine {
     let begin =
         SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 };
     assert!(machine.receive(at(), header(Kind::SyncBegin), begin.encode()));
-    io(&mut machine, at());
+    machine.complete_all(at());
     machine
 }
 
@@ -124,7 +117,7 @@ fn who_has_given_up_nothing_knows_what_a_primary_lost_that_had_flushed_nothing()
     machine.sent.clear();
     let points = FlushPoints { incarnation: RUN, volumes: vec![Seq::NONE] };
     assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::TailAsk) }, points.encode()));
-    io(&mut machine, at());
+    machine.complete_all(at());
     let tail = machine.sent.iter().find(|(header, _)| header.kind == Kind::Tail).expect("it answers");
     assert_eq!((tail.0.flags, tail.1.len()), (flags::LAST, 0));
 }

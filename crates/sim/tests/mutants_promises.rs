@@ -8,8 +8,7 @@ use engine::wire::{GroupHello, Kind};
 use engine::{Command, CommandResult, Input, Mono, Now, Settings, Wall, limits, limits::KIB};
 use sim::hostile::machine::{self, BareMachine, MachineShape};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, SECOND, options};
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 /// A primary that had waited for its peer for more than a minute said that the peer is connected and sends nothing, though nobody was
 /// there, and dropped a question that it had just asked.

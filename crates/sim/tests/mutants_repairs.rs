@@ -6,8 +6,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Writes to one volume until one fails here.
 fn one_write_fails(world: &mut ScenarioWorld, volume: u16) {

@@ -9,12 +9,7 @@ use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult, Settings, Store, journal};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-fn state(world: &ScenarioWorld) -> Option<State> {
-    world.glance(0, GROUP).map(|glance| glance.state)
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 /// The second loss of the link came longer after the first one than the window lasts, and found it over: its writers were answered
 /// alone at once.

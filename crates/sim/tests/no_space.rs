@@ -8,8 +8,7 @@ use engine::{Command, CommandResult, Input, Store};
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::world::World;
 
 fn state(world: &ScenarioWorld, node: usize) -> Option<State> {

@@ -5,8 +5,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Generation, Settings};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn in_step(options: Options) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options);

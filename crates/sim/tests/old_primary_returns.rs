@@ -4,8 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{SECOND, options};
+use sim::scenarios::{SECOND, ScenarioWorld, options};
 
 /// Both are up, on two histories, and cannot see each other.
 fn forked(dead: bool) -> ScenarioWorld {

@@ -5,8 +5,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, Input, Store};
 use sim::checkers::facts::KnownFact;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, SECOND, options};
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 #[test]
 fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {

@@ -9,8 +9,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::checkers::facts::KnownFact;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 
 const FAR: usize = 1;

@@ -3,8 +3,7 @@
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, SECOND, options};
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 fn cut_one_way(mode: Mode, passes: [bool; 2]) {
     let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));

@@ -7,12 +7,7 @@ use engine::{Command, CommandResult};
 use sim::actors::operator::Operator;
 use sim::checkers::facts::KnownFact;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-fn state(world: &ScenarioWorld) -> Option<State> {
-    world.glance(0, GROUP).map(|glance| glance.state)
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 fn goes_on(world: &mut ScenarioWorld) {
     world.pass(60 * SECOND);

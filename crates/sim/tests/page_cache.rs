@@ -5,14 +5,9 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{ActivityConfig, Command, CommandResult, Store};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 const BITMAP: Store = Store::Bitmap(GROUP);
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
-}
 
 #[test]
 fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() {

@@ -8,39 +8,14 @@ use engine::{Command, CommandResult, Store};
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, in_doubt, loses_power, options, serves, unflushed};
 use sim::world::World;
-
-/// In step, with writes that the peer has confirmed and this node has not flushed.
-fn unflushed() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    // Here that happens every five seconds.
-    world.pass(200 * MILLISECOND);
-    world
-}
 
 /// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
 fn lost_power() -> ScenarioWorld {
     let mut world = unflushed();
     loses_power(&mut world);
     world
-}
-
-fn loses_power(world: &mut ScenarioWorld) {
-    world.crash(0, true, SECOND);
-    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
-}
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
-}
-
-fn in_doubt(world: &ScenarioWorld) -> bool {
-    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
 }
 
 fn asks(world: &ScenarioWorld) -> bool {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
 use sim::nodes::storage::ALWAYS;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn is(world: &ScenarioWorld, wanted: State) -> bool {
     world.glance(0, GROUP).is_some_and(|glance| glance.state == wanted)

@@ -6,8 +6,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::nodes::storage::ALWAYS;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_link_lost_during_a_repair_does_not_forget_it() {

@@ -6,8 +6,7 @@ use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, SECOND, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_secondary_that_died_in_a_comparison_starts_again() {

@@ -4,8 +4,7 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 /// In step, with writes that the peer has confirmed and this node has not flushed; then without power, and without the peer.
 fn lost_power() -> ScenarioWorld {
@@ -18,10 +17,6 @@ fn lost_power() -> ScenarioWorld {
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     world
-}
-
-fn serves(world: &ScenarioWorld) -> bool {
-    world.cluster[0].serves(GROUP)
 }
 
 /// The wait for the peer ends while the node is being stopped. It never served, and asks at its next start.

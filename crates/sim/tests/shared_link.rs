@@ -7,8 +7,7 @@ use engine::state::{Mode, Policy, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RequestId};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, SECOND, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Writes little.
 const LIGHT: GroupId = GroupId(0);

@@ -10,8 +10,7 @@ use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
 use sim::nodes::disk::Disk;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;

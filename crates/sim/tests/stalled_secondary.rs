@@ -6,8 +6,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_stall_trips_the_wait_limit_once() {

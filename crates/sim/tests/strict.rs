@@ -7,16 +7,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId, Settings, Store, VolumeId};
 use sim::nodes::disk::Disk;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-
-/// In step under `strict`, with time to wait.
-fn patient() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
-    world.pass(5 * SECOND);
-    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
-    world
-}
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// The peer is promoted by force while it is connected, and what was sent to it meanwhile it does not take.
 #[test]

@@ -5,8 +5,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, Protection, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, SECOND, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn syncs_take_turns_and_all_end() {

@@ -8,8 +8,7 @@ use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Settings, Store, superblock};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;

@@ -3,8 +3,7 @@
 use engine::limits::{KIB, PROBE_BYTES};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{SECOND, options};
+use sim::scenarios::{SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_crashed_primary_compares_and_ships_what_differs() {

@@ -6,8 +6,7 @@ use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input, Store};
 use sim::nodes::disk::Disk;
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The cut, or the rollback point, that the first batch in the undo store of a node was saved for.
 fn first_mark(world: &ScenarioWorld, node: usize) -> u64 {

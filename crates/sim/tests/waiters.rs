@@ -4,8 +4,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, RequestId};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{MILLISECOND, SECOND, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The flush has to be on record past a write over what the peer keeps, and an older write is still on its way to the disk. The flush
 /// was repeated, one after the other, until it was there.

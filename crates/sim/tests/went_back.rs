@@ -7,8 +7,7 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::options::Options;
-use sim::scenarios::ScenarioWorld;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn slow() -> Options {
     Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }

@@ -295,6 +295,13 @@ impl BareMachine {
         self.handle(now, Input::Io { token, result: Ok(done) });
     }
 
+    /// All of them end, and what follows from that.
+    pub fn complete_all(&mut self, now: Now) {
+        while self.under_way() > 0 {
+            self.complete(now, 0);
+        }
+    }
+
     fn perform(&mut self, job: MachineJob) -> IoDone {
         match job {
             MachineJob::Flush => IoDone::Done,

@@ -257,8 +257,6 @@ impl NodeStorage {
         self.volume_read_bytes
     }
 
-    // ---- payload -----------------------------------------------------------------------------------------------------
-
     pub fn payload(&self) -> &BTreeMap<GroupId, Meters> {
         &self.payload
     }
@@ -273,8 +271,6 @@ impl NodeStorage {
         let meters = self.meters(group_of(store));
         if queued { &meters.queued } else { &meters.aside }
     }
-
-    // ---- devices -----------------------------------------------------------------------------------------------------
 
     pub fn extra_bytes(&self) -> u64 {
         self.extra_bytes
@@ -309,8 +305,6 @@ impl NodeStorage {
         }
         true
     }
-
-    // ---- operations --------------------------------------------------------------------------------------------------
 
     /// The operation that an engine asks for, or where it writes what is no zero, and nobody writes. Any other output comes back.
     pub fn begin(&mut self, output: Output) -> Result<(Token, Result<DiskJob, String>), Output> {

@@ -104,41 +104,39 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         start_alone_ms: *rng.pick(&[1000, 20_000, 300_000, 300_000]),
         ..base
     };
-    if number % WIDE_EVERY == WIDE_EVERY - 1 { drawn.far_apart(rng) } else { drawn.with_an_odd_end(number) }
+    if number % WIDE_EVERY == WIDE_EVERY - 1 { far_apart(drawn, rng) } else { with_an_odd_end(drawn, number) }
 }
 
-impl Options {
-    /// For some the volumes' last block is cut short by an odd number of sectors, on media of either kind.
-    fn with_an_odd_end(mut self, number: u64) -> Options {
-        let mut rng = Rng::new(number ^ SIZES);
-        if rng.percent(30) {
-            self.block_bytes = *rng.pick(&[512, 4096]);
-            self.volume_bytes -= SECTOR as u64 * (2 * rng.below(4) + 1);
-        }
-        self
+/// For some the volumes' last block is cut short by an odd number of sectors, on media of either kind.
+fn with_an_odd_end(mut options: Options, number: u64) -> Options {
+    let mut rng = Rng::new(number ^ SIZES);
+    if rng.percent(30) {
+        options.block_bytes = *rng.pick(&[512, 4096]);
+        options.volume_bytes -= SECTOR as u64 * (2 * rng.below(4) + 1);
     }
+    options
+}
 
-    /// One volume of more regions than a frame of dirty bits tells of, of which few blocks are written, most of them behind those.
-    fn far_apart(self, rng: &mut Rng) -> Options {
-        let blocks = |from: u64, count: u64| from..from + count * BLOCK;
-        let near = blocks(rng.below(100) * MIB, 2);
-        let far = (0..rng.between(6, 12)).map(|n| blocks(BITS_FRAME_BYTES + n * 5 * MIB, rng.between(2, 8)));
-        Options {
-            volumes: 1,
-            volume_bytes: BITS_FRAME_BYTES + 64 * MIB,
-            spread: Some(Arc::new(Spread::new(far.chain([near]).collect()))),
-            // A full sync of zeroes is over in good time, the update of a few blocks can be cut short.
-            window_bytes: 4 * MIB,
-            queue_bytes: 4 * MIB,
-            journal_bytes: 8 * MIB,
-            bytes_per_s: SLOW_LINK_BYTES_PER_S,
-            disk_ns: (20_000, 200_000),
-            delay_ns: MILLISECOND,
-            jitter_ns: 0,
-            activity: engine::ActivityConfig { extent_bytes: MIB, ..self.activity },
-            history_bytes: 64 * MIB,
-            ..self
-        }
+/// One volume of more regions than a frame of dirty bits tells of, of which few blocks are written, most of them behind those.
+fn far_apart(options: Options, rng: &mut Rng) -> Options {
+    let blocks = |from: u64, count: u64| from..from + count * BLOCK;
+    let near = blocks(rng.below(100) * MIB, 2);
+    let far = (0..rng.between(6, 12)).map(|n| blocks(BITS_FRAME_BYTES + n * 5 * MIB, rng.between(2, 8)));
+    Options {
+        volumes: 1,
+        volume_bytes: BITS_FRAME_BYTES + 64 * MIB,
+        spread: Some(Arc::new(Spread::new(far.chain([near]).collect()))),
+        // A full sync of zeroes is over in good time, the update of a few blocks can be cut short.
+        window_bytes: 4 * MIB,
+        queue_bytes: 4 * MIB,
+        journal_bytes: 8 * MIB,
+        bytes_per_s: SLOW_LINK_BYTES_PER_S,
+        disk_ns: (20_000, 200_000),
+        delay_ns: MILLISECOND,
+        jitter_ns: 0,
+        activity: engine::ActivityConfig { extent_bytes: MIB, ..options.activity },
+        history_bytes: 64 * MIB,
+        ..options
     }
 }
 

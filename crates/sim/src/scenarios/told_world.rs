@@ -90,8 +90,6 @@ impl ScenarioWorld {
         self.checkers.check_equal(&self.cluster, GROUP).expect("in step means equal");
     }
 
-    // ---- nodes -------------------------------------------------------------------------------------------------------
-
     /// Stops a node cleanly; it stays down until it is booted.
     pub fn stop(&mut self, node: usize) {
         self.input(node, Input::Stop);
@@ -129,8 +127,6 @@ impl ScenarioWorld {
         self.cluster[node].views(GROUP).into_iter().map(<[u8]>::to_vec).collect()
     }
 
-    // ---- commands ----------------------------------------------------------------------------------------------------
-
     /// Types a command and waits for what comes of it.
     pub fn order(&mut self, node: usize, command: Command) -> CommandResult {
         let id = self.command(node, GROUP, command);
@@ -150,8 +146,6 @@ impl ScenarioWorld {
         let entropy = self.rng.draw();
         self.order(node, Command::Promote { force, entropy })
     }
-
-    // ---- clients -----------------------------------------------------------------------------------------------------
 
     /// A client's write of stamped sectors at the node that serves; not waited for.
     pub fn write(&mut self, volume: u16, offset: u64, length: u64) -> RequestId {

@@ -18,8 +18,6 @@ impl World {
         }
     }
 
-    // ---- connections -------------------------------------------------------------------------------------------------
-
     pub(super) fn dial(&mut self) {
         let wait = self.rng.between(30_000_000, 200_000_000);
         self.timeline.schedule(wait, WorldEvent::Dial);
@@ -86,8 +84,6 @@ impl World {
         self.schedule_links(downs);
     }
 
-    // ---- frames ------------------------------------------------------------------------------------------------------
-
     pub(super) fn send(&mut self, node: usize, link: LinkId, header: Header, payload: SendPayload) {
         let payload = match payload {
             SendPayload::None => Vec::new(),
@@ -136,8 +132,6 @@ impl World {
         self.input(node, Input::Frame { link: LinkId(connection), header, payload });
         self.trips(node, Instant::Message, true);
     }
-
-    // ---- paths -------------------------------------------------------------------------------------------------------
 
     /// Cuts every path, each way or not.
     pub fn cut(&mut self, passes: [bool; 2]) {

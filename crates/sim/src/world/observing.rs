@@ -17,6 +17,11 @@ const FOREIGN: u64 = 1 << 60;
 
 impl World {
     pub(super) fn observe(&mut self, node: usize, group: GroupId, event: Event) -> Result<(), Failure> {
+        match &event {
+            Event::AppliedWrite { .. } => {}
+            Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
+            other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
+        }
         self.checkers.writes.event(node, group, &event)?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),

@@ -65,8 +65,6 @@ impl World {
         self.cluster.ledger.gives_up(group, node);
     }
 
-    // ---- clients -----------------------------------------------------------------------------------------------------
-
     /// A client's request at a node; not waited for. `no_hole`: where zeroes are written, they are no hole.
     pub fn ask(&mut self, node: usize, group: GroupId, asked: ClientRequest, no_hole: bool) -> RequestId {
         let id = self.draw_request();

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::{Event, GroupId, Input, IoError, Node, Output, Token};
+use engine::{Input, Node, Output, Token};
 
 use super::{World, WorldEvent};
 use crate::nodes::storage::DiskJob;
@@ -65,8 +65,6 @@ impl World {
         trip.inspect(|trip| self.crash(node, trip.power, trip.down_ns)).is_some()
     }
 
-    // ---- a turn of an engine -----------------------------------------------------------------------------------------
-
     /// One input, then everything that follows from it. As in a daemon, whose data thread takes all that its disks and sockets have
     /// for it before it lets the engine speak, what follows may come a moment later, after other inputs.
     pub fn input(&mut self, node: usize, input: Input) {
@@ -126,20 +124,13 @@ impl World {
                 let served = self.serve(node, group, open);
                 self.check(served);
             }
-            Output::Event { group, event } => self.engine_event(node, group, event),
+            Output::Event { group, event } => {
+                let observed = self.observe(node, group, event);
+                self.check(observed);
+            }
             Output::Stopped => self.stopped(node),
             _ => unreachable!("its disks do the rest"),
         }
-    }
-
-    fn engine_event(&mut self, node: usize, group: GroupId, event: Event) {
-        match &event {
-            Event::AppliedWrite { .. } => {}
-            Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
-            other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
-        }
-        let observed = self.observe(node, group, event);
-        self.check(observed);
     }
 
     fn stopped(&mut self, node: usize) {
@@ -150,8 +141,6 @@ impl World {
             self.write_from_outside(node, write);
         }
     }
-
-    // ---- its disks ---------------------------------------------------------------------------------------------------
 
     fn submit(&mut self, node: usize, token: Token, job: DiskJob) {
         let (now, sim) = (self.timeline.now(), &mut self.cluster[node]);
@@ -169,7 +158,7 @@ impl World {
         }
         let (written, now) = (job.writes_volume(), self.timeline.now());
         let sim = &mut self.cluster[node];
-        let result: Result<_, IoError> = sim.finish(job, now, &mut self.rng);
+        let result = sim.finish(job, now, &mut self.rng);
         if result.is_err() {
             self.tally.faults += sim.storage.felt();
         }
