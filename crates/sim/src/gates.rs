@@ -11,7 +11,7 @@ pub const BRANCHES_BY_TEST: [(Mark, &str); 3] = [
 ];
 
 /// Edges of the state table that take a fault within a moment too short for seeds.
-pub const EDGES_BY_STORY: [((&str, &str), &str); 6] = [
+pub const EDGES_BY_SCENARIO: [((&str, &str), &str); 6] = [
     (("catching-up", "holding"), "a_link_lost_while_catching_up_holds_the_writers_too"),
     (("catching-up", "paused"), "a_secondary_that_runs_full_pauses_a_backlog_too"),
     (("holding", "failed"), "a_flush_that_fails_while_writers_are_held_fails_the_group"),

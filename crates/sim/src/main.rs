@@ -1,28 +1,26 @@
 //! `sim SEED` runs one seed and prints a line per transition; the other forms run many (`sim --help`).
 //!
-//! Exit code: 0 all well, 1 a judge objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch or an
-//! edge was never taken, or too many wide worlds were not judged at rest, 6 a planted fault was not caught.
+//! Exit code: 0 all well, 1 a checker objected, 2 the engine's own assertion, 3 usage, 4 no progress, 5 a rare branch or an
+//! edge was never taken, or too many wide worlds were not checked at rest, 6 an injected fault was not caught.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::enumerate::{Depth, Report, enumerate};
-use sim::runner::{
-    Judged, Sum, Verdict, judged, judged_crowd, judged_scenario, judged_skirmish, judged_sparse, judged_wide, run_many,
-    shrink,
-};
-use sim::script;
-use sim::sparse::Scenario;
-use sim::trip::Trip;
-use sim::world::Tally;
+use sim::runner::{Sum, Verdict, check_run, check_scenario, run_many, shrink};
+use sim::scenarios::enumerate::{CrashDepth, CrashReport, enumerate};
+use sim::scenarios::script;
+use sim::scenarios::sparse::{SparseScenario, run_sparse};
+use sim::simulation::{SeedRun, run_crowd, run_seed, run_skirmish, run_wide};
+use sim::tally::RunTally;
+use sim::trips::Trip;
 
 /// Fewer seeds than this need not reach every rare branch.
 const SEEDS_FOR_BRANCHES: u64 = 1000;
 /// From this many on it is told which ones they did not reach.
 const SEEDS_WORTH_A_LOOK: u64 = 200;
 
-/// So many of a thousand seeds may end before they are judged at rest, because a wide volume would need a full sync.
-const UNJUDGED_PER_MILLE_MAX: u64 = 30;
+/// So many of a thousand seeds may end before they are checked at rest, because a wide volume would need a full sync.
+const UNCHECKED_PER_MILLE_MAX: u64 = 30;
 
 const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
@@ -32,16 +30,16 @@ usage: sim SEED                       one seed, a line per transition
        sim --sparse FROM..TO          sparse scenarios: few writes, much time; about ten milliseconds each
        sim --sparse SECONDS --from N  as many as there is time for, from that number on
        sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
-       sim --shrink N                 drops steps of one that fails as long as the same judge objects
+       sim --shrink N                 drops steps of one that fails as long as the same checker objects
        sim --liars FROM..TO | SEED    a peer that is authenticated and wrong; one seed: a line per frame
        sim --wide FROM..TO            seeds whose volumes have 8 GiB to 16 TiB; of one alone: a line per transition
        sim --crowd FROM..TO           65 to 128 groups that all catch up at once; of one alone: a line per transition
-       sim --stories [full]           every story with a crash at its instants, and at those of its recovery
+       sim --stories [full]           every scripted scenario with a crash at its instants, and at those of its recovery
        sim --stories names            what they are called
        sim --story NAME [TRIP [TRIP]] one, a line per transition
-       sim --faults                   the faults that can be planted
+       sim --faults                   the faults that can be injected
        sim --plant NAME [--wide | --crowd | --sparse] FROM..TO
-                                      plants one and runs seeds until a judge catches it (cargo feature `planted`)";
+                                      injects one and runs seeds until a checker catches it (cargo feature `planted`)";
 
 /// Runs of one kind: what one of them and many are called, and what replays one.
 struct Runs {
@@ -55,47 +53,40 @@ const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: "--spars
 
 /// What was asked for.
 enum Task {
-    One(u64),
+    One(SeedRun, u64),
     Many(u64, u64),
     Seconds(u64, u64),
-    Skirmishes(u64, u64),
-    Sparse(u64, u64),
     SparseFor(u64, u64),
     Scenario(u64, Option<Vec<usize>>),
     Shrink(u64),
-    Liars(u64, u64),
-    Liar(u64),
-    Profile(Judged, u64, u64),
-    Stories(Depth),
-    StoryNames,
-    Story(String, Vec<Trip>),
+    HostilePeers(u64, u64),
+    HostilePeer(u64),
+    Runs(SeedRun, &'static Runs, u64, u64),
+    Crashes(CrashDepth),
+    ScriptNames,
+    Script(String, Vec<Trip>),
     Faults,
-    Plant(String, Judged, u64, u64),
+    Inject(String, SeedRun, u64, u64),
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match task(&words) {
-        Some(Task::One(seed)) => one(judged, seed),
+        Some(Task::One(run, seed)) => one(run, seed),
         Some(Task::Many(from, to)) => many(from, to),
         Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
-        Some(Task::Skirmishes(from, to)) => {
-            ExitCode::from(conclude(&run_many(judged_skirmish, from, to, None), &SEEDS))
-        }
-        Some(Task::Sparse(from, to)) => ExitCode::from(conclude(&run_many(judged_sparse, from, to, None), &SPARSE)),
         Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
         Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
         Some(Task::Shrink(number)) => shrunk(number),
-        Some(Task::Liars(from, to)) => liars(from, to),
-        Some(Task::Liar(seed)) => liar(seed),
-        Some(Task::Profile(judged, from, to)) if to == from + 1 => one(judged, from),
-        Some(Task::Profile(judged, from, to)) => ExitCode::from(conclude(&run_many(judged, from, to, None), &SEEDS)),
-        Some(Task::Stories(depth)) => stories(depth),
-        Some(Task::StoryNames) => story_names(),
-        Some(Task::Story(name, trips)) => story(&name, &trips),
+        Some(Task::HostilePeers(from, to)) => hostile_peers(from, to),
+        Some(Task::HostilePeer(seed)) => hostile_peer(seed),
+        Some(Task::Runs(run, runs, from, to)) => ExitCode::from(conclude(&run_many(run, from, to, None), runs)),
+        Some(Task::Crashes(depth)) => crashes(depth),
+        Some(Task::ScriptNames) => script_names(),
+        Some(Task::Script(name, trips)) => scripted(&name, &trips),
         Some(Task::Faults) => list_faults(),
-        Some(Task::Plant(name, judged, from, to)) => plant(&name, judged, from, to),
+        Some(Task::Inject(name, run, from, to)) => inject(&name, run, from, to),
         None => {
             eprintln!("{USAGE}");
             ExitCode::from(3)
@@ -105,12 +96,12 @@ fn main() -> ExitCode {
 
 fn task(words: &[&str]) -> Option<Task> {
     Some(match words {
-        ["--stories"] => Task::Stories(Depth::SAMPLE),
-        ["--stories", "full"] => Task::Stories(Depth::FULL),
-        ["--stories", "names"] => Task::StoryNames,
+        ["--stories"] => Task::Crashes(CrashDepth::SAMPLE),
+        ["--stories", "full"] => Task::Crashes(CrashDepth::FULL),
+        ["--stories", "names"] => Task::ScriptNames,
         ["--story", name, trips @ ..] => {
             let trips: Option<Vec<Trip>> = trips.iter().map(|words| words.parse().ok()).collect();
-            Task::Story((*name).to_owned(), trips?)
+            Task::Script((*name).to_owned(), trips?)
         }
         ["--faults"] => Task::Faults,
         ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
@@ -118,12 +109,12 @@ fn task(words: &[&str]) -> Option<Task> {
         ["--seconds", seconds, "--from", seed] => Task::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
         ["--skirmishes", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Skirmishes(from, to)
+            Task::Runs(run_skirmish, &SEEDS, from, to)
         }
         ["--sparse", number] if number.parse::<u64>().is_ok() => Task::Scenario(number.parse().ok()?, None),
         ["--sparse", numbers] => {
             let (from, to) = range(numbers)?;
-            Task::Sparse(from, to)
+            Task::Runs(run_sparse, &SPARSE, from, to)
         }
         ["--sparse", seconds, "--from", number] => Task::SparseFor(seconds.parse().ok()?, number.parse().ok()?),
         ["--sparse", number, steps] => {
@@ -131,24 +122,27 @@ fn task(words: &[&str]) -> Option<Task> {
             Task::Scenario(number.parse().ok()?, Some(steps?))
         }
         ["--shrink", number] => Task::Shrink(number.parse().ok()?),
-        ["--liars", seed] if seed.parse::<u64>().is_ok() => Task::Liar(seed.parse().ok()?),
+        ["--liars", seed] if seed.parse::<u64>().is_ok() => Task::HostilePeer(seed.parse().ok()?),
         ["--liars", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Liars(from, to)
+            Task::HostilePeers(from, to)
         }
         [profile @ ("--wide" | "--crowd"), seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Profile(worlds(profile), from, to)
+            match worlds(profile) {
+                run if to == from + 1 => Task::One(run, from),
+                run => Task::Runs(run, &SEEDS, from, to),
+            }
         }
         ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Plant((*name).to_owned(), judged, from, to)
+            Task::Inject((*name).to_owned(), run_seed, from, to)
         }
         ["--plant", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Plant((*name).to_owned(), worlds(profile), from, to)
+            Task::Inject((*name).to_owned(), worlds(profile), from, to)
         }
-        [seed] if seed.parse::<u64>().is_ok() => Task::One(seed.parse().ok()?),
+        [seed] if seed.parse::<u64>().is_ok() => Task::One(run_seed, seed.parse().ok()?),
         [seeds] => {
             let (from, to) = range(seeds)?;
             Task::Many(from, to)
@@ -157,11 +151,11 @@ fn task(words: &[&str]) -> Option<Task> {
     })
 }
 
-fn worlds(profile: &str) -> Judged {
+fn worlds(profile: &str) -> SeedRun {
     match profile {
-        "--wide" => judged_wide,
-        "--crowd" => judged_crowd,
-        _ => judged_sparse,
+        "--wide" => run_wide,
+        "--crowd" => run_crowd,
+        _ => run_sparse,
     }
 }
 
@@ -171,13 +165,13 @@ fn range(words: &str) -> Option<(u64, u64)> {
     (from < to).then_some((from, to))
 }
 
-fn one(judged: Judged, seed: u64) -> ExitCode {
-    let (verdict, tally) = judged(seed, true);
+fn one(run: SeedRun, seed: u64) -> ExitCode {
+    let (verdict, tally) = check_run(run, seed, true);
     told(&SEEDS, seed, &verdict, &tally)
 }
 
 /// Tells how one run ended.
-fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &Tally) -> ExitCode {
+fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &RunTally) -> ExitCode {
     println!("{}", tally.describe((1, runs.many)));
     match &verdict {
         Verdict::Well => println!("{} {number}: well", runs.one),
@@ -191,16 +185,16 @@ fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &Tally) -> ExitCode 
 
 /// One sparse scenario, of its steps only these where some are named.
 fn scenario(number: u64, steps: Option<&[usize]>) -> ExitCode {
-    let whole = Scenario::draw(number);
+    let whole = SparseScenario::draw(number);
     let drawn = steps.map_or_else(|| whole.clone(), |steps| whole.only(steps));
-    let (verdict, tally) = judged_scenario(&drawn, true);
+    let (verdict, tally) = check_scenario(&drawn, true);
     told(&SPARSE, number, &verdict, &tally)
 }
 
 fn shrunk(number: u64) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
-    let scenario = Scenario::draw(number);
-    let (verdict, tally) = judged_scenario(&scenario, false);
+    let scenario = SparseScenario::draw(number);
+    let (verdict, tally) = check_scenario(&scenario, false);
     if !verdict.is_well() {
         let kept = shrink(&scenario, &verdict);
         scenario.only(&kept).steps.iter().for_each(|(pause, step)| {
@@ -213,28 +207,28 @@ fn shrunk(number: u64) -> ExitCode {
 }
 
 fn sparse_for(seconds: u64, from: u64) -> ExitCode {
-    let sum = run_many(judged_sparse, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    let sum = run_many(run_sparse, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("scenarios {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum, &SPARSE))
 }
 
 fn many(from: u64, to: u64) -> ExitCode {
-    let sum = run_many(judged, from, to, None);
+    let sum = run_many(run_seed, from, to, None);
     let mut code = conclude(&sum, &SEEDS);
     let missing = if to - from >= SEEDS_WORTH_A_LOOK { sum.tally.missing() } else { Vec::new() };
     missing.iter().for_each(|what| eprintln!("never taken: {what}"));
-    let unjudged = sum.tally.unjudged * 1000 > sum.seeds * UNJUDGED_PER_MILLE_MAX;
-    if unjudged {
-        eprintln!("too many seeds were not judged at rest: {} of {}", sum.tally.unjudged, sum.seeds);
+    let unchecked = sum.tally.unchecked * 1000 > sum.seeds * UNCHECKED_PER_MILLE_MAX;
+    if unchecked {
+        eprintln!("too many seeds were not checked at rest: {} of {}", sum.tally.unchecked, sum.seeds);
     }
-    if code == 0 && (!missing.is_empty() || unjudged) && to - from >= SEEDS_FOR_BRANCHES {
+    if code == 0 && (!missing.is_empty() || unchecked) && to - from >= SEEDS_FOR_BRANCHES {
         code = 5;
     }
     ExitCode::from(code)
 }
 
 fn for_seconds(seconds: u64, from: u64) -> ExitCode {
-    let sum = run_many(judged, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
+    let sum = run_many(run_seed, from, u64::MAX, Some(Instant::now() + Duration::from_secs(seconds)));
     println!("seeds {from}..{}", from + sum.seeds);
     ExitCode::from(conclude(&sum, &SEEDS))
 }
@@ -257,16 +251,16 @@ fn conclude(sum: &Sum, runs: &Runs) -> u8 {
     worst
 }
 
-fn liars(from: u64, to: u64) -> ExitCode {
-    let found = sim::liar::run_many(from, to);
+fn hostile_peers(from: u64, to: u64) -> ExitCode {
+    let found = sim::hostile::run_many(from, to);
     found.failed.iter().for_each(|(seed, what)| println!("sim --liars {seed}: {what}"));
     println!("{}", found.sum);
     println!("{} passed, {} failed", to - from - found.failed.len() as u64, found.failed.len());
     ExitCode::from(u8::from(!found.failed.is_empty()))
 }
 
-fn liar(seed: u64) -> ExitCode {
-    match sim::liar::run(seed, true) {
+fn hostile_peer(seed: u64) -> ExitCode {
+    match sim::hostile::run(seed, true) {
         Ok(reached) => {
             println!("seed {seed}: well, {reached:?}");
             ExitCode::SUCCESS
@@ -278,8 +272,8 @@ fn liar(seed: u64) -> ExitCode {
     }
 }
 
-fn stories(depth: Depth) -> ExitCode {
-    let mut sum = Report::default();
+fn crashes(depth: CrashDepth) -> ExitCode {
+    let mut sum = CrashReport::default();
     for script in script::all() {
         let report = enumerate(&script, depth);
         println!(
@@ -298,19 +292,19 @@ fn stories(depth: Depth) -> ExitCode {
     ExitCode::from(u8::from(!sum.found.is_empty()))
 }
 
-fn story_names() -> ExitCode {
+fn script_names() -> ExitCode {
     script::all().iter().for_each(|script| println!("{}", script.name));
     ExitCode::SUCCESS
 }
 
-fn story(name: &str, trips: &[Trip]) -> ExitCode {
+fn scripted(name: &str, trips: &[Trip]) -> ExitCode {
     let scripts = script::all();
     let Some(script) = scripts.iter().find(|script| script.name == name) else {
         let names: Vec<&str> = scripts.iter().map(|script| script.name).collect();
-        eprintln!("there is no story `{name}`; there are: {}", names.join(", "));
+        eprintln!("there is no scenario `{name}`; there are: {}", names.join(", "));
         return ExitCode::from(3);
     };
-    match script.judge(trips, true).0 {
+    match script.check(trips, true).0 {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             println!("{failure}");
@@ -327,16 +321,16 @@ fn list_faults() -> ExitCode {
 }
 
 /// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
-/// engine is no verdict: only a judge may object.
+/// engine is no verdict: only a checker may object.
 #[cfg(feature = "planted")]
-fn plant(name: &str, judged: Judged, from: u64, to: u64) -> ExitCode {
+fn inject(name: &str, run: SeedRun, from: u64, to: u64) -> ExitCode {
     if !engine::planted::plant(name) {
-        eprintln!("there is no fault `{name}` to plant; `sim --faults` lists them");
+        eprintln!("there is no fault `{name}` to inject; `sim --faults` lists them");
         return ExitCode::from(3);
     }
     std::panic::set_hook(Box::new(|_| {}));
     for seed in from..to {
-        if let (Verdict::Failed(failure), _) = judged(seed, false) {
+        if let (Verdict::Failed(failure), _) = check_run(run, seed, false) {
             println!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
             return ExitCode::SUCCESS;
         }
@@ -346,7 +340,7 @@ fn plant(name: &str, judged: Judged, from: u64, to: u64) -> ExitCode {
 }
 
 #[cfg(not(feature = "planted"))]
-fn plant(name: &str, _: Judged, _: u64, _: u64) -> ExitCode {
-    eprintln!("this build cannot plant {name}: build it with `--features planted --profile faults`");
+fn inject(name: &str, _: SeedRun, _: u64, _: u64) -> ExitCode {
+    eprintln!("this build cannot inject {name}: build it with `--features planted --profile faults`");
     ExitCode::from(3)
 }

@@ -1,4 +1,4 @@
-//! The judges' names and verdicts. None of them is part of the engine: they look at disks, answers, frames and states.
+//! The oracles' names and verdicts. None of them is part of the engine: they look at disks, answers, frames and states.
 
 use std::fmt;
 
@@ -38,24 +38,13 @@ pub enum Oracle {
 }
 
 impl fmt::Display for Oracle {
+    /// Its name in small letters: `one-writer`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Oracle::Prefix => "prefix",
-            Oracle::Durability => "durability",
-            Oracle::Alone => "alone",
-            Oracle::Confirmation => "confirmation",
-            Oracle::Kept => "kept",
-            Oracle::Coverage => "coverage",
-            Oracle::Equality => "equality",
-            Oracle::OneWriter => "one-writer",
-            Oracle::Outside => "outside",
-            Oracle::Order => "order",
-            Oracle::Memory => "memory",
-            Oracle::Damage => "damage",
-            Oracle::Session => "session",
-            Oracle::Protocol => "protocol",
-            Oracle::Liveness => "liveness",
-        })
+        for (at, letter) in format!("{self:?}").chars().enumerate() {
+            let dash = if at > 0 && letter.is_uppercase() { "-" } else { "" };
+            write!(f, "{dash}{}", letter.to_ascii_lowercase())?;
+        }
+        Ok(())
     }
 }
 

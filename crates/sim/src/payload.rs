@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::Buf;
+use engine::wire::{Header, Kind};
+use engine::{Buf, Bytes, GroupId, SessionId, Slice};
 
 /// Bytes of payload that live.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +28,7 @@ pub struct Meters {
 
 /// Bytes that count while anybody holds them.
 pub struct Payload {
-    pub bytes: Vec<u8>,
+    bytes: Vec<u8>,
     meter: Meter,
 }
 
@@ -36,6 +37,38 @@ impl Payload {
         meter.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Buf::new(Arc::new(Payload { bytes, meter: meter.clone() }))
     }
+}
+
+/// What a slice of one of these buffers holds.
+pub fn slice_of(slice: &Slice) -> &[u8] {
+    let payload = slice.buf.get::<Payload>().expect("the simulator's buffers count themselves");
+    &payload.bytes[slice.start as usize..][..slice.length as usize]
+}
+
+pub fn bytes_of(bytes: &Bytes) -> &[u8] {
+    match bytes {
+        Bytes::Payload(slice) => slice_of(slice),
+        Bytes::Meta(bytes) => bytes,
+    }
+}
+
+/// A header sums its payload up, and there is no other such sum to be had here.
+pub fn crc32c(data: &[u8]) -> u32 {
+    Header::new(Kind::Data, SessionId(0), GroupId(0)).sealed(data).payload_crc
+}
+
+/// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a, four lanes).
+pub fn hash(data: &[u8]) -> [u8; 32] {
+    let mut lanes = [0xcbf2_9ce4_8422_2325u64; 4];
+    for (i, byte) in data.iter().enumerate() {
+        let lane = &mut lanes[i % 4];
+        *lane = (*lane ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    let mut out = [0; 32];
+    for (chunk, lane) in out.chunks_mut(8).zip(lanes) {
+        chunk.copy_from_slice(&lane.to_le_bytes());
+    }
+    out
 }
 
 impl Drop for Payload {

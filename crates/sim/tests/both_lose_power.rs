@@ -3,17 +3,16 @@
 use engine::VolumeId;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
-use sim::disk::SECTOR;
-use sim::judge::{Fill, sector_bytes};
-use sim::story::{SECOND, options};
-use sim::world::World;
+use sim::scenarios::{SECOND, ScenarioWorld, options};
+use sim::stamps::SECTOR;
+use sim::stamps::{Fill, sector_bytes};
 
 #[test]
 fn what_was_acknowledged_in_sync_is_on_both() {
     for round in 0..12u64 {
         let mut drawn = options(Mode::Sync, Policy::Degrade);
         drawn.seed = 2 + 6 * round;
-        let mut world = World::in_peace(drawn);
+        let mut world = ScenarioWorld::in_peace(drawn);
         let mut asked = Vec::new();
         for n in 0..60u64 {
             // Each in its own place, so that nothing acknowledged is overwritten; the stamp is the one drawn next.
@@ -26,7 +25,7 @@ fn what_was_acknowledged_in_sync_is_on_both() {
         assert!(done.len() > 20 && done.len() < 60, "{} of 60 acknowledged", done.len());
         world.crash(0, true, SECOND);
         world.crash(1, true, SECOND * 2);
-        world.until("both are back", |world| world.nodes.iter().all(|node| node.up()));
+        world.until("both are back", |world| world.cluster.iter().all(|node| node.up()));
         world.settle();
         for node in 0..2 {
             let images = world.images_of(node);
@@ -41,6 +40,6 @@ fn what_was_acknowledged_in_sync_is_on_both() {
 }
 
 /// Which write the sector at the start of a volume holds.
-fn stamp_at(world: &World, node: usize, volume: usize) -> u64 {
+fn stamp_at(world: &ScenarioWorld, node: usize, volume: usize) -> u64 {
     u64::from_le_bytes(world.images_of(node)[volume][..8].try_into().expect("eight bytes"))
 }

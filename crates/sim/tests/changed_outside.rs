@@ -3,8 +3,7 @@
 
 use engine::state::{Mode, Policy};
 use engine::{Command, Input, Store, VolumeId};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -14,37 +13,37 @@ enum End {
 
 /// A start that found the change ends after so long; whether it had come to be ready.
 fn ends_after(node: usize, end: End, late_ns: u64) -> bool {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
     world.input(node, Input::Stop);
-    world.until("it has stopped", |world| !world.nodes[node].up());
+    world.until("it has stopped", |world| !world.cluster[node].up());
     let volume = Store::Volume(GROUP, VolumeId(0));
-    world.nodes[node].disks.get_mut(&volume).expect("there").goes_astray(64 << 10, &[0xab; 4096]);
+    world.cluster[node].disk_mut(volume).goes_astray(64 << 10, &[0xab; 4096]);
     world.boot_changed(node);
-    world.pass_unjudged(late_ns);
+    world.pass_unchecked(late_ns);
     let ready = world.glance(node, GROUP).expect("up").running;
     match end {
         End::Kill => world.crash(node, false, FOR_EVER),
         End::Stop => world.input(node, Input::Stop),
     }
-    while world.nodes[node].up() {
-        world.pass_unjudged(MILLISECOND);
+    while world.cluster[node].up() {
+        world.pass_unchecked(MILLISECOND);
     }
     match ready {
         // Its host has a seal of that run, or none that counts.
         true => world.boot(node),
         false => world.boot_changed(node),
     }
-    world.pass_unjudged(60 * SECOND);
-    let story = format!("node {node}, {end:?} after {late_ns} ns");
+    world.pass_unchecked(60 * SECOND);
+    let scenario = format!("node {node}, {end:?} after {late_ns} ns");
     let apart = world.images_of(0) != world.images_of(1);
-    assert!(!(apart && world.in_step(GROUP)), "{story}: replicating, and the nodes differ");
+    assert!(!(apart && world.in_step()), "{scenario}: replicating, and the nodes differ");
     if apart {
         // A primary's goes nowhere before its operator says so; a secondary's copy is no image any more.
         world.command(0, GROUP, Command::Sync { full: true });
-        world.pass_unjudged(60 * SECOND);
+        world.pass_unchecked(60 * SECOND);
     }
-    assert!(world.in_step(GROUP) && world.images_of(0) == world.images_of(1), "{story}: not made whole");
+    assert!(world.in_step() && world.images_of(0) == world.images_of(1), "{scenario}: not made whole");
     ready
 }
 

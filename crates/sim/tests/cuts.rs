@@ -5,9 +5,8 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult, GroupId};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 /// A link of 400 kB/s below two volumes of 1 MiB.
 fn slow_link() -> Options {
@@ -15,50 +14,50 @@ fn slow_link() -> Options {
 }
 
 /// In step, then away from its peer for a moment, with every region dirty.
-fn after_an_outage(options: Options) -> World {
-    let mut world = World::in_peace(options);
+fn after_an_outage(options: Options) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
     world
 }
 
-fn sync(world: &mut World) {
+fn sync(world: &mut ScenarioWorld) {
     let answer = world.order(0, Command::Sync { full: false });
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
 }
 
-fn state(world: &World) -> Option<State> {
-    world.glance(0, GROUP).map(|glance| glance.state)
-}
-
-fn shipping(world: &World) -> bool {
+fn shipping(world: &ScenarioWorld) -> bool {
     world.figures(0).sync.is_some_and(|sync| sync.cut.is_some() && sync.done_bytes > 200 * KIB)
 }
 
-fn recovery_point(world: &World) -> u64 {
+fn recovery_point(world: &ScenarioWorld) -> u64 {
     world.figures(0).peer.recovery_point.map_or(0, |(seq, _)| seq.0)
 }
 
 /// Writes of 8 KiB at `bytes_per_s` for `seconds`, all over both volumes; the longest wait.
-fn load(world: &mut World, bytes_per_s: u64, seconds: u64, mut each_second: impl FnMut(&mut World)) -> u64 {
+fn load(
+    world: &mut ScenarioWorld,
+    bytes_per_s: u64,
+    seconds: u64,
+    mut each_second: impl FnMut(&mut ScenarioWorld),
+) -> u64 {
     let every = 8 * KIB * SECOND / bytes_per_s;
     let mut longest = 0;
-    let (began, mut at) = (world.now, 0u64);
+    let (began, mut at) = (world.now(), 0u64);
     for second in 0..seconds {
-        while world.now < began + (second + 1) * SECOND {
+        while world.now() < began + (second + 1) * SECOND {
             // A stride that is prime to the number of places meets them all.
             at = (at + 77) % 256;
             let id = world.write((at % 2) as u16, at / 2 * 8 * KIB, 8 * KIB);
-            let asked = world.now;
+            let asked = world.now();
             let (done, after) = world.answer(id);
             assert!(done);
             longest = longest.max(after);
-            world.pass((asked + every).saturating_sub(world.now));
+            world.pass((asked + every).saturating_sub(world.now()));
         }
         each_second(world);
     }
@@ -75,13 +74,13 @@ fn under_twice_the_link_the_recovery_point_moves_and_nobody_waits() {
     assert!(points.is_sorted() && stands <= 12, "it stood still for {stands} s: {points:?}");
     assert!(longest <= 30 * MILLISECOND, "a write waited {longest} ns");
     assert_eq!(state(&world), Some(State::Syncing));
-    assert_eq!(world.mark(0, Mark::QueueFullWaited), 0);
+    assert_eq!(world.coverage(0, Mark::QueueFullWaited), 0);
     let figures = world.figures(0);
     let sync = figures.sync.expect("it goes on");
     let (dirtied, carried) = (sync.dirtied_bytes_per_s.unwrap_or(0), sync.carried_bytes_per_s.unwrap_or(0));
     assert!(sync.cut.is_some_and(|cut| cut >= 5) && carried > 0, "{sync:?}");
     assert_eq!(figures.reason.contains("are missing to catch up"), dirtied > carried, "{}", figures.reason);
-    assert!(world.mark(0, Mark::CutSavedRegion) > 0);
+    assert!(world.coverage(0, Mark::CutSavedRegion) > 0);
     world.settle();
 }
 
@@ -92,28 +91,27 @@ fn load_that_fits_ends_in_step_while_it_goes_on() {
     let longest = load(&mut world, 100_000, 40, |_| {});
     assert_eq!(state(&world), Some(State::Replicating));
     assert!(longest <= 30 * MILLISECOND, "a write waited {longest} ns");
-    assert!(world.mark(0, Mark::CutEnded) >= 1);
+    assert!(world.coverage(0, Mark::CutEnded) >= 1);
     world.settle();
 }
 
 #[test]
 fn writes_that_do_not_fit_beside_the_sync_turn_it_to_cuts() {
     // Little is dirty, so the sync begins in the stream.
-    let mut world = World::in_peace(slow_link());
+    let mut world = ScenarioWorld::in_peace(slow_link());
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     sync(&mut world);
-    world.nodes[1].trouble.stalled_until = world.now + 10 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 10 * SECOND;
     let longest = load(&mut world, 2_000_000, 3, |_| {});
-    assert_eq!(world.mark(0, Mark::SyncTurnedToCuts), 1);
+    assert_eq!(world.coverage(0, Mark::SyncTurnedToCuts), 1);
     assert!(longest <= 30 * MILLISECOND, "a write waited {longest} ns");
     world.settle();
 }
 
 #[test]
 fn what_cuts_a_cut_short_leaves_the_point_before_it() {
-    let cases: [fn(&mut World); 5] = [
+    let cases: [fn(&mut ScenarioWorld); 5] = [
         |world| world.crash(0, true, SECOND),
         |world| world.crash(1, true, SECOND),
         |world| world.crash(1, false, SECOND),
@@ -129,12 +127,12 @@ fn what_cuts_a_cut_short_leaves_the_point_before_it() {
         sync(&mut world);
         world.until("regions travel", shipping);
         cut_short(&mut world);
-        world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
+        world.until("both are up", |world| world.cluster.iter().all(|node| node.up()));
         if case == 4 {
             sync(&mut world);
         }
         world.settle();
-        assert!(world.mark(0, Mark::CutInterrupted) > 0 || case == 0, "case {case}");
+        assert!(world.coverage(0, Mark::CutInterrupted) > 0 || case == 0, "case {case}");
     }
 }
 
@@ -143,12 +141,11 @@ fn what_cuts_a_cut_short_leaves_the_point_before_it() {
 fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     let mut world = after_an_outage(slow_link());
     sync(&mut world);
-    let load_until_second_cut = |world: &mut World| {
+    let load_until_second_cut = |world: &mut ScenarioWorld| {
         for n in 0..400u64 {
-            let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 4 * KIB);
             world.pass(20 * MILLISECOND);
-            if world.mark(0, Mark::CutEnded) > 0 && shipping(world) {
+            if world.coverage(0, Mark::CutEnded) > 0 && shipping(world) {
                 return;
             }
         }
@@ -160,9 +157,9 @@ fn a_secondary_promoted_in_mid_cut_is_the_image_of_the_cut_before() {
     let figures = world.figures(1);
     let (place, wall) = figures.promotable.expect("the cut before");
     assert_eq!(figures.peer.recovery_point, Some((place.seq, wall)));
-    // The judge compares the image it opens with to the prefix it claims.
+    // The checker compares the image it opens with to the prefix it claims.
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
-    assert_eq!(world.mark(1, Mark::RolledBack), 1);
+    assert_eq!(world.coverage(1, Mark::RolledBack), 1);
 }
 
 #[test]
@@ -174,7 +171,7 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
     ] {
         let mut world = after_an_outage(Options { queue_bytes, history_bytes, ..slow_link() });
         sync(&mut world);
-        world.until("a cut began", |world| world.mark(0, Mark::CutBegan) > 0);
+        world.until("a cut began", |world| world.coverage(0, Mark::CutBegan) > 0);
         let mut longest = 0;
         for n in 0..64u64 {
             // From the far end, where the walk comes last.
@@ -182,7 +179,7 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
             longest = longest.max(world.answer(id).1);
         }
         assert!(longest <= 30 * MILLISECOND, "{rare:?}: a write waited {longest} ns");
-        assert!(world.mark(0, rare) > 0, "{rare:?}");
+        assert!(world.coverage(0, rare) > 0, "{rare:?}");
         if rare == Mark::CutGivenUp {
             // The same small store keeps the secondary from taking a rollback point: nothing travels, nothing is lost.
             assert_eq!(world.figures(0).peer.dirty_bytes, 2 * MIB);
@@ -196,18 +193,17 @@ fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_sto
 #[test]
 fn a_cut_that_was_given_up_is_followed_by_a_pause() {
     let small = Options { queue_bytes: 128 * KIB, history_bytes: 128 * KIB, ..slow_link() };
-    let mut world = World::for_story(Options { delay_ns: 40 * MILLISECOND, ..small });
+    let mut world = ScenarioWorld::new(Options { delay_ns: 40 * MILLISECOND, ..small });
     world.until("connected", |world| world.figures(0).peer.round_trip > std::time::Duration::ZERO);
     let told = world.order(0, Command::Sync { full: true });
     assert!(matches!(told, CommandResult::Done(_)), "{told:?}");
     for n in 0..6_000u64 {
-        let id = world.write((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
         world.pass(5 * MILLISECOND);
         let why = world.figures(0).reason;
         assert!(!why.contains("devices want a look"), "they are well: {why}");
     }
-    let given_up = world.mark(0, Mark::CutGivenUp);
+    let given_up = world.coverage(0, Mark::CutGivenUp);
     assert!((2..=4).contains(&given_up), "{given_up} times in 30 s");
     world.settle();
 }
@@ -222,12 +218,12 @@ fn one_read_of_a_cut_leaves_room_in_a_small_queue() {
     for _ in 0..2 {
         assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
         assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-        while !world.in_step(GROUP) {
+        while !world.in_step() {
             world.pass(MILLISECOND / 10);
-            most = most.max(world.nodes[0].payload[&GROUP].queued.bytes());
+            most = most.max(world.cluster[0].storage.payload()[&GROUP].queued.bytes());
         }
     }
-    assert!(world.mark(0, Mark::CutBegan) > 0);
+    assert!(world.coverage(0, Mark::CutBegan) > 0);
     assert!((64 * KIB..=queue_bytes).contains(&most), "{most} bytes at most");
 }
 
@@ -248,24 +244,22 @@ fn writes_that_wait_for_a_cut_do_not_count_as_queued() {
 /// Everything was marked while a cut travelled. It went on, and its end cleared also the bits of what was not sent.
 #[test]
 fn a_full_sync_ordered_during_a_cut_sends_everything() {
-    let mut world = World::in_peace(slow_link());
-    let id = world.write(1, 0, MIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(slow_link());
+    world.write_done(1, 0, MIB);
     world.settle();
     // Only the other volume is dirty.
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, MIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, MIB);
     sync(&mut world);
     world.until("regions travel", shipping);
-    let sent = world.data_sent_bytes[0];
+    let sent = world.data_sent_bytes()[0];
     let answer = world.order(0, Command::Sync { full: true });
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
     assert_eq!(world.figures(0).peer.dirty_bytes, 2 * MIB);
     world.settle();
-    let sent = world.data_sent_bytes[0] - sent;
+    let sent = world.data_sent_bytes()[0] - sent;
     assert!(sent >= 2 * MIB, "{sent} bytes");
-    assert_eq!(world.mark(0, Mark::FullSyncBegan), 2, "this one, and the one at the beginning");
+    assert_eq!(world.coverage(0, Mark::FullSyncBegan), 2, "this one, and the one at the beginning");
 }
 
 /// The disk takes its time over a read of a cut, and the node is demoted and promoted meanwhile. What is being read is
@@ -275,9 +269,9 @@ fn a_read_from_before_a_demotion_may_end_after_the_next_promotion() {
     let mut world = after_an_outage(slow_link());
     sync(&mut world);
     world.until("regions travel", shipping);
-    world.nodes[0].trouble.stalled_until = world.now + 3 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 3 * SECOND;
     world.pass(400 * MILLISECOND);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
     let mut longest = 0;
@@ -300,7 +294,7 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
     let dirty_bytes = world.figures(0).peer.dirty_bytes;
     world.input(0, engine::Input::Stop);
     world.pass(5 * SECOND);
-    world.until("it is back", |world| world.nodes[0].up() && world.glance(0, GROUP).is_some_and(|g| g.running));
+    world.until("it is back", |world| world.cluster[0].up() && world.glance(0, GROUP).is_some_and(|g| g.running));
     assert!(world.figures(0).peer.dirty_bytes >= dirty_bytes || state(&world) != Some(State::Logging));
     world.until("regions travel again", shipping);
     let CommandResult::Warning(sentence) = world.order(0, Command::Demote) else { panic!("not all is there") };
@@ -310,7 +304,7 @@ fn demote_and_a_clean_stop_in_mid_cut_keep_every_bit() {
 /// A node, a branch, and how often it takes it at least.
 type Reached = (usize, Mark, u64);
 
-/// What each story is named after.
+/// What each scenario is named after.
 const REACHED: &[(&str, &[Reached])] = &[
     ("first-sync", &[(0, Mark::FullSyncBegan, 1), (0, Mark::CutEnded, 1)]),
     ("sync-mode", &[]),
@@ -329,11 +323,11 @@ const REACHED: &[(&str, &[Reached])] = &[
 
 #[test]
 fn every_story_reaches_what_it_is_named_after() {
-    for script in sim::script::all() {
-        let (name, reached) = REACHED.iter().find(|(name, _)| *name == script.name).expect("a row for every story");
-        let world = script.tell(&[], std::env::var_os("FARSHORE_STORY").is_some());
+    for script in sim::scenarios::script::all() {
+        let (name, reached) = REACHED.iter().find(|(name, _)| *name == script.name).expect("a row for every scenario");
+        let world = script.play(&[], std::env::var_os("FARSHORE_SCENARIO").is_some()).world;
         for (node, mark, least) in *reached {
-            let times = world.mark(*node, *mark);
+            let times = world.cluster[*node].coverage(*mark);
             assert!(times >= *least, "{name}: {mark:?} on node {node}: {times} times");
         }
         let in_sync = world.glance(0, GROUP).is_some_and(|glance| glance.protection == Protection::BothDurable);
@@ -344,7 +338,7 @@ fn every_story_reaches_what_it_is_named_after() {
 /// Two groups, and for each half of a line that could carry what the writers of one write.
 #[test]
 fn groups_that_share_a_line_say_what_bandwidth_is_missing() {
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 3],
         volumes: 1,
         volume_bytes: 16 * MIB,
@@ -356,7 +350,7 @@ fn groups_that_share_a_line_say_what_bandwidth_is_missing() {
     let groups = [GroupId(0), GroupId(2)];
     for group in groups {
         world.command(0, group, Command::Sync { full: true });
-        world.until("synced", |world| world.in_step(group));
+        world.until("synced", |world| world.cluster.in_step(group));
     }
     for group in groups {
         world.command(0, group, Command::Logging);
@@ -370,7 +364,7 @@ fn groups_that_share_a_line_say_what_bandwidth_is_missing() {
             world.write_to(group, 0, n % 256 * 64 * KIB, 64 * KIB);
         }
         world.pass(94 * MILLISECOND);
-        let status = world.nodes[0].engine.as_ref().expect("up").status();
+        let status = world.cluster[0].engine().expect("up").status();
         let says = |id| status.iter().any(|g| g.id == id && g.reason.contains("are missing to catch up"));
         (0..2).for_each(|at| said[at] |= says(groups[at]));
     }

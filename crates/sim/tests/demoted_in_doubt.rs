@@ -5,29 +5,27 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, in_doubt, options, serves};
 
 /// In step, with writes that are confirmed there and not flushed here: that happens every five seconds.
-fn unflushed(mode: Mode) -> World {
-    let mut world = World::in_peace(options(mode, Policy::Degrade));
+fn unflushed(mode: Mode) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world
 }
 
 /// Node 0 is back without what its caches held.
-fn loses_power(world: &mut World) {
+fn loses_power(world: &mut ScenarioWorld) {
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     assert!(!serves(world) && lacks_something(world));
 }
 
 /// The peer is there to be asked, or is not.
-fn lost_power(peer_is_there: bool) -> World {
+fn lost_power(peer_is_there: bool) -> ScenarioWorld {
     let mut world = unflushed(Mode::Async);
     world.cut([peer_is_there; 2]);
     loses_power(&mut world);
@@ -35,34 +33,25 @@ fn lost_power(peer_is_there: bool) -> World {
 }
 
 /// It was demoted before it met its peer.
-fn demoted_in_doubt() -> World {
+fn demoted_in_doubt() -> ScenarioWorld {
     let mut world = lost_power(false);
     let CommandResult::Warning(told) = world.order(0, Command::Demote) else { panic!("it hands nothing over") };
     assert!(told.contains("not settled what the peer confirmed before this node lost power"), "{told}");
     world
 }
 
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
-}
-
-fn lacks_something(world: &World) -> bool {
+fn lacks_something(world: &ScenarioWorld) -> bool {
     world.images_of(0) != world.images_of(1)
 }
 
-fn in_doubt(world: &World) -> bool {
-    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
-}
-
 /// It was promoted with the peer in sight or soon in sight.
-fn serves_with_what_was_lost(mut world: World) {
+fn serves_with_what_was_lost(mut world: ScenarioWorld) {
     world.until("the export is open", serves);
     assert!(!lacks_something(&world) && !in_doubt(&world));
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     // A forced promotion is one all the same: nothing is sent before the operator says so.
     world.refused(0, Command::Sync { full: false });
-    let id = world.write(0, 4 * KIB, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 4 * KIB, 8 * KIB);
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
     world.settle();
 }
@@ -124,8 +113,7 @@ fn alone_before_its_power_failed_it_fetches_what_the_peer_confirmed() {
     world.cut([false; 2]);
     let before = world.glance(0, GROUP).expect("it runs").identity.generation;
     for n in 0..2 {
-        let id = world.write(1, (1000 + n * 4) * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, (1000 + n * 4) * KIB, 4 * KIB);
         world.pass(100 * MILLISECOND);
     }
     assert_ne!(world.glance(0, GROUP).expect("it runs").identity.generation, before);
@@ -134,7 +122,7 @@ fn alone_before_its_power_failed_it_fetches_what_the_peer_confirmed() {
     assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
     world.restore_path();
     world.until("the export is open", serves);
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     for (held, confirmed) in world.images_of(0).iter().zip(&confirmed) {
         assert!(held[..1000 << 10] == confirmed[..1000 << 10]);
     }
@@ -143,12 +131,11 @@ fn alone_before_its_power_failed_it_fetches_what_the_peer_confirmed() {
 #[test]
 fn without_the_peer_start_alone_opens_the_export_and_the_operator_is_asked() {
     let mut world = demoted_in_doubt();
-    let before = world.now;
+    let before = world.now();
     assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
     world.until("the export is open", serves);
-    assert!(world.now - before >= 5 * SECOND && in_doubt(&world));
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    assert!(world.now() - before >= 5 * SECOND && in_doubt(&world));
+    world.write_done(0, 0, 8 * KIB);
     world.restore_path();
     world.pass(10 * SECOND);
     assert!(lacks_something(&world), "nothing is pulled under clients, and nothing is sent");

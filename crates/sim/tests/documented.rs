@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::planted::Fault;
-use sim::gates::{BRANCHES_BY_TEST, EDGES_BY_STORY, ROWS_BY_TEST};
+use sim::gates::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST};
 
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -25,7 +25,7 @@ fn what_is_left_to_tests_has_its_test() {
     let ours = ["rare_edges", "identity_rows", "kept", "old_records", "shared_link"]
         .map(|name| text(&format!("tests/{name}.rs")));
     let sources = ours.concat() + &text("../engine/src/identity.rs");
-    let edges = EDGES_BY_STORY.iter().map(|(_, name)| *name);
+    let edges = EDGES_BY_SCENARIO.iter().map(|(_, name)| *name);
     let branches = BRANCHES_BY_TEST.iter().map(|(_, name)| *name);
     for name in ROWS_BY_TEST.iter().map(|(_, name)| *name).chain(edges).chain(branches) {
         assert!(

@@ -5,43 +5,30 @@
 use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
-use engine::state::{Broken, Mode, Policy, State};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use engine::state::{Broken, State};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, unflushed};
 
-/// In step, with writes that the peer has confirmed and this node has not flushed.
-fn unflushed() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
-    }
-    // Here that happens every five seconds.
-    world.pass(200 * MILLISECOND);
-    world
-}
-
-fn failed(world: &World, broken: Broken) -> bool {
+fn failed(world: &ScenarioWorld, broken: Broken) -> bool {
     world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Failed(broken))
 }
 
 /// The daemon starts again on the same machine.
-fn fetches_what_was_lost(mut world: World, confirmed: &[Vec<u8>]) {
+fn fetches_what_was_lost(mut world: ScenarioWorld, confirmed: &[Vec<u8>]) {
     assert!(lacks(&world, confirmed), "something was lost");
     world.pass(SECOND);
     world.crash(0, false, SECOND);
     comes_back_with(world, confirmed);
 }
 
-fn comes_back_with(mut world: World, confirmed: &[Vec<u8>]) {
-    world.until("its export is open", |world| world.nodes[0].serving.contains(&GROUP));
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+fn comes_back_with(mut world: ScenarioWorld, confirmed: &[Vec<u8>]) {
+    world.until("its export is open", |world| world.cluster[0].serves(GROUP));
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     assert!(!lacks(&world, confirmed), "all that the peer had is here again");
     world.settle();
 }
 
-/// Behind what was confirmed before, a story writes more.
-fn lacks(world: &World, confirmed: &[Vec<u8>]) -> bool {
+/// Behind what was confirmed before, a scenario writes more.
+fn lacks(world: &ScenarioWorld, confirmed: &[Vec<u8>]) -> bool {
     world.images_of(0).iter().zip(confirmed).any(|(held, confirmed)| held[..800 << 10] != confirmed[..800 << 10])
 }
 
@@ -49,7 +36,7 @@ fn lacks(world: &World, confirmed: &[Vec<u8>]) -> bool {
 fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start() {
     let mut world = unflushed();
     let confirmed = world.images_of(1);
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     let flush = world.flush(0);
     assert!(!world.answer(flush).0, "it is no flush");
     let write = world.write(1, 0, 4 * KIB);
@@ -67,20 +54,19 @@ fn what_a_failed_flush_lost_is_not_called_durable_by_a_later_one() {
     let flush = world.flush(1);
     assert!(world.answer(flush).0);
     // Its last extent is hot: what comes there is written at once.
-    let id = world.write(0, 928 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 928 * KIB, 4 * KIB);
     let confirmed = world.images_of(1);
-    let near = &mut world.nodes[0].trouble;
+    let near = &mut world.cluster[0].storage.trouble;
     (near.slow_until, near.fail_next_flush) = (u64::MAX, true);
     let flush = world.flush(0);
-    world.nodes[0].trouble.slow_until = 0;
+    world.cluster[0].storage.trouble.slow_until = 0;
     world.write(0, 900 * KIB, 8 * KIB);
-    let landing = world.now + 40 * MILLISECOND;
-    world.nodes[0].trouble.stalled_until = landing;
+    let landing = world.now() + 40 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = landing;
     let fua = world.write_fua(0, 960 * KIB, 8 * KIB);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
-    assert!(world.now < landing);
+    assert!(world.now() < landing);
     world.pass(50 * MILLISECOND);
     assert_eq!(world.reply(fua), Some(false));
     fetches_what_was_lost(world, &confirmed);
@@ -91,10 +77,10 @@ fn what_a_failed_flush_lost_is_not_called_durable_by_a_later_one() {
 fn what_a_failed_flush_lost_in_a_failed_group_is_fetched_all_the_same() {
     let mut world = unflushed();
     let confirmed = world.images_of(1);
-    let near = &mut world.nodes[0].trouble;
+    let near = &mut world.cluster[0].storage.trouble;
     (near.slow_until, near.fail_next_flush) = (u64::MAX, true);
     let flush = world.flush(0);
-    let near = &mut world.nodes[0].trouble;
+    let near = &mut world.cluster[0].storage.trouble;
     (near.slow_until, near.fail_next_record) = (0, true);
     // Its extent is cold.
     let write = world.write(0, 32 * KIB, 4 * KIB);
@@ -109,12 +95,12 @@ fn what_a_failed_flush_lost_in_a_failed_group_is_fetched_all_the_same() {
 fn what_a_failed_flush_lost_is_fetched_though_it_could_not_be_recorded_at_once() {
     let mut world = unflushed();
     let confirmed = world.images_of(1);
-    let near = &mut world.nodes[0].trouble;
+    let near = &mut world.cluster[0].storage.trouble;
     (near.fail_next_flush, near.fail_next_record) = (true, true);
     let flush = world.flush(0);
     assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
     world.pass(SECOND);
-    assert!(!world.nodes[0].trouble.fail_next_record);
+    assert!(!world.cluster[0].storage.trouble.fail_next_record);
     fetches_what_was_lost(world, &confirmed);
 }
 
@@ -123,7 +109,7 @@ fn what_a_failed_flush_lost_is_fetched_though_it_could_not_be_recorded_at_once()
 fn what_a_failed_flush_lost_is_on_record_before_anybody_hears_of_it() {
     let mut world = unflushed();
     let confirmed = world.images_of(1);
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     let flush = world.flush(0);
     while world.reply(flush).is_none() {
         world.pass(1000);
@@ -138,14 +124,14 @@ fn what_a_failed_flush_lost_is_on_record_before_anybody_hears_of_it() {
 fn what_a_failed_flush_lost_is_on_record_before_a_stop_has_ended() {
     let mut world = unflushed();
     let confirmed = world.images_of(1);
-    let near = &mut world.nodes[0].trouble;
+    let near = &mut world.cluster[0].storage.trouble;
     (near.fail_next_flush, near.fail_next_record) = (true, true);
     let flush = world.flush(0);
     assert!(!world.answer(flush).0 && failed(&world, Broken::VolumeFlush));
     world.pass(300 * MILLISECOND);
-    assert!(!world.nodes[0].trouble.fail_next_record && lacks(&world, &confirmed));
+    assert!(!world.cluster[0].storage.trouble.fail_next_record && lacks(&world, &confirmed));
     world.input(0, Input::Stop);
-    world.until("it has stopped", |world| !world.nodes[0].up());
+    world.until("it has stopped", |world| !world.cluster[0].up());
     world.boot(0);
     comes_back_with(world, &confirmed);
 }

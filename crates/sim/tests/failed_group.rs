@@ -3,32 +3,19 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input};
-use sim::storage::ALWAYS;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options};
 
-fn node_failed(world: &World, node: usize) -> bool {
-    matches!(world.glance(node, GROUP).map(|glance| glance.state), Some(State::Failed(_)))
-}
-
-fn failed(world: &World) -> bool {
+fn failed(world: &ScenarioWorld) -> bool {
     node_failed(world, 0)
 }
 
-/// In step, and nothing is being recorded any more.
-fn at_rest() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.pass(30 * SECOND);
-    world
-}
-
 /// Alone, with regions that a demotion has to store.
-fn with_dirty_regions() -> World {
+fn with_dirty_regions() -> ScenarioWorld {
     let mut world = at_rest();
     world.cut([false; 2]);
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(10 * SECOND);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
@@ -38,18 +25,17 @@ fn with_dirty_regions() -> World {
 /// Two writes want one range, and the record of a generation fails while the first of them is under way.
 #[test]
 fn a_write_that_waits_for_its_range_is_answered() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for volume in 0..2 {
-        let id = world.write(volume, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(volume, 0, 4 * KIB);
     }
     world.settle();
-    world.nodes[0].trouble.stalled_until = world.now + 50 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 50 * MILLISECOND;
     world.write(0, 0, 4 * KIB);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     // What is written now is of a new generation.
     world.set_mode(GROUP, Mode::Logging);
-    world.nodes[0].trouble.fail_next_record = true;
+    world.cluster[0].storage.trouble.fail_next_record = true;
     let other = world.write(1, 0, 4 * KIB);
     let waits = world.write(0, 0, 4 * KIB);
     assert!(!world.answer(other).0 && failed(&world));
@@ -60,18 +46,18 @@ fn a_write_that_waits_for_its_range_is_answered() {
 #[test]
 fn a_node_whose_demotion_failed_can_be_stopped() {
     let mut world = at_rest();
-    world.nodes[0].trouble.fail_next_record = true;
+    world.cluster[0].storage.trouble.fail_next_record = true;
     let why = world.refused(0, Command::Demote);
     assert!(why.contains("superblock could not be written"), "{why}");
     world.input(0, Input::Stop);
-    world.until("it has stopped", |world| !world.nodes[0].up());
+    world.until("it has stopped", |world| !world.cluster[0].up());
 }
 
 /// A demotion stores the dirty regions first.
 #[test]
 fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
     let mut world = with_dirty_regions();
-    world.nodes[0].trouble.fail_next_record = true;
+    world.cluster[0].storage.trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.order(0, Command::Demote) else { panic!("demoted") };
     assert!(failed(&world) && why.contains("dirty regions"), "{why}");
 }
@@ -80,15 +66,15 @@ fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
 #[test]
 fn a_demotion_whose_bits_are_stored_too_late_is_refused() {
     let mut world = with_dirty_regions();
-    world.nodes[0].trouble.fail_next_record = true;
+    world.cluster[0].storage.trouble.fail_next_record = true;
     let logging = world.command(0, GROUP, Command::Logging);
-    world.nodes[0].trouble.stalled_until = world.now + 20 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 20 * MILLISECOND;
     let demoted = world.command(0, GROUP, Command::Demote);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.pass(SECOND);
     assert!(failed(&world));
     for order in [logging, demoted] {
-        assert!(matches!(world.operator.results.get(&order), Some(CommandResult::Refused(_))));
+        assert!(matches!(world.cluster.ledger.result(order), Some(CommandResult::Refused(_))));
     }
 }
 
@@ -98,15 +84,14 @@ fn a_demotion_whose_bits_are_stored_too_late_is_refused() {
 #[test]
 fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
     for killed in [false, true] {
-        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         world.cut([false; 2]);
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         if killed {
             // What was hot is compared, in the stream.
             world.crash(0, false, SECOND);
         }
-        world.nodes[0].trouble.read_errors_until = ALWAYS;
+        world.cluster[0].storage.trouble.read_errors_until = ALWAYS;
         world.restore_path();
         for _ in 0..90 {
             world.pass(10 * SECOND);
@@ -116,7 +101,7 @@ fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
         }
         let why = world.figures(0).reason;
         assert!(why.contains("could not be read"), "{why}");
-        world.nodes[0].trouble.read_errors_until = 0;
+        world.cluster[0].storage.trouble.read_errors_until = 0;
         world.settle();
     }
 }
@@ -124,46 +109,43 @@ fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
 #[test]
 fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
     let tight = Options { bytes_per_s: 400_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
-    let mut world = World::in_peace(tight);
+    let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     world.order(0, Command::Sync { full: false });
-    let is_full = |world: &World| world.figures(1).state == State::Paused(Pause::HistoryFull);
+    let is_full = |world: &ScenarioWorld| world.figures(1).state == State::Paused(Pause::HistoryFull);
     world.until("its history is full", is_full);
     world.pass(2 * SECOND);
     let name = world.figures(1).rollback_point.expect("taken").name;
-    world.nodes[1].trouble.fail_next_record = true;
+    world.cluster[1].storage.trouble.fail_next_record = true;
     let why = world.refused(1, Command::DropRollbackPoint { name });
     assert!(node_failed(&world, 1) && why.contains("superblock could not be written"), "{why}");
 }
 
 /// A primary that was killed has what was hot compared, in the stream: its peer is in the middle of a sync with writes in
 /// its journal that wait to be saved.
-fn stands_in_a_sync() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+fn stands_in_a_sync() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write(n % 2, u64::from(n) * 40 * KIB, 40 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 40 * KIB, 40 * KIB);
     }
     world.settle();
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.crash(0, false, SECOND);
     while !world.glance(1, GROUP).is_some_and(|glance| glance.identity.inconsistent) {
         world.pass(MILLISECOND / 5);
     }
-    let far = &mut world.nodes[1].trouble;
-    (far.read_errors_until, far.stalled_until) = (ALWAYS, world.now + 100 * MILLISECOND);
+    let (now, far) = (world.now(), &mut world.cluster[1].storage.trouble);
+    (far.read_errors_until, far.stalled_until) = (ALWAYS, now + 100 * MILLISECOND);
     for n in 0..12 {
         world.write(0, n * 12 * KIB, 4 * KIB);
     }
     world.pass(300 * MILLISECOND);
     world.cut([false; 2]);
     world.crash(1, false, FOR_EVER);
-    world.nodes[1].trouble.read_errors_until = 0;
+    world.cluster[1].storage.trouble.read_errors_until = 0;
     world
 }
 
@@ -175,13 +157,13 @@ fn a_start_that_failed_does_not_go_on() {
         let mut world = stands_in_a_sync();
         world.boot(1);
         world.pass(late * MILLISECOND / 10);
-        world.nodes[1].trouble.fail_next_record = true;
-        let limit = world.now + 20 * MILLISECOND;
-        while !node_failed(&world, 1) && world.now < limit {
+        world.cluster[1].storage.trouble.fail_next_record = true;
+        let limit = world.now() + 20 * MILLISECOND;
+        while !node_failed(&world, 1) && world.now() < limit {
             world.pass(5_000);
         }
         let has_failed = node_failed(&world, 1);
-        world.nodes[1].trouble.fail_next_record = false;
+        world.cluster[1].storage.trouble.fail_next_record = false;
         world.pass(SECOND);
         assert_eq!(node_failed(&world, 1), has_failed, "{late}");
         seen += u32::from(has_failed);
@@ -192,15 +174,14 @@ fn a_start_that_failed_does_not_go_on() {
 /// Its volume fails while the journal is replayed.
 #[test]
 fn a_group_that_failed_at_its_start_says_so() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.nodes[1].trouble.full_until = ALWAYS;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..8 {
-        let id = world.write(0, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 8 * KIB, 4 * KIB);
     }
     world.pass(500 * MILLISECOND);
     world.crash(1, false, FOR_EVER);
-    let far = &mut world.nodes[1].trouble;
+    let far = &mut world.cluster[1].storage.trouble;
     (far.full_until, far.apply_errors_until) = (0, ALWAYS);
     world.boot(1);
     world.until("it fails", |world| node_failed(world, 1));

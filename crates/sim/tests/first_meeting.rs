@@ -5,16 +5,15 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, StartAlone};
-use sim::story::{FOR_EVER, GROUP, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
 
-fn serves(world: &World, node: usize) -> bool {
-    world.nodes[node].serving.contains(&GROUP)
+fn serves(world: &ScenarioWorld, node: usize) -> bool {
+    world.cluster[node].serves(GROUP)
 }
 
 /// Both nodes start for the first time, with a cable pulled.
-fn apart() -> World {
-    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+fn apart() -> ScenarioWorld {
+    let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     world
 }
@@ -35,7 +34,7 @@ fn a_new_primary_opens_when_it_has_met_its_peer() {
     assert!(!serves(&world, 0));
     world.restore_path();
     world.until("its export is open", |world| serves(world, 0));
-    assert_eq!(world.mark(0, Mark::ServedAloneInDoubt), 0);
+    assert_eq!(world.coverage(0, Mark::ServedAloneInDoubt), 0);
     // From now on it opens by itself.
     world.cut([false; 2]);
     world.crash(0, false, SECOND);
@@ -53,8 +52,7 @@ fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
     assert!(!serves(&world, 0));
     world.set(GROUP, |settings| settings.start_alone = StartAlone::Serve);
     world.until("its export is open", |world| serves(world, 0));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_secs(5)));
     world.crash(0, false, SECOND);
     world.until("its export is open", |world| serves(world, 0));
@@ -65,13 +63,12 @@ fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
 }
 
 /// In step; then the primary's state directory and its disks are gone, and the peer has the only copy.
-fn lost_all() -> World {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+fn lost_all() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.crash(0, true, FOR_EVER);
-    world.empties_records(GROUP, 0);
+    world.cluster[0].storage.empties_records(GROUP);
     world.boot(0);
     world
 }
@@ -80,11 +77,11 @@ fn lost_all() -> World {
 fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
     let mut world = lost_all();
     let held = world.images_of(1);
-    world.pass_unjudged(600 * SECOND);
+    world.pass_unchecked(600 * SECOND);
     assert!(!serves(&world, 0));
     let why = world.figures(0).reason;
     assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");
-    world.pass_unjudged(SECOND);
+    world.pass_unchecked(SECOND);
     assert!(world.images_of(1) == held, "the only copy");
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
     assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
@@ -95,16 +92,15 @@ fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
 /// It has lived, though it is no image: somebody wrote its volumes while it was stopped. No other copy is left.
 #[test]
 fn a_peer_that_was_written_from_outside_is_not_new() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.stop(1);
     world.crash(0, true, FOR_EVER);
     world.boot_changed(1);
-    world.empties_records(GROUP, 0);
+    world.cluster[0].storage.empties_records(GROUP);
     world.boot(0);
-    world.pass_unjudged(600 * SECOND);
+    world.pass_unchecked(600 * SECOND);
     assert!(!serves(&world, 0));
     let why = world.figures(0).reason;
     assert!(why.contains("the peer has lived, and the export stays closed until you choose"), "{why}");

@@ -4,20 +4,19 @@
 use engine::Command;
 use engine::CommandResult;
 use engine::state::{Mode, Policy, State};
-use sim::story::{FOR_EVER, GROUP, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
 
 #[test]
 fn no_promotion_before_the_first_sync_has_ended() {
     let mut slow = options(Mode::Async, Policy::Degrade);
     slow.bytes_per_s = 400_000;
-    let mut world = World::for_story(slow);
+    let mut world = ScenarioWorld::new(slow);
     world.pass(SECOND);
     for force in [false, true] {
         assert!(matches!(world.promote(1, force), CommandResult::Refused(_)), "before any sync");
     }
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.until("data arrives", |world| world.data_sent_bytes[0] > 300_000);
+    world.until("data arrives", |world| world.data_sent_bytes()[0] > 300_000);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Syncing));
     for force in [false, true] {
         assert!(matches!(world.promote(1, force), CommandResult::Refused(_)), "while it runs");
@@ -25,7 +24,7 @@ fn no_promotion_before_the_first_sync_has_ended() {
     world.cut([false; 2]);
     world.crash(1, true, SECOND);
     world.crash(0, true, FOR_EVER);
-    world.until("the secondary is back", |world| world.glance(1, GROUP).is_some_and(|_| world.nodes[1].up()));
+    world.until("the secondary is back", |world| world.glance(1, GROUP).is_some_and(|_| world.cluster[1].up()));
     world.pass(SECOND);
     for force in [false, true] {
         let CommandResult::Refused(sentence) = world.promote(1, force) else { panic!("promoted a mixture") };

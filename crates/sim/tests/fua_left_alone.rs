@@ -1,21 +1,19 @@
-//! The story: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
+//! What happened: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
 //! have it too, no flush was put on record. The peer died before it arrived, the writer was answered, then the primary lost
 //! power: the older write, which the peer had kept, was pulled over the newer one that FUA had made durable (P4).
 
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::story::{MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The reset arrives `delay_ms` after the peer died; the disks of both need 2 ms.
-fn left_alone(delay_ms: u64, flush_beside: bool) -> World {
+fn left_alone(delay_ms: u64, flush_beside: bool) -> ScenarioWorld {
     let sync = options(Mode::Sync, Policy::Degrade);
     let disk_ns = (2 * MILLISECOND, 2 * MILLISECOND);
-    let mut world = World::in_peace(Options { delay_ns: delay_ms * MILLISECOND, disk_ns, ..sync });
-    let older = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(older).0);
+    let mut world = ScenarioWorld::in_peace(Options { delay_ns: delay_ms * MILLISECOND, disk_ns, ..sync });
+    world.write_done(0, 0, 8 * KIB);
     world.crash(1, false, 3 * SECOND);
     let newer = world.write_fua(0, 4 * KIB, 8 * KIB);
     if flush_beside {
@@ -23,15 +21,15 @@ fn left_alone(delay_ms: u64, flush_beside: bool) -> World {
         world.flush(0);
     }
     assert!(world.answer(newer).0, "answered alone");
-    assert_eq!(world.mark(0, Mark::FlushPointRecorded), 1);
+    assert_eq!(world.coverage(0, Mark::FlushPointRecorded), 1);
     world
 }
 
-/// The judge sees to it that what FUA promised is there when the export opens.
-fn loses_power(mut world: World) {
+/// The checker sees to it that what FUA promised is there when the export opens.
+fn loses_power(mut world: ScenarioWorld) {
     let ours = world.images_of(0);
     world.crash(0, true, SECOND);
-    world.until("it serves again", |world| !world.nodes[0].serving.is_empty());
+    world.until("it serves again", |world| world.cluster[0].serves(GROUP));
     assert_eq!(
         world.images_of(0)[0][4 * KIB as usize..12 * KIB as usize],
         ours[0][4 * KIB as usize..12 * KIB as usize]

@@ -5,9 +5,8 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::wire::HEADER_BYTES;
 use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const BYTES_PER_S: u64 = 1_000_000;
 const WRITE_BYTES: u64 = 16 * KIB;
@@ -38,7 +37,7 @@ struct Beside {
 }
 
 fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
-    let mut world = World::in_peace(slow_and_far(queue_bytes));
+    let mut world = ScenarioWorld::in_peace(slow_and_far(queue_bytes));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 4 * KIB);
@@ -51,27 +50,27 @@ fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
         world.write(0, 8 * MIB + n * WRITE_BYTES, WRITE_BYTES);
     }
     let every = (WRITE_BYTES + HEADER_BYTES as u64) * 1_000_000_000 / BYTES_PER_S * 1000 / load;
-    let (began, mut point, mut point_at) = (world.now, None, world.now);
+    let (began, mut point, mut point_at) = (world.now(), None, world.now());
     let (mut longest, mut ended) = (0, None);
     let mut n = 0;
-    while world.now < began + 60 * SECOND {
+    while world.now() < began + 60 * SECOND {
         world.write(0, n % 256 * WRITE_BYTES, WRITE_BYTES);
         n += 1;
         world.pass(every);
         let figures = world.figures(0);
         let now_point = figures.peer.recovery_point.map(|(seq, _)| seq);
         if now_point > point {
-            (point, point_at) = (now_point, world.now);
+            (point, point_at) = (now_point, world.now());
         }
-        longest = longest.max(world.now - point_at);
+        longest = longest.max(world.now() - point_at);
         if ended.is_none() && figures.state == State::Replicating {
-            ended = Some((world.now - began) / MILLISECOND);
+            ended = Some((world.now() - began) / MILLISECOND);
         }
     }
     Beside {
         ended_after_ms: ended,
         longest_without_new_point_ms: longest / MILLISECOND,
-        cuts: world.mark(0, Mark::CutBegan),
+        cuts: world.coverage(0, Mark::CutBegan),
     }
 }
 

@@ -5,15 +5,11 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Settings, StartAlone, Store};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::checkers::facts::KnownFact;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
-}
-
-fn asks_its_operator(world: &World) -> bool {
+fn asks_its_operator(world: &ScenarioWorld) -> bool {
     let reason = world.figures(0).reason;
     reason.contains("cannot be known") && reason.contains("'farshore sync GROUP")
 }
@@ -30,12 +26,12 @@ enum Image {
 }
 
 /// The secondary was the primary for a while, and stands where it handed over: nothing was sent to it since.
-fn handed_over(world: &mut World) {
+fn handed_over(world: &mut ScenarioWorld) {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     world.settle();
     assert!(matches!(world.order(1, Command::Demote), CommandResult::Done(_)));
-    let settings = Settings { mode: Mode::Logging, ..world.operator.settings(GROUP) };
+    let settings = Settings { mode: Mode::Logging, ..world.cluster.ledger.settings(GROUP) };
     world.order(0, Command::Set(settings));
     // It serves in another mode than the copy was made in, and says so.
     assert!(matches!(world.promote(0, false), CommandResult::Warning(_)));
@@ -45,8 +41,8 @@ fn handed_over(world: &mut World) {
 
 /// A sync in the stream of writes is under way, and has overwritten a part of the secondary's copy. What was written meanwhile the
 /// secondary has confirmed as durable; the primary has not flushed it.
-fn mid_sync(image: Image) -> World {
-    let mut world = World::in_peace(Options {
+fn mid_sync(image: Image) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         bytes_per_s: 400_000,
         start_alone_ms: 600_000,
         ..options(Mode::Async, Policy::Degrade)
@@ -69,8 +65,7 @@ fn mid_sync(image: Image) -> World {
         world.order(0, Command::Logging);
     }
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     if image == Image::EarlierRun {
         world.crash(0, false, SECOND);
@@ -78,20 +73,20 @@ fn mid_sync(image: Image) -> World {
     }
     let before = world.images_of(1);
     // The end of the sync takes long to be on record.
-    world.nodes[1].trouble.flush_ns = 5 * SECOND;
+    world.cluster[1].storage.trouble.flush_ns = 5 * SECOND;
     if image == Image::OwnReign {
-        world.command(0, GROUP, Command::Set(world.operator.settings(GROUP)));
+        let settings = world.cluster.ledger.settings(GROUP);
+        world.command(0, GROUP, Command::Set(settings));
     } else {
         world.command(0, GROUP, Command::Sync { full: false });
     }
     world.until("a part is overwritten", |world| world.images_of(1) != before);
-    assert!(world.watch.syncs_in_stream(GROUP, 1));
-    let id = world.write(1, 512 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
-    world.until("it is kept", |world| world.nodes[1].engine.as_ref().expect("up").oldest_kept(GROUP).is_some());
+    assert!(world.checkers.wire.syncs_in_stream(GROUP, 1));
+    world.write_done(1, 512 * KIB, 4 * KIB);
+    world.until("it is kept", |world| world.cluster[1].engine().expect("up").oldest_kept(GROUP).is_some());
     world.pass(5 * MILLISECOND);
     assert_eq!(world.figures(0).state, State::Syncing);
-    world.nodes[1].trouble.flush_ns = 0;
+    world.cluster[1].storage.trouble.flush_ns = 0;
     world
 }
 
@@ -101,7 +96,7 @@ fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
     let mut world = mid_sync(Image::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
-    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
     let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
     assert!(refused.contains("a mixture"), "{refused}");
     world.boot(0);
@@ -115,7 +110,7 @@ fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
 }
 
 /// The primary is gone, and the secondary, which is in the middle of a sync, is promoted by force.
-fn goes_back(image: Image) -> World {
+fn goes_back(image: Image) -> ScenarioWorld {
     let mut world = mid_sync(image);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
@@ -126,11 +121,11 @@ fn goes_back(image: Image) -> World {
 /// It loses its power on its way back to the image before the sync, at each moment of that.
 fn way_back_cut_short(image: Image) {
     let mut world = goes_back(image);
-    let typed = world.now;
+    let typed = world.now();
     while !world.recorded(1).rolling_back {
         world.pass(100_000);
     }
-    let (recorded_ns, mut asked) = (world.now - typed, 0);
+    let (recorded_ns, mut asked) = (world.now() - typed, 0);
     for late_ns in (recorded_ns - 500_000..).step_by(100_000) {
         let mut world = goes_back(image);
         world.pass(late_ns);
@@ -170,11 +165,11 @@ fn what_a_way_back_to_its_own_reign_gave_up_is_asked_about() {
 }
 
 /// The primary's operator is asked: its peer does not know any more what it had confirmed.
-fn is_asked() -> World {
+fn is_asked() -> ScenarioWorld {
     let mut world = mid_sync(Image::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
-    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
     world.refused(1, Command::Promote { force: true, entropy: 7 });
     world.boot(0);
     world.until("its operator is asked", asks_its_operator);
@@ -250,7 +245,7 @@ fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
     }
 }
 
-/// A store fails while what the operator typed is being recorded: nothing is opened after that (a judge looks), and the next start
+/// A store fails while what the operator typed is being recorded: nothing is opened after that (a checker looks), and the next start
 /// knows his word, or asks again.
 #[test]
 fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
@@ -258,7 +253,7 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
     for (nth, draws) in (1..=2).flat_map(|nth| (0..12).map(move |draws| (nth, draws))) {
         let mut world = is_asked();
         (0..draws).for_each(|_| _ = world.rng.draw());
-        world.nodes[0].trouble.fail_record_in = nth;
+        world.cluster[0].storage.trouble.fail_record_in = nth;
         world.command(0, GROUP, Command::Sync { full: true });
         world.pass(5 * SECOND);
         if matches!(world.figures(0).state, State::Failed(_)) {
@@ -275,21 +270,20 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
 }
 
 /// A part of what the peer had confirmed was fetched, and is not flushed, when the peer loses the rest: the primary's operator is asked.
-fn is_asked_half_way() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+fn is_asked_half_way() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
-    world.net.paths.get_mut(&[0, 1]).expect("a path").bytes_per_s = 100_000;
+    world.network.path_mut([0, 1]).bytes_per_s = 100_000;
     world.crash(0, true, SECOND);
     world.pass(500 * MILLISECOND);
     let before = world.images_of(0);
     world.until("a part is fetched", |world| world.images_of(0) != before);
     world.crash(1, true, SECOND);
-    world.watch.rotten.insert((1, Store::Journal(GROUP)));
-    world.nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot_all();
+    world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
+    world.cluster[1].disk_mut(Store::Journal(GROUP)).rot_all();
     world.until("its operator is asked", asks_its_operator);
     world
 }
@@ -303,17 +297,17 @@ fn an_export_whose_demotion_does_not_come_about_stays_closed() {
         world.cut([false; 2]);
         world.pass(10 * SECOND);
         if fails {
-            world.nodes[0].trouble.fail_next_flush = true;
+            world.cluster[0].storage.trouble.fail_next_flush = true;
             let refused = world.refused(0, Command::Demote);
             assert!(refused.contains("it stays primary"), "{refused}");
         } else {
-            world.nodes[0].trouble.flush_ns = 5 * SECOND;
+            world.cluster[0].storage.trouble.flush_ns = 5 * SECOND;
             world.command(0, GROUP, Command::Logging);
             world.command(0, GROUP, Command::Logging);
             world.command(0, GROUP, Command::Demote);
         }
         world.pass(SECOND);
-        world.nodes[0].trouble.flush_ns = 0;
+        world.cluster[0].storage.trouble.flush_ns = 0;
         world.crash(0, false, SECOND);
         world.pass(1_200 * SECOND);
         assert_eq!(world.recorded(0).identity.role, Role::Primary);
@@ -336,13 +330,13 @@ fn an_answer_that_comes_while_it_is_recorded_that_time_is_up_keeps_the_export_cl
         let mut world = mid_sync(Image::SameRun);
         world.crash(0, true, FOR_EVER);
         world.pass(SECOND);
-        world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+        world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
         world.refused(1, Command::Promote { force: true, entropy: 7 });
         world.boot(0);
         while !world.figures(0).reason.contains("asking the peer what it confirmed") {
             world.pass(200_000);
         }
-        world.nodes[0].trouble.slow_until = world.now + SECOND;
+        world.cluster[0].storage.trouble.slow_until = world.now() + SECOND;
         world.set(GROUP, |settings| settings.start_alone = StartAlone::Wait(std::time::Duration::from_millis(1)));
         world.pass(late_ms * MILLISECOND);
         if serves(&world) {

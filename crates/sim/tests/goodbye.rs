@@ -6,19 +6,18 @@ use engine::Input;
 use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::story::{FOR_EVER, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{FOR_EVER, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn the_peer_of_a_stopped_node_knows_why_the_link_is_down() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.input(1, Input::Stop);
-    world.until("stopped", |world| !world.nodes[1].up());
+    world.until("stopped", |world| !world.cluster[1].up());
     world.pass(50 * MILLISECOND);
     assert_eq!(world.figures(0).peer.link_reason, "the peer was stopped");
-    assert_eq!(world.mark(0, Mark::GoodbyeHeard), 1);
+    assert_eq!(world.coverage(0, Mark::GoodbyeHeard), 1);
     // A kill says nothing.
-    world.until("back", |world| world.nodes[1].up());
+    world.until("back", |world| world.cluster[1].up());
     world.settle();
     world.crash(1, false, FOR_EVER);
     world.pass(50 * MILLISECOND);
@@ -31,7 +30,7 @@ fn a_group_that_is_stopped_before_it_knew_who_it_is_says_nothing() {
         let mut options = options(Mode::Async, Policy::Degrade);
         (options.pairs, options.disk_ns) = (vec![[0, 1]; 3], (MILLISECOND, 4 * MILLISECOND));
         (options.volumes, options.volume_bytes) = (1, 64 * KIB);
-        let mut world = World::for_story(options);
+        let mut world = ScenarioWorld::new(options);
         world.pass(moment * MILLISECOND / 5);
         // One group may be through with its start and take its time, another is not.
         world.input(moment as usize % 2, Input::Stop);
@@ -43,15 +42,14 @@ fn a_group_that_is_stopped_before_it_knew_who_it_is_says_nothing() {
 /// range is free the second one is told what the first one was.
 #[test]
 fn a_write_that_waits_for_its_range_does_not_keep_a_node_from_stopping() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3600))));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(3600))));
+    world.write_done(0, 0, 4 * KIB);
     world.cut([false; 2]);
     world.pass(10 * SECOND);
-    world.nodes[0].trouble.stalled_until = world.now + 5 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 5 * SECOND;
     let (first, second) = (world.write(0, 0, 4 * KIB), world.write(0, 0, 4 * KIB));
     world.pass(MILLISECOND);
     world.input(0, Input::Stop);
-    world.until("stopped", |world| !world.nodes[0].up());
+    world.until("stopped", |world| !world.cluster[0].up());
     assert_eq!((world.reply(first), world.reply(second)), (Some(false), Some(false)));
 }

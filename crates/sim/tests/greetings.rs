@@ -3,25 +3,13 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
-
-/// In step, and nothing is being recorded any more.
-fn at_rest() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.pass(30 * SECOND);
-    world
-}
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, options, serves};
 
 /// The peer of a primary wants its role without force.
-fn is_not_promoted(world: &mut World) {
+fn is_not_promoted(world: &mut ScenarioWorld) {
     let why = world.refused(1, Command::Promote { force: false, entropy: 7 });
     assert!(why.contains("the peer is primary and connected"), "{why}");
-}
-
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
 }
 
 /// The record of a demotion fails, and whether it landed is known after a restart: until then the peer is told of no
@@ -33,7 +21,7 @@ fn a_demotion_whose_record_failed_is_no_handover() {
         let mut world = at_rest();
         // Another part of the record lands.
         (0..100 * draws).for_each(|_| _ = world.rng.draw());
-        world.nodes[0].trouble.fail_next_record = true;
+        world.cluster[0].storage.trouble.fail_next_record = true;
         let why = world.refused(0, Command::Demote);
         assert!(why.contains("superblock could not be written"), "{why}");
         world.pass(SECOND);
@@ -55,16 +43,16 @@ fn a_demotion_whose_record_failed_is_no_handover() {
 #[test]
 fn a_demotion_that_is_being_recorded_is_no_handover() {
     let mut world = at_rest();
-    world.nodes[0].trouble.stalled_until = world.now + 2 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     let demoted = world.command(0, GROUP, Command::Demote);
     world.pass(5 * MILLISECOND);
     world.connect([0, 1]);
     world.pass(50 * MILLISECOND);
     is_not_promoted(&mut world);
-    assert!(!world.operator.results.contains_key(&demoted), "its record is under way");
-    let disk = world.nodes[0].disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");
+    assert!(!world.cluster.ledger.result(demoted).is_some(), "its record is under way");
+    let disk = world.cluster[0].disk_mut(Store::Superblock(GROUP));
     disk.will_keep(|_| false);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.crash(0, false, SECOND);
     world.until("it serves again", serves);
     world.settle();
@@ -77,15 +65,15 @@ fn a_promotion_whose_record_failed_is_no_primary() {
     let mut world = at_rest();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     world.pass(30 * SECOND);
-    world.nodes[1].trouble.fail_next_record = true;
+    world.cluster[1].storage.trouble.fail_next_record = true;
     let why = world.refused(1, Command::Promote { force: false, entropy: 7 });
     assert!(why.contains("superblock could not be written"), "{why}");
     world.connect([0, 1]);
     world.pass(5 * SECOND);
-    assert!(!world.nodes[1].serving.contains(&GROUP));
+    assert!(!world.cluster[1].serves(GROUP));
     world.crash(1, false, SECOND);
     world.pass(10 * SECOND);
-    if !world.nodes[1].serving.contains(&GROUP) {
+    if !world.cluster[1].serves(GROUP) {
         assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     }
     world.until("it sends", |world| world.figures(1).state == State::Replicating);
@@ -95,13 +83,13 @@ fn a_promotion_whose_record_failed_is_no_primary() {
 #[test]
 fn a_first_start_that_failed_says_who_it_became() {
     for moment in 0..600 {
-        let mut world = World::for_story(Options {
+        let mut world = ScenarioWorld::new(Options {
             disk_ns: (MILLISECOND, 20 * MILLISECOND),
             ..options(Mode::Async, Policy::Degrade)
         });
         (0..moment).for_each(|_| _ = world.rng.draw());
         world.pass(moment % 50 * MILLISECOND * 2);
-        world.nodes[0].trouble.fail_next_flush = true;
+        world.cluster[0].storage.trouble.fail_next_flush = true;
         world.pass(2 * SECOND);
     }
 }
@@ -115,20 +103,19 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     world.pass(100 * MILLISECOND);
     world.cut([false, true]);
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     let written = world.images_of(0);
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
-    let limit = world.now + SECOND;
-    while world.verdict.is_ok() && world.now < limit {
-        world.run_until(world.now + MILLISECOND);
+    let limit = world.now() + SECOND;
+    while world.verdict().is_ok() && world.now() < limit {
+        world.run_until(world.now() + MILLISECOND);
     }
-    // The judge objects as soon as it is sent.
-    assert!(world.verdict.is_err(), "no sync began");
-    world.verdict = Ok(());
+    // The checker objects as soon as it is sent.
+    assert!(world.verdict().is_err(), "no sync began");
+    world.pardon();
     world.pass(100 * MILLISECOND);
     world.restore_path();
     world.pass(500 * MILLISECOND);

@@ -1,4 +1,4 @@
-//! The story: a group's volumes ended in the middle of a block, which a sync had saved and overwritten on the secondary when
+//! What happened: a group's volumes ended in the middle of a block, which a sync had saved and overwritten on the secondary when
 //! they were enlarged on both nodes. The sync sent that block again, so the rest of it was saved as well: a range that begins in the
 //! middle of a block. The next start took no such range: it called the undo store damaged, or went back without all
 //! that was saved from there on.
@@ -8,10 +8,9 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
@@ -21,34 +20,31 @@ const OLD_BYTES: u64 = MIB - 28 * KIB + 512;
 const GROWN_BYTES: u64 = 2 * MIB;
 
 /// A pair in step, then a sync that has overwritten the last block of the copy; the images of the copy before it.
-fn mid_sync() -> (World, Vec<Vec<u8>>) {
-    let mut world = World::in_peace(Options {
+fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
+    let mut world = ScenarioWorld::in_peace(Options {
         volume_bytes: OLD_BYTES,
         bytes_per_s: 1_000_000,
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..20 {
-        let id = world.write(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
     world.settle();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, OLD_BYTES - 512, 512);
-    assert!(world.answer(id).0);
+    world.write_done(0, OLD_BYTES - 512, 512);
     for n in 0..14 {
-        let id = world.write(1, n * 64 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, n * 64 * KIB, 36 * KIB);
     }
     assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("the last block is overwritten", |world| world.images_of(FAR)[0] != before[0]);
     (world, before)
 }
 
-fn grow(world: &mut World) {
-    world.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.options).clone() });
+fn grow(world: &mut ScenarioWorld) {
+    world.cluster.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.cluster.options).clone() });
     for (node, filling) in [(NEAR, 0x77), (FAR, 0)] {
-        for (store, disk) in &mut world.nodes[node].disks {
+        for (store, disk) in world.cluster[node].storage.disks_mut() {
             if matches!(store, Store::Volume(..)) {
                 let mut content = disk.view().to_vec();
                 content.resize(GROWN_BYTES as usize, filling);
@@ -59,19 +55,19 @@ fn grow(world: &mut World) {
 }
 
 /// A batch of the undo store names the rest of the block in which the volumes ended.
-fn saved_the_rest(world: &World) -> bool {
-    let store = world.nodes[FAR].disks[&Store::Undo(GROUP)].view();
+fn saved_the_rest(world: &ScenarioWorld) -> bool {
+    let store = world.cluster[FAR].disk(Store::Undo(GROUP)).view();
     store.chunks(8).any(|word| word == OLD_BYTES.to_le_bytes())
 }
 
 /// So many batches are counted by a record.
-fn counted(world: &World) -> u64 {
+fn counted(world: &ScenarioWorld) -> u64 {
     world.recorded(FAR).rollback_point.batches
 }
 
 /// The same on volumes that grew meanwhile. The secondary dies so long after it saved the rest of the last block, and
 /// starts without its primary. Whether a record counted what it saved; the images before the sync.
-fn grown_and_back(dies_after_ns: u64) -> (World, bool, Vec<Vec<u8>>) {
+fn grown_and_back(dies_after_ns: u64) -> (ScenarioWorld, bool, Vec<Vec<u8>>) {
     let (mut world, before) = mid_sync();
     let name = world.figures(FAR).rollback_point.expect("taken").name;
     world.crash(FAR, false, FOR_EVER);

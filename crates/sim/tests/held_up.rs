@@ -6,9 +6,8 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, RequestId};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// So many writers of 4 KiB, each of whom writes again as soon as it is answered.
 struct Writers {
@@ -23,9 +22,9 @@ impl Writers {
     }
 
     /// They write until the condition holds or the time is over; how long that took.
-    fn write(&mut self, world: &mut World, time_ns: u64, done: impl Fn(&World) -> bool) -> u64 {
-        let began = world.now;
-        while world.now - began < time_ns && !done(world) {
+    fn write(&mut self, world: &mut ScenarioWorld, time_ns: u64, done: impl Fn(&ScenarioWorld) -> bool) -> u64 {
+        let began = world.now();
+        while world.now() - began < time_ns && !done(world) {
             for at in 0..self.under_way.len() {
                 let answer = world.reply(self.under_way[at]);
                 if answer.is_none() && self.under_way[at].0 != u64::MAX {
@@ -38,7 +37,7 @@ impl Writers {
             }
             world.pass(5 * MILLISECOND);
         }
-        world.now - began
+        world.now() - began
     }
 }
 
@@ -53,17 +52,17 @@ fn slow(mode: Mode, policy: Policy) -> Options {
     }
 }
 
-fn state(world: &World) -> Option<State> {
+fn state(world: &ScenarioWorld) -> Option<State> {
     world.glance(0, GROUP).map(|g| g.state)
 }
 
 #[test]
 fn many_small_writers_are_let_go_after_the_wait_limit_though_each_waits_less() {
-    let mut world = World::in_peace(slow(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(slow(Mode::Async, Policy::Degrade));
     let mut writers = Writers::new(8);
     let after = writers.write(&mut world, 60 * SECOND, |world| state(world) == Some(State::Logging));
     assert!((10 * SECOND..15 * SECOND).contains(&after), "{after} ns, {:?}", world.figures(0).queue);
-    assert_eq!((world.mark(0, Mark::HeldUpTooLong), world.mark(0, Mark::WaitLimitTripped)), (1, 0));
+    assert_eq!((world.coverage(0, Mark::HeldUpTooLong), world.coverage(0, Mark::WaitLimitTripped)), (1, 0));
     let reason = world.figures(0).reason;
     assert_eq!(reason, "writers were held up for too long: more is written than the link carries");
     // From here on nobody waits, whatever they write: in logging, and then beside cuts.
@@ -77,7 +76,7 @@ fn many_small_writers_are_let_go_after_the_wait_limit_though_each_waits_less() {
 #[test]
 fn who_writes_at_the_speed_of_the_link_waits_and_nothing_is_given_up() {
     // 1 MB/s: four writers wait some 17 ms for each write, all the time.
-    let mut world = World::in_peace(Options { bytes_per_s: 1_000_000, ..slow(Mode::Async, Policy::Degrade) });
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..slow(Mode::Async, Policy::Degrade) });
     let mut writers = Writers::new(4);
     writers.write(&mut world, 60 * SECOND, |_| false);
     let queue = world.figures(0).queue;
@@ -88,7 +87,7 @@ fn who_writes_at_the_speed_of_the_link_waits_and_nothing_is_given_up() {
 
 #[test]
 fn a_burst_that_fits_into_the_wait_limit_is_waited_for() {
-    let mut world = World::in_peace(slow(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(slow(Mode::Async, Policy::Degrade));
     let mut writers = Writers::new(8);
     for _ in 0..4 {
         writers.write(&mut world, 8 * SECOND, |_| false);
@@ -96,12 +95,12 @@ fn a_burst_that_fits_into_the_wait_limit_is_waited_for() {
         world.pass(10 * SECOND);
         assert_eq!(world.figures(0).queue.held_up, Duration::ZERO, "it runs back");
     }
-    assert_eq!((state(&world), world.mark(0, Mark::HeldUpTooLong)), (Some(State::Replicating), 0));
+    assert_eq!((state(&world), world.coverage(0, Mark::HeldUpTooLong)), (Some(State::Replicating), 0));
 }
 
 #[test]
 fn under_strict_writers_who_wait_less_than_the_limit_go_on_waiting() {
-    let mut world = World::in_peace(slow(Mode::Nearsync, Policy::Strict));
+    let mut world = ScenarioWorld::in_peace(slow(Mode::Nearsync, Policy::Strict));
     let mut writers = Writers::new(32);
     writers.write(&mut world, 60 * SECOND, |_| false);
     let queue = world.figures(0).queue;
@@ -117,7 +116,7 @@ fn under_strict_writers_who_wait_less_than_the_limit_go_on_waiting() {
 
 #[test]
 fn under_hold_writers_are_held_up_for_the_window_as_well() {
-    let mut world = World::in_peace(slow(Mode::Nearsync, Policy::Hold(Duration::from_secs(20))));
+    let mut world = ScenarioWorld::in_peace(slow(Mode::Nearsync, Policy::Hold(Duration::from_secs(20))));
     let mut writers = Writers::new(32);
     let after = writers.write(&mut world, 60 * SECOND, |world| state(world) == Some(State::Logging));
     assert!((30 * SECOND..33 * SECOND).contains(&after), "{after} ns");

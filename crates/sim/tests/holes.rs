@@ -5,31 +5,30 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn sparse() -> Options {
     Options { volume_bytes: 32 * MIB + 20 * KIB, history_bytes: 256 * MIB, ..options(Mode::Async, Policy::Degrade) }
 }
 
-fn logging(world: &mut World) {
+fn logging(world: &mut ScenarioWorld) {
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
 }
 
 #[test]
 fn a_full_sync_reads_what_the_volume_holds() {
-    let mut world = World::for_story(sparse());
+    let mut world = ScenarioWorld::new(sparse());
     world.pass(SECOND);
     let at: Vec<u64> = vec![0, 5 * MIB + 4 * KIB, 31 * MIB, 32 * MIB + 16 * KIB];
     let writes: Vec<_> = at.iter().map(|offset| world.write(0, *offset, 4 * KIB)).collect();
     writes.into_iter().for_each(|id| assert!(world.answer(id).0));
-    let before = world.nodes[0].volume_read_bytes;
+    let before = world.cluster[0].storage.volume_read_bytes();
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
     world.settle();
-    let read = world.nodes[0].volume_read_bytes - before;
+    let read = world.cluster[0].storage.volume_read_bytes() - before;
     let figures = world.figures(0);
-    // Volumes of a story are not empty from the start.
+    // Volumes of a scenario are not empty from the start.
     let holds = |region: &&[u8]| region.iter().any(|byte| *byte != 0);
     let regions =
         world.images_of(0).iter().map(|image| image.chunks(32 << 10).filter(holds).count() as u64).sum::<u64>();
@@ -42,31 +41,30 @@ fn a_full_sync_reads_what_the_volume_holds() {
 
 #[test]
 fn a_hole_becomes_zeroes_where_the_secondary_holds_something() {
-    let mut world = World::in_peace(sparse());
+    let mut world = ScenarioWorld::in_peace(sparse());
     for n in 0..32 {
-        let id = world.write(0, n * MIB, 512 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * MIB, 512 * KIB);
     }
     world.settle();
     logging(&mut world);
     let id = world.zero(0, MIB, 29 * MIB, false);
     assert!(world.answer(id).0);
-    let found = world.mark(0, Mark::HoleFound);
+    let found = world.coverage(0, Mark::HoleFound);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     // Equal on both sides, says settling.
     world.settle();
-    assert!(world.mark(0, Mark::HoleFound) > found);
+    assert!(world.coverage(0, Mark::HoleFound) > found);
 }
 
 /// Writers come into the range while it is asked about, and after: they wait for the answer, and their writes come after the hole.
 #[test]
 fn writes_into_a_hole_that_travels_come_after_it() {
-    let mut world = World::in_peace(sparse());
+    let mut world = ScenarioWorld::in_peace(sparse());
     logging(&mut world);
     let id = world.zero(0, 0, 30 * MIB, false);
     assert!(world.answer(id).0);
-    world.nodes[0].trouble.slow_until = world.now + 2 * SECOND;
-    world.command(0, sim::story::GROUP, Command::Sync { full: false });
+    world.cluster[0].storage.trouble.slow_until = world.now() + 2 * SECOND;
+    world.command(0, sim::scenarios::GROUP, Command::Sync { full: false });
     let mut ids = Vec::new();
     for n in 0..400u64 {
         ids.push(world.write(0, n * 7919 % 7600 * 4 * KIB, 4 * KIB));

@@ -3,25 +3,22 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{ActivityConfig, Command, CommandResult, Store};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_thousand_writes_to_a_hot_extent_write_no_record() {
     for mode in [Mode::Async, Mode::Sync] {
-        let mut world = World::in_peace(options(mode, Policy::Degrade));
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
+        world.write_done(0, 0, 4 * KIB);
         // What the first sync left on disk is cleared there in its own time.
         world.settle();
         world.pass(30 * SECOND);
         let stores = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Activity(GROUP)];
-        let records = |world: &World| stores.map(|store| world.nodes[0].disks[&store].view().to_vec());
+        let records = |world: &ScenarioWorld| stores.map(|store| world.cluster[0].disk(store).view().to_vec());
         let before = records(&world);
         for write in 0..1000 {
-            let id = world.write(0, write % 64 * 4 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, write % 64 * 4 * KIB, 4 * KIB);
         }
         world.settle();
         world.pass(30 * SECOND);
@@ -35,16 +32,16 @@ fn a_thousand_writes_to_a_hot_extent_write_no_record() {
 #[test]
 fn a_write_to_a_cold_extent_is_not_starved_by_writers_of_hot_ones() {
     for (places, extent_kib, depth) in [(4, 256, 8), (16, 64, 4)] {
-        let mut world = World::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(Options {
             disk_ns: (2 * MILLISECOND, 6 * MILLISECOND),
             activity: ActivityConfig { extent_bytes: extent_kib * KIB, extents: places },
             ..options(Mode::Async, Policy::Degrade)
         });
         assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
         let mut flying = vec![Vec::new(); places as usize];
-        let (mut next, mut cold, began) = (0, None, world.now);
+        let (mut next, mut cold, began) = (0, None, world.now());
         while cold.is_none_or(|id| world.reply(id).is_none()) {
-            assert!(world.now < began + 4 * SECOND, "{places} places");
+            assert!(world.now() < began + 4 * SECOND, "{places} places");
             for (extent, flying) in flying.iter_mut().enumerate() {
                 flying.retain(|id| world.reply(*id).is_none());
                 while flying.len() < depth {
@@ -54,7 +51,7 @@ fn a_write_to_a_cold_extent_is_not_starved_by_writers_of_hot_ones() {
                 }
             }
             world.pass(MILLISECOND / 2);
-            if cold.is_none() && world.now > began + SECOND {
+            if cold.is_none() && world.now() > began + SECOND {
                 cold = Some(world.write(1, 0, 4 * KIB));
             }
         }

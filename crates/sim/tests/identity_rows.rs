@@ -4,19 +4,18 @@
 use engine::identity::Row;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
-use sim::story::{GROUP, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
-fn in_peace() -> World {
-    World::in_peace(options(Mode::Async, Policy::Degrade))
+fn in_peace() -> ScenarioWorld {
+    ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade))
 }
 
-fn until_row(world: &mut World, row: Row) {
+fn until_row(world: &mut ScenarioWorld, row: Row) {
     world.until(row.name(), |world| world.tally.rows.contains(&row));
 }
 
 /// Node 0 is away while node 1 is promoted by force and demoted again, so many times.
-fn promoted_meanwhile(times: usize) -> World {
+fn promoted_meanwhile(times: usize) -> ScenarioWorld {
     let mut world = in_peace();
     world.cut([false; 2]);
     world.pass(20 * SECOND);
@@ -51,32 +50,31 @@ fn two_that_were_promoted_over_and_over_are_unrelated() {
 }
 
 /// What the primary keeps beside its volumes comes back as it was before its last writes.
-fn records_from_before(crashes: usize) -> World {
+fn records_from_before(crashes: usize) -> ScenarioWorld {
     let mut world = in_peace();
     let records = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Activity(GROUP)];
     world.crash(0, false, SECOND);
-    let before = records.map(|store| world.nodes[0].disks[&store].durable().to_vec());
+    let before = records.map(|store| world.cluster[0].disk(store).durable().to_vec());
     for _ in 0..crashes {
-        world.until("it serves", |world| world.nodes[0].serving.contains(&GROUP));
-        world.until("in step", |world| world.in_step(GROUP));
-        let id = world.write(0, 0, 8192);
-        assert!(world.answer(id).0);
+        world.until("it serves", |world| world.cluster[0].serves(GROUP));
+        world.until("in step", |world| world.in_step());
+        world.write_done(0, 0, 8192);
         world.settle();
         world.crash(0, false, SECOND);
     }
     for (store, before) in records.into_iter().zip(before) {
-        world.nodes[0].disks.get_mut(&store).expect("every store has a disk").restore(before);
+        world.cluster[0].disk_mut(store).restore(before);
     }
     world
 }
 
-/// The judge objects, and rightly: an incarnation is taken a second time.
-fn until_row_whoever_objects(world: &mut World, row: Row) {
-    let limit = world.now + 60 * SECOND;
+/// The checker objects, and rightly: an incarnation is taken a second time.
+fn until_row_whoever_objects(world: &mut ScenarioWorld, row: Row) {
+    let limit = world.now() + 60 * SECOND;
     while !world.tally.rows.contains(&row) {
-        assert!(world.now < limit, "{} was not come to", row.name());
-        world.verdict = Ok(());
-        world.run_until(world.now + SECOND / 10);
+        assert!(world.now() < limit, "{} was not come to", row.name());
+        world.pardon();
+        world.run_until(world.now() + SECOND / 10);
     }
 }
 

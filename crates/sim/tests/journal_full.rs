@@ -4,17 +4,16 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The primary's disk stands still, the secondary's journal fills up and more has arrived than it has room for.
-fn full() -> World {
+fn full() -> ScenarioWorld {
     full_in(Mode::Async)
 }
 
-fn full_in(mode: Mode) -> World {
-    let mut world = World::in_peace(Options {
+fn full_in(mode: Mode) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         journal_bytes: 384 * KIB,
         window_bytes: 192 * KIB,
         start_alone_ms: 600_000,
@@ -23,11 +22,10 @@ fn full_in(mode: Mode) -> World {
     });
     // These extents are in the activity log then, and stay there.
     for n in 0..4 {
-        let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
     }
     world.pass(6 * SECOND);
-    world.nodes[0].trouble.stalled_until = world.now + 60 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;
     for n in 0..70 {
         world.write((n % 2) as u16, n / 2 * 8 * KIB, 8 * KIB);
         world.pass(5 * MILLISECOND);
@@ -38,7 +36,7 @@ fn full_in(mode: Mode) -> World {
 }
 
 /// Something was received that the journal has no room for.
-fn unlanded(world: &World) -> bool {
+fn unlanded(world: &ScenarioWorld) -> bool {
     world.figures(1).unapplied_bytes > 0
 }
 
@@ -46,8 +44,8 @@ fn unlanded(world: &World) -> bool {
 fn a_primary_that_lost_power_is_told_what_landed() {
     let mut world = full();
     world.crash(0, true, SECOND);
-    world.nodes[0].trouble.stalled_until = 0;
-    world.until("it serves again", |world| world.nodes[0].serving.contains(&GROUP));
+    world.cluster[0].storage.trouble.stalled_until = 0;
+    world.until("it serves again", |world| world.cluster[0].serves(GROUP));
     assert!(world.figures(0).pulled_bytes > 0);
     world.settle();
 }
@@ -56,15 +54,15 @@ fn a_primary_that_lost_power_is_told_what_landed() {
 fn a_primary_that_was_killed_syncs() {
     let mut world = full();
     world.crash(0, false, SECOND);
-    world.nodes[0].trouble.stalled_until = 0;
-    world.until("it is back", |world| world.nodes[0].serving.contains(&GROUP));
+    world.cluster[0].storage.trouble.stalled_until = 0;
+    world.until("it is back", |world| world.cluster[0].serves(GROUP));
     world.settle();
 }
 
 #[test]
 fn a_primary_whose_disk_moves_again_goes_on_in_order() {
     let mut world = full();
-    world.until("all is there", |world| world.judge.pending() == 0 && !unlanded(world));
+    world.until("all is there", |world| world.checkers.writes.pending() == 0 && !unlanded(world));
     assert!(world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Replicating));
     world.settle();
 }
@@ -74,7 +72,7 @@ fn a_promotion_lands_what_was_received() {
     let mut world = full();
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
-    // The judge compares the image that it opens with to the prefix that it claims.
+    // The checker compares the image that it opens with to the prefix that it claims.
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
 }
 
@@ -84,9 +82,9 @@ fn a_clean_stop_ends() {
     world.cut([false; 2]);
     world.pass(20 * SECOND);
     world.input(1, engine::Input::Stop);
-    world.until("it stopped", |world| !world.nodes[1].up() || world.nodes[1].boot > 2);
+    world.until("it stopped", |world| !world.cluster[1].up() || world.cluster[1].boot() > 2);
     world.restore_path();
-    world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
+    world.until("both are up", |world| world.cluster.iter().all(|node| node.up()));
     if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
         world.order(0, Command::Sync { full: false });
     }
@@ -101,9 +99,9 @@ fn a_stop_with_a_full_journal_takes_no_confirmation_back() {
         let mut world = full_in(mode);
         world.input(1, Input::Stop);
         world.pass(10 * SECOND);
-        world.nodes[0].trouble.stalled_until = 0;
+        world.cluster[0].storage.trouble.stalled_until = 0;
         world.pass(60 * SECOND);
-        world.until("both are up", |world| world.nodes.iter().all(|node| node.up()));
+        world.until("both are up", |world| world.cluster.iter().all(|node| node.up()));
         if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
             world.order(0, Command::Sync { full: false });
         }

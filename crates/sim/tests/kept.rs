@@ -6,29 +6,18 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, loses_power, options, serves};
 
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
-}
-
-fn asks_its_operator(world: &World) -> bool {
+fn asks_its_operator(world: &ScenarioWorld) -> bool {
     world.figures(0).reason.contains("cannot be known")
-}
-
-/// The primary loses its power and is back.
-fn loses_power(world: &mut World) {
-    world.crash(0, true, SECOND);
-    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
 }
 
 /// A frame leaves with the word that it is flushed already: the peer keeps nothing of it, for the primary forgets it. The
 /// next overwrite of that place is flushed without a record, and an older write that was kept would be fetched over it.
 #[test]
 fn a_write_that_was_flushed_before_it_was_sent_is_not_kept() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
     world.cut([false; 2]);
     let older = world.write(0, 0, 16 * KIB);
@@ -37,12 +26,11 @@ fn a_write_that_was_flushed_before_it_was_sent_is_not_kept() {
     assert!(world.answer(flush).0);
     world.until("the queue waits", |world| world.figures(0).state == State::Queuing);
     world.restore_path();
-    world.until("the peer has it", |world| world.in_step(GROUP));
+    world.until("the peer has it", |world| world.in_step());
     world.pass(30 * SECOND);
     world.cut([false; 2]);
     world.until("the queue waits", |world| world.figures(0).state == State::Queuing);
-    let newer = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(newer).0);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     let held = world.images_of(0);
@@ -54,8 +42,8 @@ fn a_write_that_was_flushed_before_it_was_sent_is_not_kept() {
 }
 
 /// The secondary's journal is full of what the primary has not flushed, and more was received.
-fn full_journal(mode: Mode) -> World {
-    let mut world = World::in_peace(Options {
+fn full_journal(mode: Mode) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         journal_bytes: 384 * KIB,
         window_bytes: 192 * KIB,
         start_alone_ms: 600_000,
@@ -63,11 +51,10 @@ fn full_journal(mode: Mode) -> World {
         ..options(mode, Policy::Degrade)
     });
     for n in 0..4 {
-        let id = world.write((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 256 * KIB, 8 * KIB);
     }
     world.pass(6 * SECOND);
-    world.nodes[0].trouble.stalled_until = world.now + 60 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;
     for n in 0..70 {
         world.write((n % 2) as u16, n / 2 * 8 * KIB, 8 * KIB);
         world.pass(5 * MILLISECOND);
@@ -79,7 +66,7 @@ fn full_journal(mode: Mode) -> World {
 
 /// The primary is gone, and a promotion is ordered at the secondary of which nothing comes: it loses its power `late_ns` after.
 /// Whether it is a primary when it is back.
-fn promotion_cut_short(world: &mut World, late_ns: u64) -> bool {
+fn promotion_cut_short(world: &mut ScenarioWorld, late_ns: u64) -> bool {
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
@@ -99,7 +86,7 @@ fn what_a_promotion_gave_up_and_did_not_become_is_asked_about() {
         if promotion_cut_short(&mut world, late_ns) {
             break;
         }
-        world.nodes[0].trouble.stalled_until = 0;
+        world.cluster[0].storage.trouble.stalled_until = 0;
         world.boot(0);
         world.until("it has an answer", |world| serves(world) || asks_its_operator(world));
         if serves(&world) {
@@ -124,7 +111,7 @@ fn the_peer_may_be_promoted_while_the_operator_is_asked() {
         if promotion_cut_short(&mut world, late_ns) {
             panic!("never in between");
         }
-        world.nodes[0].trouble.stalled_until = 0;
+        world.cluster[0].storage.trouble.stalled_until = 0;
         world.boot(0);
         world.until("it has an answer", |world| serves(world) || asks_its_operator(world));
         if !serves(&world) {
@@ -141,10 +128,9 @@ fn the_peer_may_be_promoted_while_the_operator_is_asked() {
 #[test]
 fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
     for flushed in [true, false] {
-        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.pass(30 * SECOND);
-        let id = world.write(0, 0, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 16 * KIB);
         world.pass(600 * MILLISECOND);
         world.stop(1);
         if flushed {
@@ -153,10 +139,10 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
         }
         let held = world.images_of(0);
         let volume = Store::Volume(GROUP, VolumeId(0));
-        world.nodes[1].disks.get_mut(&volume).expect("there").goes_astray(0, &[0xab; 4096]);
+        world.cluster[1].disk_mut(volume).goes_astray(0, &[0xab; 4096]);
         world.crash(0, true, SECOND);
         world.boot_changed(1);
-        world.pass_unjudged(10 * SECOND);
+        world.pass_unchecked(10 * SECOND);
         assert!(world.images_of(0)[0][..4096] != [0xab; 4096], "somebody else's bytes were fetched");
         assert!(!flushed || world.images_of(0) == held, "its own durable writes were overwritten");
         assert!(flushed || !serves(&world), "it opened without what the peer had confirmed");
@@ -166,31 +152,30 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
 /// A primary in doubt that was stopped, and whose volume somebody wrote then, fetches nothing over that: its operator is asked.
 #[test]
 fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     world.pass(600 * MILLISECOND);
     world.cut([false; 2]);
     loses_power(&mut world);
     world.stop(0);
     let volume = Store::Volume(GROUP, VolumeId(0));
-    world.nodes[0].disks.get_mut(&volume).expect("there").goes_astray(0, &[0xab; 4096]);
+    world.cluster[0].disk_mut(volume).goes_astray(0, &[0xab; 4096]);
     world.boot_changed(0);
-    world.pass_unjudged(2 * SECOND);
+    world.pass_unchecked(2 * SECOND);
     // While the peer is away his word would be forgotten before it counts.
     let early = world.command(0, GROUP, Command::Sync { full: false });
-    world.pass_unjudged(SECOND);
+    world.pass_unchecked(SECOND);
     assert!(
-        matches!(&world.operator.results[&early], CommandResult::Refused(why) if why.contains("when it is connected"))
+        matches!(world.cluster.ledger.result(early), Some(CommandResult::Refused(why)) if why.contains("when it is connected"))
     );
     world.restore_path();
-    world.pass_unjudged(30 * SECOND);
+    world.pass_unchecked(30 * SECOND);
     assert!(world.images_of(0)[0][..4096] == [0xab; 4096], "an older write was fetched over it");
     assert!(world.images_of(1)[0][..4096] != [0xab; 4096], "it went to the peer without a word");
     let reason = world.figures(0).reason;
     assert!(!serves(&world) && reason.contains("written from outside since"), "{reason}");
     world.command(0, GROUP, Command::Sync { full: false });
-    world.pass_unjudged(30 * SECOND);
+    world.pass_unchecked(30 * SECOND);
     assert!(serves(&world) && world.images_of(0) == world.images_of(1), "{}", world.figures(0).reason);
 }

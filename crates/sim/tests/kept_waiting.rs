@@ -4,14 +4,13 @@ use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::storage::ALWAYS;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options};
 
 /// All that may differ after an unclean stop is compared, and that goes in the stream, with a number for each range.
-fn comparing() -> World {
-    let mut world = World::in_peace(Options {
+fn comparing() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         volume_bytes: 64 * MIB,
         volumes: 1,
         queue_bytes: 8 * MIB,
@@ -25,14 +24,13 @@ fn comparing() -> World {
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..64 {
-        let id = world.write(0, n * MIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * MIB, 4 * KIB);
     }
     world.pass(10 * SECOND);
     world.crash(0, false, SECOND);
     // It takes a while, for this node reads slowly: sixteen at a time, a third of a second each.
-    world.nodes[0].trouble.slow_until = world.now + 60 * SECOND;
-    world.nodes[0].trouble.flush_ns = 500 * MILLISECOND;
+    world.cluster[0].storage.trouble.slow_until = world.now() + 60 * SECOND;
+    world.cluster[0].storage.trouble.flush_ns = 500 * MILLISECOND;
     world.pass(2 * SECOND);
     world.until("the comparison is under way", |world| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0));
     world
@@ -43,9 +41,9 @@ fn comparing() -> World {
 #[test]
 fn a_demotion_does_not_wait_for_the_end_of_a_sync() {
     let mut world = comparing();
-    let began = world.now;
+    let began = world.now();
     let result = world.order(0, Command::Demote);
-    let waited = world.now - began;
+    let waited = world.now() - began;
     assert!(waited < 12 * SECOND, "it took {} ms", waited / MILLISECOND);
     assert!(matches!(&result, CommandResult::Warning(text) if text.contains("may differ")), "{result:?}");
 }
@@ -53,50 +51,47 @@ fn a_demotion_does_not_wait_for_the_end_of_a_sync() {
 #[test]
 fn a_stop_does_not_wait_for_the_end_of_a_sync() {
     let mut world = comparing();
-    let began = world.now;
+    let began = world.now();
     world.stop(0);
-    let waited = world.now - began;
+    let waited = world.now() - began;
     assert!(waited < 4 * SECOND, "it took {} ms", waited / MILLISECOND);
     world.boot(0);
     world.settle();
 }
 
-fn node_failed(world: &World, node: usize) -> bool {
-    matches!(world.glance(node, GROUP).map(|glance| glance.state), Some(State::Failed(_)))
-}
-
 /// Types a command and looks again every 50 us until it is answered.
-fn quickly(world: &mut World, node: usize, command: Command) -> CommandResult {
+fn quickly(world: &mut ScenarioWorld, node: usize, command: Command) -> CommandResult {
     let id = world.command(node, GROUP, command);
-    let limit = world.now + 20 * SECOND;
-    while !world.operator.results.contains_key(&id) {
-        assert!(world.now < limit, "it is not answered");
+    let limit = world.now() + 20 * SECOND;
+    while !world.cluster.ledger.result(id).is_some() {
+        assert!(world.now() < limit, "it is not answered");
         world.pass(50_000);
     }
-    world.operator.results[&id].clone()
+    world.cluster.ledger.result(id).cloned().expect("answered")
 }
 
 /// The old primary follows the new one, and has just taken up the end of its sync: on its slow disk the bits that this settled are
 /// being cleared, while the other one hands over.
-fn handed_over_while_bits_are_cleared(seed: u64) -> World {
+fn handed_over_while_bits_are_cleared(seed: u64) -> ScenarioWorld {
     // So small that its sync is one in the stream.
-    let mut world =
-        World::in_peace(Options { seed: 2 * seed, volume_bytes: 64 * KIB, ..options(Mode::Async, Policy::Degrade) });
-    let id = world.write(1, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(Options {
+        seed: 2 * seed,
+        volume_bytes: 64 * KIB,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.write_done(1, 0, 8 * KIB);
     world.pass(30 * SECOND);
     world.crash(0, true, 2 * SECOND);
     world.pass(SECOND);
     assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
-    let id = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(20 * SECOND);
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
     assert!(!matches!(world.order(1, Command::Sync { full: true }), CommandResult::Refused(_)));
-    world.nodes[0].trouble.slow_until = world.now + 600 * SECOND;
-    let limit = world.now + 20 * SECOND;
+    world.cluster[0].storage.trouble.slow_until = world.now() + 600 * SECOND;
+    let limit = world.now() + 20 * SECOND;
     while world.glance(1, GROUP).is_none_or(|glance| glance.state != State::Replicating) {
-        assert!(world.now < limit, "it does not end");
+        assert!(world.now() < limit, "it does not end");
         world.pass(50_000);
     }
     let handed_over = quickly(&mut world, 1, Command::Demote);
@@ -111,14 +106,14 @@ fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
     let mut seen = 0;
     for seed in 0..24 {
         let mut world = handed_over_while_bits_are_cleared(seed);
-        world.nodes[0].trouble.fail_next_record = true;
+        world.cluster[0].storage.trouble.fail_next_record = true;
         let result = quickly(&mut world, 0, Command::Promote { force: false, entropy: 9 });
         let record_fails = matches!(&result, CommandResult::Refused(why) if why.contains("superblock"));
         if node_failed(&world, 0) && !record_fails {
             seen += 1;
             assert_eq!(world.recorded(0).identity.role, Role::Primary);
             assert!(matches!(&result, CommandResult::Refused(why) if why.contains("dirty regions")), "{result:?}");
-            assert!(!world.nodes[0].serving.contains(&GROUP), "a failed group is opened");
+            assert!(!world.cluster[0].serves(GROUP), "a failed group is opened");
         }
         // A restart helps.
         world.crash(0, false, SECOND);
@@ -131,22 +126,20 @@ fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
 /// What a sync is about to overwrite cannot be read for two seconds, and then it can.
 #[test]
 fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..8 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.pass(6 * SECOND);
-    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    world.cluster[1].storage.trouble.read_errors_until = ALWAYS;
     assert!(!matches!(world.order(0, Command::Sync { full: false }), CommandResult::Refused(_)));
     world.pass(2 * SECOND);
-    world.nodes[1].trouble.read_errors_until = 0;
+    world.cluster[1].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
     world.settle();
 }
@@ -154,18 +147,17 @@ fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
 /// The same on the primary, whose clients would be cut off: what it compared, and found to differ, cannot be read for a moment.
 #[test]
 fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.crash(0, false, SECOND);
     world.restore_path();
     world.pass(SECOND);
-    world.nodes[0].trouble.read_errors_until = ALWAYS;
+    world.cluster[0].storage.trouble.read_errors_until = ALWAYS;
     world.pass(3 * SECOND);
-    world.nodes[0].trouble.read_errors_until = 0;
+    world.cluster[0].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 0), "{}", world.figures(0).reason);
     world.settle();
 }
@@ -173,18 +165,17 @@ fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
 /// A secondary that cannot read what it is asked to compare for a moment lets it be sent: its half of the group goes on.
 #[test]
 fn reads_for_a_comparison_that_fail_for_a_moment_do_not_fail_the_secondary() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 64 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
-    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    world.cluster[1].storage.trouble.read_errors_until = ALWAYS;
     world.restore_path();
     world.pass(3 * SECOND);
-    world.nodes[1].trouble.read_errors_until = 0;
+    world.cluster[1].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
     world.settle();
 }

@@ -3,14 +3,13 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{MILLISECOND, options};
-use sim::world::World;
+use sim::scenarios::{MILLISECOND, ScenarioWorld, options};
 
 #[test]
 fn frames_of_a_primary_that_was_overtaken_are_no_breach_when_this_node_was_demoted_since() {
     let mut options = options(Mode::Async, Policy::Degrade);
     options.bytes_per_s = 1_000_000;
-    let mut world = World::in_peace(options);
+    let mut world = ScenarioWorld::in_peace(options);
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 32 * KIB);
     }

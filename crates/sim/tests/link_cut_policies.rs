@@ -6,21 +6,19 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// A pair in step, the link cut, and a write under way since.
-fn cut(policy: Policy) -> (World, engine::RequestId) {
-    let mut world = World::in_peace(options(Mode::Sync, policy));
-    let before = world.write(0, 0, 8192);
-    assert!(world.answer(before).0);
+fn cut(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, policy));
+    world.write_done(0, 0, 8192);
     world.cut([false; 2]);
     let id = world.write(1, 4096, 8192);
     (world, id)
 }
 
-fn heals(world: &mut World) {
+fn heals(world: &mut ScenarioWorld) {
     world.restore_path();
     world.settle();
     assert_eq!(world.figures(0).peer.dirty_bytes, 0);
@@ -32,7 +30,7 @@ fn degrade_answers_after_the_wait_limit_and_keeps_the_region() {
     world.pass(900 * MILLISECOND);
     assert_eq!(world.reply(id), None, "the promise holds until the limit");
     let (done, _) = world.answer(id);
-    assert!(done && world.now < 20 * SECOND);
+    assert!(done && world.now() < 20 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
     assert!(world.figures(0).peer.dirty_bytes > 0);
     let (done, after) = {
@@ -47,12 +45,12 @@ fn degrade_answers_after_the_wait_limit_and_keeps_the_region() {
 fn hold_keeps_the_writer_for_the_window_then_degrades() {
     let (mut world, id) = cut(Policy::Hold(Duration::from_secs(4)));
     world.until("the window opens", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
-    let opened = world.now;
+    let opened = world.now();
     world.pass(3 * SECOND);
     assert_eq!(world.reply(id), None, "held");
     assert!(world.answer(id).0);
-    assert!(world.now - opened < 5 * SECOND);
-    assert_eq!(world.mark(0, Mark::HoldEnded), 1);
+    assert!(world.now() - opened < 5 * SECOND);
+    assert_eq!(world.coverage(0, Mark::HoldEnded), 1);
     heals(&mut world);
 }
 
@@ -64,8 +62,8 @@ fn a_link_that_returns_within_the_window_saves_the_promise() {
     world.restore_path();
     assert!(world.answer(id).0);
     world.settle();
-    assert_eq!((world.mark(0, Mark::HoldEnded), world.mark(0, Mark::DegradeReleasedWriters)), (0, 0));
-    assert_eq!(world.mark(0, Mark::HoldSavedByReconnect), 1);
+    assert_eq!((world.coverage(0, Mark::HoldEnded), world.coverage(0, Mark::DegradeReleasedWriters)), (0, 0));
+    assert_eq!(world.coverage(0, Mark::HoldSavedByReconnect), 1);
 }
 
 #[test]
@@ -90,10 +88,9 @@ fn strict_fails_the_write_and_keeps_the_region() {
 
 #[test]
 fn a_failed_peer_holds_writers_as_a_lost_link_does() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(600))));
-    world.nodes[1].trouble.fail_next_flush = true;
-    let before = world.write(0, 0, 8192);
-    assert!(world.answer(before).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(600))));
+    world.cluster[1].storage.trouble.fail_next_flush = true;
+    world.write_done(0, 0, 8192);
     world.until("the primary hears of it", |world| world.glance(0, GROUP).is_some_and(|g| g.state == State::Holding));
     let id = world.write(0, 65536, 4096);
     world.pass(30 * SECOND);
@@ -110,7 +107,7 @@ fn strict_that_becomes_hold_while_writers_are_held_has_an_end() {
     let (mut world, _) = cut(Policy::Strict);
     world.pass(6 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
-    let mut settings = world.operator.settings(GROUP);
+    let mut settings = world.cluster.ledger.settings(GROUP);
     settings.policy = Policy::Hold(Duration::from_secs(4));
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
     let id = world.write(1, 64 * KIB, 8 * KIB);
@@ -118,25 +115,17 @@ fn strict_that_becomes_hold_while_writers_are_held_has_an_end() {
     assert!(done && (3 * SECOND..6 * SECOND).contains(&after), "{after} ns");
 }
 
-/// In step under `strict`, with time to wait.
-fn patient() -> World {
-    let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
-    world.pass(5 * SECOND);
-    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
-    world
-}
-
 /// A region whose write failed here is being read again when the link falls: that breaks no order, and nobody is answered alone.
 #[test]
 fn strict_holds_writers_also_beside_a_repair() {
     let mut world = patient();
-    world.nodes[0].trouble.serving_full_until = world.now + 2 * MILLISECOND;
+    world.cluster[0].storage.trouble.serving_full_until = world.now() + 2 * MILLISECOND;
     let id = world.write(0, 512 * KIB, 8 * KIB);
     assert!(!world.answer(id).0);
     world.pass(900 * MILLISECOND);
-    world.nodes[0].trouble.stalled_until = world.now + 20 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 20 * SECOND;
     world.pass(300 * MILLISECOND);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.cut([false; 2]);
     let id = world.write(1, 0, 8 * KIB);
     world.pass(10 * SECOND);
@@ -161,24 +150,24 @@ fn strict_fails_held_writers_when_the_peer_was_promoted() {
 }
 
 /// A peer whose answer takes its time, and a link that is lost under policy `hold`.
-fn far(wait_limit_ms: u64, window: u64) -> World {
+fn far(wait_limit_ms: u64, window: u64) -> ScenarioWorld {
     let hold = Policy::Hold(Duration::from_secs(window));
     let mut world =
-        World::in_peace(Options { delay_ns: 140 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
+        ScenarioWorld::in_peace(Options { delay_ns: 140 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     world
 }
 
 /// The link comes back: nobody is answered alone, unless the window has ended before.
-fn is_saved_by_the_link(world: &mut World) {
+fn is_saved_by_the_link(world: &mut ScenarioWorld) {
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Holding));
     world.restore_path();
     world.until("the link is back", |world| world.glance(0, GROUP).is_some_and(|g| g.state != State::Holding));
     world.pass(3 * SECOND);
-    let ended = world.mark(0, Mark::HoldEnded) > 0;
-    let alone = world.mark(0, Mark::DegradeReleasedWriters) > 0;
-    assert!(ended || !alone && world.mark(0, Mark::HoldSavedByReconnect) > 0, "{}", world.figures(0).reason);
+    let ended = world.coverage(0, Mark::HoldEnded) > 0;
+    let alone = world.coverage(0, Mark::DegradeReleasedWriters) > 0;
+    assert!(ended || !alone && world.coverage(0, Mark::HoldSavedByReconnect) > 0, "{}", world.figures(0).reason);
 }
 
 #[test]
@@ -202,15 +191,15 @@ fn a_link_that_returns_within_a_changed_window_saves_the_promise() {
     world.pass(5 * SECOND);
     assert_eq!(world.reply(id), None);
     is_saved_by_the_link(&mut world);
-    assert_eq!(world.mark(0, Mark::HoldEnded), 0);
+    assert_eq!(world.coverage(0, Mark::HoldEnded), 0);
 }
 
 /// The peer's disk hangs, and the connection breaks every three seconds: that is one window, not always a new one.
 #[test]
 fn a_link_that_flaps_does_not_hold_a_writer_for_ever() {
     let hold = Policy::Hold(Duration::from_secs(5));
-    let mut world = World::in_peace(options(Mode::Sync, hold));
-    world.nodes[1].trouble.stalled_until = world.now + 100 * SECOND;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, hold));
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 100 * SECOND;
     let id = world.write(0, 0, 4 * KIB);
     for _ in 0..5 {
         world.flap([0, 1]);
@@ -225,15 +214,18 @@ fn a_link_that_flaps_does_not_hold_a_writer_for_ever() {
 fn a_window_ends_with_the_settings_it_was_begun_under() {
     let hold = |seconds| Policy::Hold(Duration::from_secs(seconds));
     for mode_too in [false, true] {
-        let mut world =
-            World::in_peace(Options { bytes_per_s: 100_000, wait_limit_ms: 60_000, ..options(Mode::Sync, hold(3)) });
+        let mut world = ScenarioWorld::in_peace(Options {
+            bytes_per_s: 100_000,
+            wait_limit_ms: 60_000,
+            ..options(Mode::Sync, hold(3))
+        });
         world.cut([false; 2]);
         world.pass(SECOND / 2);
         for n in 0..40 {
             world.write(n % 2, u64::from(n) * 16 * KIB, 16 * KIB);
         }
-        let state = |world: &World| world.glance(0, GROUP).map(|glance| glance.state);
-        let back = |world: &World| matches!(state(world), Some(State::CatchingUp | State::Replicating));
+        let state = |world: &ScenarioWorld| world.glance(0, GROUP).map(|glance| glance.state);
+        let back = |world: &ScenarioWorld| matches!(state(world), Some(State::CatchingUp | State::Replicating));
         world.until("held", |world| state(world) == Some(State::Holding));
         world.restore_path();
         world.until("back", back);

@@ -6,32 +6,31 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Incarnation, Store};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::checkers::facts::KnownFact;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const FAR: usize = 1;
 const STORE: Store = Store::Superblock(GROUP);
 
-fn superblock(world: &World, node: usize) -> Vec<u8> {
-    world.nodes[node].disks[&STORE].durable().to_vec()
+fn superblock(world: &ScenarioWorld, node: usize) -> Vec<u8> {
+    world.cluster[node].disk(STORE).durable().to_vec()
 }
 
 /// The node dies, and this slot of its superblock holds what it held `before`.
-fn loses(world: &mut World, node: usize, slot: usize, before: &[u8]) {
-    world.watch.rotten.insert((node, STORE));
+fn loses(world: &mut ScenarioWorld, node: usize, slot: usize, before: &[u8]) {
+    world.checkers.facts.add(KnownFact::Rotten(node, STORE));
     world.crash(node, false, SECOND);
     let at = slot * SLOT_BYTES as usize;
-    let disk = world.nodes[node].disks.get_mut(&STORE).expect("every store has a disk");
+    let disk = world.cluster[node].disk_mut(STORE);
     disk.goes_astray(at, &before[at..at + SLOT_BYTES as usize]);
 }
 
 #[test]
 fn a_demotion_is_not_forgotten() {
     for slot in [0, 1] {
-        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+        world.write_done(0, 0, 64 * KIB);
         world.settle();
         world.pass(20 * SECOND);
         let before = superblock(&world, 0);
@@ -40,8 +39,8 @@ fn a_demotion_is_not_forgotten() {
         let promotion = world.command(FAR, GROUP, Command::Promote { force: false, entropy });
         // Before the new primary can tell it anything.
         world.cut([false; 2]);
-        world.until("it is answered", |world| world.operator.results.contains_key(&promotion));
-        assert!(matches!(world.operator.results[&promotion], CommandResult::Done(_)));
+        world.until("it is answered", |world| world.cluster.ledger.result(promotion).is_some());
+        assert!(matches!(world.cluster.ledger.result(promotion), Some(CommandResult::Done(_))));
         loses(&mut world, 0, slot, &before);
         world.pass(20 * SECOND);
         assert_eq!(world.glance(0, GROUP).map(|glance| glance.identity.role), Some(Role::Secondary), "slot {slot}");
@@ -53,27 +52,25 @@ fn a_demotion_is_not_forgotten() {
 #[test]
 fn what_was_settled_with_the_peer_is_not_forgotten() {
     for slot in [0, 1] {
-        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.set(GROUP, |settings| settings.autosync = false);
         world.pass(20 * SECOND);
-        let older = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(older).0);
+        world.write_done(0, 0, 64 * KIB);
         world.pass(SECOND);
         world.crash(0, true, SECOND);
         let mut before = superblock(&world, 0);
-        while !world.nodes[0].serving.contains(&GROUP) {
+        while !world.cluster[0].serves(GROUP) {
             if world.recorded(0).in_doubt != Incarnation(0) {
                 before = superblock(&world, 0);
             }
             world.pass(MILLISECOND / 10);
         }
-        let newer = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(newer).0);
+        world.write_done(0, 0, 64 * KIB);
         let flushed = world.flush(0);
         assert!(world.answer(flushed).0);
         let acknowledged = world.images_of(0);
         loses(&mut world, 0, slot, &before);
-        world.until("it serves again", |world| world.nodes[0].serving.contains(&GROUP));
+        world.until("it serves again", |world| world.cluster[0].serves(GROUP));
         assert!(
             world.images_of(0) == acknowledged,
             "slot {slot}: what was flushed is overwritten by what the peer kept (P1)"
@@ -85,14 +82,13 @@ fn what_was_settled_with_the_peer_is_not_forgotten() {
 #[test]
 fn a_promotion_is_not_forgotten() {
     for slot in [0, 1] {
-        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.settle();
         world.pass(20 * SECOND);
         world.cut([false; 2]);
         let before = superblock(&world, FAR);
         assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         let flushed = world.flush(0);
         assert!(world.answer(flushed).0);
         let fork = world.images_of(FAR);
@@ -109,11 +105,11 @@ fn a_promotion_is_not_forgotten() {
 fn the_begin_of_a_sync_is_not_forgotten() {
     let mut met = [0; 2];
     for (slot, step) in [0, 1].into_iter().flat_map(|slot| (0..40u64).map(move |step| (slot, step))) {
-        let mut world = World::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
-        let writes = |world: &mut World| {
+        let mut world =
+            ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+        let writes = |world: &mut ScenarioWorld| {
             for n in 0..32 {
-                let id = world.write(0, n * 32 * KIB, 32 * KIB);
-                assert!(world.answer(id).0);
+                world.write_done(0, n * 32 * KIB, 32 * KIB);
             }
         };
         writes(&mut world);
@@ -148,11 +144,10 @@ fn the_begin_of_a_sync_is_not_forgotten() {
 #[test]
 fn a_blank_superblock_of_a_first_run_is_no_new_group() {
     for filled in [false, true] {
-        let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
         world.pass(SECOND);
         if filled {
-            let id = world.write(0, 0, 64 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, 0, 64 * KIB);
         }
         assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
         world.settle();
@@ -161,15 +156,14 @@ fn a_blank_superblock_of_a_first_run_is_no_new_group() {
         world.until("turned round", |world| {
             world.glance(FAR, GROUP).is_some_and(|glance| glance.state == State::Replicating)
         });
-        let id = world.write(0, 128 * KIB, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 128 * KIB, 64 * KIB);
         world.cut([false; 2]);
-        world.watch.spoiled.insert((GROUP, 0));
+        world.checkers.facts.add(KnownFact::Spoiled(GROUP, 0));
         let blank = vec![0; 2 * SLOT_BYTES as usize];
         loses(&mut world, 0, 0, &blank);
-        world.nodes[0].disks.get_mut(&STORE).expect("every store has a disk").goes_astray(0, &blank);
+        world.cluster[0].disk_mut(STORE).goes_astray(0, &blank);
         world.pass(10 * SECOND);
-        assert!(!world.nodes[0].serving.contains(&GROUP), "two copies are writable, and nobody forced anything (P6)");
+        assert!(!world.cluster[0].serves(GROUP), "two copies are writable, and nobody forced anything (P6)");
         assert!(world.figures(0).reason.contains("has lived"), "{}", world.figures(0).reason);
     }
 }

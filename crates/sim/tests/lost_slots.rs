@@ -6,31 +6,30 @@ use engine::cell::{self, SLOT_BYTES};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
-use sim::disk::SECTOR;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::checkers::facts::KnownFact;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
+use sim::stamps::SECTOR;
 
 /// A primary that has gone on alone for so many writes, all to places of their own, since its first sync.
-fn alone(writes: u64) -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+fn alone(writes: u64) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..writes {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 4 * KIB);
     }
     world
 }
 
 #[test]
 fn what_a_young_record_held_is_not_forgotten() {
-    let slots = |world: &World, store| world.nodes[0].disks[&store].size() as u64 / SLOT_BYTES;
+    let slots = |world: &ScenarioWorld, store| world.cluster[0].disk(store).size() as u64 / SLOT_BYTES;
     let mut struck = 0;
     for writes in 0..10 {
         for store in [Store::Bitmap(GROUP), Store::Activity(GROUP)] {
             for slot in 0..slots(&alone(0), store) {
                 let mut world = alone(writes);
                 world.crash(0, true, SECOND);
-                let disk = world.nodes[0].disks.get_mut(&store).expect("every store has a disk");
+                let disk = world.cluster[0].disk_mut(store);
                 let at = (slot * SLOT_BYTES) as usize;
                 let zeroes = vec![0; SLOT_BYTES as usize];
                 struck += u32::from(disk.durable()[at..at + zeroes.len()] != zeroes);
@@ -45,9 +44,9 @@ fn what_a_young_record_held_is_not_forgotten() {
     assert!(struck > 20, "{struck}");
 }
 
-fn stop(world: &mut World) {
+fn stop(world: &mut ScenarioWorld) {
     world.input(0, Input::Stop);
-    world.until("it has stopped", |world| !world.nodes[0].up());
+    world.until("it has stopped", |world| !world.cluster[0].up());
 }
 
 /// Seed 29001443. The start that finds it writes the slot anew; it loses its power over that, and the next one finds a torn slot
@@ -64,11 +63,10 @@ fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
         world.boot(0);
         world.pass(SECOND);
         for n in 3..6 {
-            let id = world.write(n % 2, u64::from(n) * 64 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, u64::from(n) * 64 * KIB, 4 * KIB);
         }
         stop(&mut world);
-        let disk = world.nodes[0].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+        let disk = world.cluster[0].disk_mut(Store::Bitmap(GROUP));
         let at = slot * SLOT_BYTES as usize;
         let stands = if foreign {
             of_another_group(&disk.durable()[at..at + cell::BYTES])
@@ -99,25 +97,25 @@ fn of_another_group(copy: &[u8]) -> Vec<u8> {
 #[test]
 fn a_record_that_failed_leaves_the_other_slot_alone() {
     for (second, step) in (0..300).map(|n| (14 + n % 20, n / 20)) {
-        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         // Another half of each record lands.
         (0..100 * step + second).for_each(|_| _ = world.rng.draw());
         // Over blocks that the peer keeps: their flush goes on record.
         for n in 0..4 {
-            let id = world.write(n % 2, 0, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, 0, 4 * KIB);
         }
         world.pass(100 * MILLISECOND);
-        let near = &mut world.nodes[0].trouble;
+        let near = &mut world.cluster[0].storage.trouble;
         (near.slow_until, near.fail_next_record) = (u64::MAX, true);
         world.flush(0);
         world.pass(second * MILLISECOND);
         world.flush(1);
-        let fails =
-            |world: &World| world.glance(0, GROUP).is_some_and(|glance| matches!(glance.state, State::Failed(_)));
+        let fails = |world: &ScenarioWorld| {
+            world.glance(0, GROUP).is_some_and(|glance| matches!(glance.state, State::Failed(_)))
+        };
         world.until("the record fails", fails);
         world.pass(step * MILLISECOND);
-        world.nodes[0].trouble.slow_until = 0;
+        world.cluster[0].storage.trouble.slow_until = 0;
         world.crash(0, false, SECOND);
         world.pass(2 * SECOND);
         assert!(world.glance(0, GROUP).is_some() && !fails(&world), "{second}, {step}: no slot is whole");
@@ -129,9 +127,8 @@ fn a_record_that_failed_leaves_the_other_slot_alone() {
 #[test]
 fn a_twin_that_was_left_old_is_no_twin() {
     let far = 1;
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.pass(20 * SECOND);
     world.cut([false; 2]);
@@ -139,24 +136,23 @@ fn a_twin_that_was_left_old_is_no_twin() {
     let entropy = world.rng.draw();
     world.command(far, GROUP, Command::Promote { force: true, entropy });
     let store = Store::Bitmap(GROUP);
-    while world.nodes[far].disks[&store].unsettled().is_empty() {
+    while world.cluster[far].disk(store).unsettled().is_empty() {
         world.pass(2_000);
     }
     let sectors = SLOT_BYTES as usize / SECTOR;
-    let disk = world.nodes[far].disks.get_mut(&store).expect("every store has a disk");
+    let disk = world.cluster[far].disk_mut(store);
     disk.will_keep(|sector| sector as usize % sectors < sectors / 2);
     world.crash(far, true, SECOND);
     world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
     let answer = world.promote(far, true);
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     for n in 0..8 {
-        let id = world.write(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
     }
     world.pass(20 * SECOND);
-    world.watch.rotten.insert((far, store));
+    world.checkers.facts.add(KnownFact::Rotten(far, store));
     world.crash(far, false, SECOND);
-    let disk = world.nodes[far].disks.get_mut(&store).expect("every store has a disk");
+    let disk = world.cluster[far].disk_mut(store);
     let update = |slot: &usize| {
         let copy = &disk.durable()[slot * SLOT_BYTES as usize..][..cell::BYTES];
         cell::decode(bitmap::KIND, copy).map_or(0, |(head, _)| head.update)

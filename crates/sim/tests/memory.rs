@@ -5,10 +5,9 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId};
-use sim::storage::ALWAYS;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Room for a window and half as much again, where the queue alone would have a MiB.
 fn tight() -> Options {
@@ -17,7 +16,7 @@ fn tight() -> Options {
 
 #[test]
 fn with_the_link_down_used_up_memory_is_a_full_queue() {
-    let mut world = World::in_peace(tight());
+    let mut world = ScenarioWorld::in_peace(tight());
     world.crash(1, false, FOR_EVER);
     world.pass(100 * MILLISECOND);
     for n in 0..16u64 {
@@ -26,15 +25,15 @@ fn with_the_link_down_used_up_memory_is_a_full_queue() {
         assert!(done && after <= 50 * MILLISECOND, "write {n} after {after} ns");
     }
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
-    assert!(world.mark(0, Mark::MemoryShort) > 0);
+    assert!(world.coverage(0, Mark::MemoryShort) > 0);
     world.boot(1);
     world.settle();
 }
 
 #[test]
 fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back() {
-    let mut world = World::in_peace(tight());
-    world.nodes[1].trouble.stalled_until = world.now + 20 * SECOND;
+    let mut world = ScenarioWorld::in_peace(tight());
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 20 * SECOND;
     let mut longest = 0;
     for n in 0..60u64 {
         let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
@@ -43,22 +42,22 @@ fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back(
         longest = longest.max(after);
     }
     assert!((900 * MILLISECOND..1200 * MILLISECOND).contains(&longest), "{longest} ns");
-    assert_eq!(world.mark(0, Mark::WaitLimitTripped), 1);
+    assert_eq!(world.coverage(0, Mark::WaitLimitTripped), 1);
     world.settle();
     world.pass(5 * SECOND);
-    let engine = world.nodes[0].engine.as_ref().expect("up");
+    let engine = world.cluster[0].engine().expect("up");
     assert_eq!(engine.shared().memory_bytes, 0, "nothing is held at rest on the primary");
 }
 
 #[test]
 fn a_window_grows_with_its_use_and_is_given_back() {
-    let mut world = World::in_peace(Options { window_bytes: 4 << 20, ..options(Mode::Async, Policy::Degrade) });
-    let lease = |world: &World| world.nodes[1].engine.as_ref().expect("up").shared().memory_bytes;
+    let mut world = ScenarioWorld::in_peace(Options { window_bytes: 4 << 20, ..options(Mode::Async, Policy::Degrade) });
+    let lease = |world: &ScenarioWorld| world.cluster[1].engine().expect("up").shared().memory_bytes;
     world.pass(5 * SECOND);
     let least = lease(&world);
     assert_eq!(least, engine::limits::MEMORY_GROUP_BYTES);
     // Its disk takes nothing: what is sent is held, up to the window.
-    world.nodes[1].trouble.slow_until = world.now + 3 * SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + 3 * SECOND;
     for n in 0..60u64 {
         world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
@@ -76,16 +75,17 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
         memory_bytes: 3 * 256 * KIB + 512 * KIB,
         ..options(Mode::Async, Policy::Degrade)
     };
-    let mut world = World::in_peace(tight);
+    let mut world = ScenarioWorld::in_peace(tight);
     let other = GroupId(2);
     let id = world.command(0, other, Command::Sync { full: true });
-    world.until("answered", |world| world.operator.results.contains_key(&id));
-    world.until("in step", |world| world.in_step(other));
+    world.until("answered", |world| world.cluster.ledger.result(id).is_some());
+    world.until("in step", |world| world.cluster.in_step(other));
     // The link is down: both groups fill their queues.
     world.crash(1, false, FOR_EVER);
     world.pass(100 * MILLISECOND);
-    let held =
-        |world: &World, group: u32| world.nodes[0].engine.as_ref().expect("up").status()[group as usize].memory_bytes;
+    let held = |world: &ScenarioWorld, group: u32| {
+        world.cluster[0].engine().expect("up").status()[group as usize].memory_bytes
+    };
     for n in 0..6u64 {
         let id = world.write(0, n * 64 * KIB, 64 * KIB);
         world.answer(id);
@@ -100,8 +100,8 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
 }
 
 /// A link of 8 MB/s, which is measured, so that parts are long; all that is dirty, 64 MiB from the first byte on, goes in the stream.
-fn long_parts(memory_bytes: u64, delay_ns: u64) -> World {
-    let mut world = World::in_peace(Options {
+fn long_parts(memory_bytes: u64, delay_ns: u64) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         volumes: 1,
         volume_bytes: 96 * MIB,
         queue_bytes: 64 * MIB,
@@ -130,11 +130,11 @@ fn long_parts(memory_bytes: u64, delay_ns: u64) -> World {
     world
 }
 
-fn sent_by_sync(world: &World) -> u64 {
+fn sent_by_sync(world: &ScenarioWorld) -> u64 {
     world.figures(0).sync.filter(|sync| sync.cut.is_none()).map_or(0, |sync| sync.sent_bytes)
 }
 
-fn watched(world: &mut World, ns: u64) {
+fn watched(world: &mut ScenarioWorld, ns: u64) {
     for _ in 0..ns / (5 * MILLISECOND) {
         world.pass(5 * MILLISECOND);
         world.look_around();
@@ -147,10 +147,10 @@ fn watched(world: &mut World, ns: u64) {
 fn a_sync_reads_no_region_that_memory_has_no_room_for() {
     // Two long parts, and no third.
     let mut world = long_parts(2 * MIB + 256 * KIB, MILLISECOND);
-    world.nodes[1].trouble.slow_until = world.now + 10 * SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + 10 * SECOND;
     watched(&mut world, 10 * SECOND);
-    world.until("in step", |world| world.in_step(GROUP));
-    world.verdict.expect("nobody objects");
+    world.until("in step", |world| world.in_step());
+    world.verdict().as_ref().expect("nobody objects");
 }
 
 /// There is no room for a long part beside what writers have on its way, however long they write, or they alone have more than half of
@@ -167,7 +167,7 @@ fn a_sync_goes_on_beside_writers_where_memory_has_no_room_for_a_long_part() {
                 break;
             }
         }
-        assert_eq!(world.mark(0, Mark::SyncTurnedToCuts), 0, "{delay_ms} ms");
+        assert_eq!(world.coverage(0, Mark::SyncTurnedToCuts), 0, "{delay_ms} ms");
     }
 }
 
@@ -184,7 +184,7 @@ fn a_large_write_finds_room_beside_a_sync_that_was_alone() {
             break;
         }
     }
-    assert_eq!(world.mark(0, Mark::SyncTurnedToCuts), 0);
+    assert_eq!(world.coverage(0, Mark::SyncTurnedToCuts), 0);
 }
 
 /// Reads of a sync wait for writes to a slow disk in their ranges, and live writes take what room there is meanwhile, in memory or in
@@ -194,7 +194,7 @@ fn reads_that_wait_for_their_range_count() {
     const QUEUE: u64 = 8 * MIB;
     // A group's part of 2.5 MiB is less than its queue, of 64 MiB it is more.
     for memory_bytes in [2560 * KIB, 64 * MIB] {
-        let mut world = World::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(Options {
             volumes: 1,
             volume_bytes: 32 * MIB,
             queue_bytes: QUEUE,
@@ -212,31 +212,31 @@ fn reads_that_wait_for_their_range_count() {
         assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
         // Two long parts, little enough for the stream on a link that was measured a moment ago.
         for n in 0..16 {
-            let id = world.write(0, n * 128 * KIB, 128 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 128 * KIB, 128 * KIB);
         }
         world.command(0, GROUP, Command::Sync { full: false });
         world.pass(10 * MILLISECOND);
         // The sync is announced, and the peer's answer on its way. Clients write into both parts, to a disk that stands still.
-        world.nodes[0].trouble.stalled_until = world.now + SECOND;
+        world.cluster[0].storage.trouble.stalled_until = world.now() + SECOND;
         (0..2).for_each(|n| _ = world.write(0, n * MIB + 4 * KIB, 4 * KIB));
-        world.until("a read waits", |world| world.mark(0, Mark::ResyncWaitedForWrite) > 0);
+        world.until("a read waits", |world| world.coverage(0, Mark::ResyncWaitedForWrite) > 0);
         // Live writes take all the room that there is, none has to wait for it, and the peer confirms nothing.
-        world.nodes[1].trouble.stalled_until = world.now + 3 * SECOND;
+        world.cluster[1].storage.trouble.stalled_until = world.now() + 3 * SECOND;
         let shelf = engine::limits::MEMORY_GROUP_BYTES;
         let room = QUEUE.min(shelf + (memory_bytes - shelf) / 5 * 4);
-        let held = |world: &World| world.nodes[0].engine.as_ref().expect("up").shared().memory_bytes;
+        let held = |world: &ScenarioWorld| world.cluster[0].engine().expect("up").shared().memory_bytes;
         let mut taken = 0;
-        let full = |world: &World| if memory_bytes > QUEUE { world.figures(0).queue.bytes } else { held(world) };
+        let full =
+            |world: &ScenarioWorld| if memory_bytes > QUEUE { world.figures(0).queue.bytes } else { held(world) };
         while full(&world) + 132 * KIB <= room && taken < QUEUE {
             world.write(0, 8 * MIB + taken, 128 * KIB);
             taken += 128 * KIB;
         }
         assert!(taken > 0, "the reads leave room for some");
-        // The disk goes on, and both parts are read: the judges look at what is held.
+        // The disk goes on, and both parts are read: the checkers look at what is held.
         watched(&mut world, 5 * SECOND);
-        world.until("in step", |world| world.in_step(GROUP));
-        world.verdict.expect("nobody objects");
+        world.until("in step", |world| world.in_step());
+        world.verdict().as_ref().expect("nobody objects");
     }
 }
 
@@ -250,26 +250,27 @@ fn a_group_that_failed_gives_its_memory_back() {
             journal_bytes: 8 << 20,
             ..options(Mode::Async, Policy::Degrade)
         };
-        let mut world = World::in_peace(large);
+        let mut world = ScenarioWorld::in_peace(large);
         world.pass(5 * SECOND);
-        let held = |world: &World| world.nodes[1].engine.as_ref().expect("up").shared().memory_bytes;
+        let held = |world: &ScenarioWorld| world.cluster[1].engine().expect("up").shared().memory_bytes;
         let least = held(&world);
-        let far = &mut world.nodes[1].trouble;
-        (far.full_until, far.slow_until) = (ALWAYS, world.now + 10 * SECOND);
-        let write = |world: &mut World, n: u64| {
+        let (now, far) = (world.now(), &mut world.cluster[1].storage.trouble);
+        (far.full_until, far.slow_until) = (ALWAYS, now + 10 * SECOND);
+        let write = |world: &mut ScenarioWorld, n: u64| {
             world.write((n % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
             world.pass(5 * MILLISECOND);
         };
         (0..60).for_each(|n| write(&mut world, n));
         assert!(held(&world) > 2 * least, "{} of {least}", held(&world));
-        let far = &mut world.nodes[1].trouble;
+        let far = &mut world.cluster[1].storage.trouble;
         if journal {
             far.state_full_until = ALWAYS;
         } else {
             (far.full_until, far.apply_errors_until) = (0, ALWAYS);
         }
         (60..70).for_each(|n| write(&mut world, n));
-        let failed = |world: &World| world.glance(1, GROUP).is_some_and(|g| matches!(g.state, State::Failed(_)));
+        let failed =
+            |world: &ScenarioWorld| world.glance(1, GROUP).is_some_and(|g| matches!(g.state, State::Failed(_)));
         world.until("it fails", failed);
         world.pass(10 * SECOND);
         assert!(held(&world) <= least, "journal: {journal}: {} of {least}", held(&world));

@@ -5,20 +5,13 @@ use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
 use engine::wire::{FlushPoints, GroupHello, Header, Kind, SyncBegin, flags};
 use engine::*;
-use sim::liar::machine::{GROUP, Machine, Shape};
+use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
 
 const SECOND: u64 = 1_000_000_000;
 const HISTORY: Generation = Generation { number: 3, tag: 33 };
 const RUN: Incarnation = Incarnation(7);
 const SESSION: SessionId = SessionId(5);
 const PART: u64 = limits::PART_BYTES_MAX;
-
-/// All operations end, in the order in which they were asked for.
-fn io(machine: &mut Machine, now: Now) {
-    while machine.under_way() > 0 {
-        machine.complete(now, 0);
-    }
-}
 
 fn at() -> Now {
     Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) }
@@ -29,19 +22,25 @@ fn header(kind: Kind) -> Header {
 }
 
 /// A node with all the memory it may have, and a primary that greets it.
-fn greeted(volume_bytes: u64, was: Role) -> Machine {
+fn greeted(volume_bytes: u64, was: Role) -> BareMachine {
     greeted_with(volume_bytes, was, limits::MEMORY_BYTES_DEFAULT)
 }
 
-fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
-    let shape =
-        Shape { volumes: 1, volume_bytes, mode: Mode::Async, policy: Policy::Degrade, memory_bytes, link_timeout_s: 5 };
-    let mut machine = Machine::new(0, was, shape);
+fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> BareMachine {
+    let shape = MachineShape {
+        volumes: 1,
+        volume_bytes,
+        mode: Mode::Async,
+        policy: Policy::Degrade,
+        memory_bytes,
+        link_timeout_s: 5,
+    };
+    let mut machine = BareMachine::new(0, was, shape);
     machine.start(at());
-    io(&mut machine, at());
+    machine.complete_all(at());
     if was == Role::Primary {
         machine.handle(at(), Input::Command { group: GROUP, id: CommandId(1), command: Command::Demote });
-        io(&mut machine, at());
+        machine.complete_all(at());
     }
     machine.link_up(at(), SESSION.0);
     let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
@@ -51,19 +50,19 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> Machine {
 }
 
 /// A primary that has numbered nothing yet begins a sync.
-fn begun(memory_bytes: u64) -> Machine {
+fn begun(memory_bytes: u64) -> BareMachine {
     let mut machine = greeted_with(64 << 20, Role::Secondary, memory_bytes);
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
     let begin =
         SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 };
     assert!(machine.receive(at(), header(Kind::SyncBegin), begin.encode()));
-    io(&mut machine, at());
+    machine.complete_all(at());
     machine
 }
 
 /// The primary asks for eight ranges of the largest size.
-fn asked_for_eight(memory_bytes: u64) -> Machine {
+fn asked_for_eight(memory_bytes: u64) -> BareMachine {
     let mut machine = begun(memory_bytes);
     for n in 0..8 {
         let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };
@@ -118,7 +117,7 @@ fn who_has_given_up_nothing_knows_what_a_primary_lost_that_had_flushed_nothing()
     machine.sent.clear();
     let points = FlushPoints { incarnation: RUN, volumes: vec![Seq::NONE] };
     assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::TailAsk) }, points.encode()));
-    io(&mut machine, at());
+    machine.complete_all(at());
     let tail = machine.sent.iter().find(|(header, _)| header.kind == Kind::Tail).expect("it answers");
     assert_eq!((tail.0.flags, tail.1.len()), (flags::LAST, 0));
 }

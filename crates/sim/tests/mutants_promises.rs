@@ -1,4 +1,4 @@
-//! More stories for small changes of the engine to which nobody else objected: what writers, operators and a peer are told.
+//! More scenarios for small changes of the engine to which nobody else objected: what writers, operators and a peer are told.
 
 use std::time::Duration;
 
@@ -6,38 +6,35 @@ use engine::identity::Role;
 use engine::state::{Mode, Policy, State};
 use engine::wire::{GroupHello, Kind};
 use engine::{Command, CommandResult, Input, Mono, Now, Settings, Wall, limits, limits::KIB};
-use sim::liar::machine::{self, Machine, Shape};
-use sim::story::{GROUP, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::hostile::machine::{self, BareMachine, MachineShape};
+use sim::options::Options;
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 /// A primary that had waited for its peer for more than a minute said that the peer is connected and sends nothing, though nobody was
 /// there, and dropped a question that it had just asked.
 #[test]
 fn an_export_that_opens_without_a_peer_says_nothing_of_one() {
-    let mut world = World::in_peace(Options { start_alone_ms: 90_000, ..options(Mode::Sync, Policy::Degrade) });
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(Options { start_alone_ms: 90_000, ..options(Mode::Sync, Policy::Degrade) });
+    world.write_done(0, 0, 4 * KIB);
     world.cut([false; 2]);
     world.crash(0, true, SECOND);
     world.pass(60 * SECOND);
-    assert!(!world.nodes[0].serving.contains(&GROUP));
-    world.until("it serves alone", |world| world.nodes[0].serving.contains(&GROUP));
-    assert!(!world.said.iter().any(|(_, words)| words.contains("the peer is connected")), "{:?}", world.said);
+    assert!(!world.cluster[0].serves(GROUP));
+    world.until("it serves alone", |world| world.cluster[0].serves(GROUP));
+    assert!(!world.said().iter().any(|(_, words)| words.contains("the peer is connected")), "{:?}", world.said());
 }
 
 /// The link went while the group was catching up with its mode `sync`: its window was open, and writers were answered alone.
 #[test]
 fn a_window_holds_writers_also_when_the_group_was_catching_up() {
     let hold = options(Mode::Async, Policy::Hold(Duration::from_secs(20)));
-    let mut world = World::in_peace(Options { bytes_per_s: 50_000, queue_bytes: 8 << 20, ..hold });
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 50_000, queue_bytes: 8 << 20, ..hold });
     for n in 0..64 {
-        let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
-    let settings = Settings { mode: Mode::Sync, ..world.operator.settings(GROUP) };
+    let settings = Settings { mode: Mode::Sync, ..world.cluster.ledger.settings(GROUP) };
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
-    let state = |world: &World| world.glance(0, GROUP).map(|glance| glance.state);
+    let state = |world: &ScenarioWorld| world.glance(0, GROUP).map(|glance| glance.state);
     assert_eq!(state(&world), Some(State::CatchingUp));
     world.crash(1, false, 30 * SECOND);
     world.until("the window opens", |world| state(world) == Some(State::Holding));
@@ -51,7 +48,7 @@ fn a_window_holds_writers_also_when_the_group_was_catching_up() {
 #[test]
 fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
     let at = Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) };
-    let shape = Shape {
+    let shape = MachineShape {
         volumes: 1,
         volume_bytes: 1 << 20,
         mode: Mode::Async,
@@ -59,7 +56,7 @@ fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
         memory_bytes: limits::MEMORY_BYTES_DEFAULT,
         link_timeout_s: 5,
     };
-    let mut machine = Machine::new(0, Role::Primary, shape);
+    let mut machine = BareMachine::new(0, Role::Primary, shape);
     machine.start(at);
     while machine.under_way() > 0 {
         machine.complete(at, 0);

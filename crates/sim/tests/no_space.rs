@@ -5,36 +5,36 @@ use engine::limits::{KIB, MIB, REGION_BYTES, WRITE_BACKS_MAX};
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
-use sim::storage::ALWAYS;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
+use sim::checkers::facts::KnownFact;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::world::World;
 
-fn state(world: &World, node: usize) -> Option<State> {
+fn state(world: &ScenarioWorld, node: usize) -> Option<State> {
     world.glance(node, GROUP).map(|glance| glance.state)
 }
 
 #[test]
 fn the_secondarys_volume_pauses_apply_and_writers_go_on() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    world.nodes[1].trouble.full_until = world.now + 5 * SECOND;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.cluster[1].storage.trouble.full_until = world.now() + 5 * SECOND;
     for n in 0..40u64 {
         // Sync asks for the journal, which has room.
         let id = world.write((n % 2) as u16, n * 8 * KIB, 4 * KIB);
         let (done, after) = world.answer(id);
         assert!(done && after < 100 * MILLISECOND, "{after} ns");
     }
-    world.until("paused", |world| world.mark(1, Mark::ApplyPaused) > 0);
+    world.until("paused", |world| world.coverage(1, Mark::ApplyPaused) > 0);
     world.settle();
 }
 
 /// Writes that the secondary's full volume does not take, as long as it is full.
-fn full() -> World {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    world.nodes[1].trouble.full_until = ALWAYS;
+fn full() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..16u64 {
-        let id = world.write((n % 2) as u16, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 8 * KIB, 4 * KIB);
     }
     world.until("paused", |world| matches!(state(world, 0), Some(State::Paused(_))));
     world
@@ -44,14 +44,14 @@ fn full() -> World {
 #[test]
 fn a_full_peer_is_called_paused_until_it_has_space() {
     let mut world = full();
-    let limit = world.now + 10 * SECOND;
-    while world.now < limit {
+    let limit = world.now() + 10 * SECOND;
+    while world.now() < limit {
         world.pass(50_000);
         assert_eq!(state(&world, 0), Some(State::Paused(Pause::PeerFull)));
         assert!(world.figures(1).reason.contains("no space"));
     }
-    assert_eq!(world.mark(1, Mark::ApplyPaused), 1);
-    world.nodes[1].trouble.full_until = 0;
+    assert_eq!(world.coverage(1, Mark::ApplyPaused), 1);
+    world.cluster[1].storage.trouble.full_until = 0;
     world.pass(2 * SECOND);
     assert_eq!(state(&world, 0), Some(State::Replicating));
     world.settle();
@@ -60,8 +60,8 @@ fn a_full_peer_is_called_paused_until_it_has_space() {
 #[test]
 fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() {
     for mode in [Mode::Sync, Mode::Async] {
-        let mut world = World::in_peace(options(mode, Policy::Degrade));
-        world.nodes[1].trouble.state_full_until = FOR_EVER;
+        let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
+        world.cluster[1].storage.trouble.state_full_until = FOR_EVER;
         let id = world.write(0, 0, 64 * KIB);
         let (done, after) = world.answer(id);
         assert!(done && after < SECOND, "{after} ns");
@@ -69,7 +69,7 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
         assert!(matches!(state(&world, 1), Some(State::Failed(Broken::Journal | Broken::Superblock))));
         assert!(world.figures(0).reason.contains("failed"), "{}", world.figures(0).reason);
         // Room was made, and the daemon there restarted.
-        world.nodes[1].trouble.state_full_until = 0;
+        world.cluster[1].storage.trouble.state_full_until = 0;
         world.crash(1, false, SECOND / 10);
         world.settle();
     }
@@ -77,34 +77,33 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
 
 #[test]
 fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
-    world.nodes[0].trouble.state_full_until = FOR_EVER;
+    world.cluster[0].storage.trouble.state_full_until = FOR_EVER;
     // An order that has to be recorded.
     world.command(0, GROUP, Command::Logging);
     world.until("failed", |world| matches!(state(world, 0), Some(State::Failed(Broken::Superblock))));
     let id = world.write(0, 0, 4 * KIB);
     let (done, after) = world.answer(id);
     assert!(!done && after < 100 * MILLISECOND, "{after} ns");
-    world.nodes[0].trouble.state_full_until = 0;
+    world.cluster[0].storage.trouble.state_full_until = 0;
     world.crash(0, false, SECOND / 10);
-    world.until("back", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("back", |world| world.cluster[0].serves(GROUP));
     world.order(0, Command::Sync { full: false });
     world.settle();
 }
 
 #[test]
 fn the_primarys_volume_fails_the_write_and_is_repaired() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.nodes[0].trouble.serving_full_until = world.now + SECOND;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cluster[0].storage.trouble.serving_full_until = world.now() + SECOND;
     for n in 0..4u64 {
         let id = world.write(0, n * 64 * KIB, 16 * KIB);
         let (done, after) = world.answer(id);
         assert!(!done && after < 100 * MILLISECOND, "{after} ns");
     }
-    assert!(world.mark(0, Mark::LocalWriteFailed) >= 4);
+    assert!(world.coverage(0, Mark::LocalWriteFailed) >= 4);
     world.pass(2 * SECOND);
     let id = world.write(0, 0, 16 * KIB);
     assert!(world.answer(id).0, "there is room again");
@@ -117,22 +116,21 @@ fn the_primarys_volume_fails_the_write_and_is_repaired() {
 fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
     let mut damaged = 0;
     for draws in 0..24 {
-        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         (0..draws).for_each(|_| _ = world.rng.draw());
-        world.nodes[1].trouble.full_until = FOR_EVER;
+        world.cluster[1].storage.trouble.full_until = FOR_EVER;
         for n in 0..8 {
-            let id = world.write(0, n * 8 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 8 * KIB, 4 * KIB);
         }
         let written = world.glance(0, GROUP).expect("it runs").identity.position.seq;
         world.pass(2 * SECOND);
         world.crash(1, true, SECOND / 10);
-        world.watch.rotten.insert((1, Store::Journal(GROUP)));
-        let World { nodes, rng, .. } = &mut world;
-        nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot(u64::MAX, rng);
-        nodes[1].trouble.full_until = 0;
+        world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
+        let World { cluster, rng, .. } = &mut *world;
+        cluster[1].disk_mut(Store::Journal(GROUP)).rot(u64::MAX, rng);
+        cluster[1].storage.trouble.full_until = 0;
         world.crash(0, false, 10 * SECOND);
-        world.until("replayed", |world| world.nodes[1].ready.contains(&GROUP));
+        world.until("replayed", |world| world.cluster[1].is_ready(GROUP));
         let identity = world.glance(1, GROUP).expect("it runs").identity;
         damaged += u32::from(identity.inconsistent);
         assert!(identity.inconsistent || identity.position.seq == written, "{draws}: {identity:?}");
@@ -142,26 +140,25 @@ fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
 }
 
 /// It is told to stop while it waits for space; nothing is on record yet.
-fn stops(mut world: World) {
+fn stops(mut world: ScenarioWorld) {
     let id = world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
     world.pass(5 * SECOND);
-    assert_eq!(world.operator.results.get(&id), None, "it waits");
+    assert_eq!(world.cluster.ledger.result(id), None, "it waits");
     world.input(1, Input::Stop);
-    let limit = world.now + 60 * SECOND;
-    while world.nodes[1].up() {
+    let limit = world.now() + 60 * SECOND;
+    while world.cluster[1].up() {
         world.pass(5 * MILLISECOND);
-        assert!(world.now < limit, "it does not stop");
+        assert!(world.now() < limit, "it does not stop");
     }
-    assert!(matches!(world.operator.results.get(&id), Some(CommandResult::Refused(_))));
+    assert!(matches!(world.cluster.ledger.result(id), Some(CommandResult::Refused(_))));
 }
 
 #[test]
 fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.nodes[1].trouble.full_until = ALWAYS;
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     for n in 0..8 {
-        let id = world.write(0, n * 8 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 8 * KIB, 4 * KIB);
     }
     world.until("paused", |world| world.glance(1, GROUP).is_some_and(|glance| glance.paused.is_some()));
     world.crash(0, false, FOR_EVER);
@@ -170,19 +167,18 @@ fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
 }
 
 /// The primary is lost in mid-sync, and there is no space for the way back.
-fn full_in_mid_sync() -> World {
-    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+fn full_in_mid_sync() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     world.order(0, Command::Sync { full: false });
     world.until("a part is overwritten", |world| world.images_of(1) != before);
     world.pass(300 * MILLISECOND);
     world.crash(0, false, FOR_EVER);
-    world.nodes[1].trouble.full_until = ALWAYS;
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     world
 }
 
@@ -206,7 +202,7 @@ fn a_rollback_that_waits_for_space_says_so() {
         world.crash(1, true, MILLISECOND);
         world.pass(5 * SECOND);
     }
-    world.nodes[1].trouble.full_until = 0;
+    world.cluster[1].storage.trouble.full_until = 0;
     world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
     assert!(!matches!(world.figures(1).state, State::Paused(_)));
 }
@@ -226,12 +222,11 @@ fn a_start_over_a_full_volume_says_why_it_cannot_be_promoted() {
 #[test]
 fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
     let slow = Options { volume_bytes: 4 * MIB, bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
-    let mut world = World::in_peace(slow);
-    let write_all = |world: &mut World| {
+    let mut world = ScenarioWorld::in_peace(slow);
+    let write_all = |world: &mut ScenarioWorld| {
         for n in 0..80 {
             // Every other region: each is a range of its own.
-            let id = world.write(n % 2, u64::from(n / 2) * 2 * REGION_BYTES, REGION_BYTES);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, u64::from(n / 2) * 2 * REGION_BYTES, REGION_BYTES);
         }
     };
     write_all(&mut world);
@@ -239,21 +234,21 @@ fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
     world.order(0, Command::Logging);
     write_all(&mut world);
     world.order(0, Command::Sync { full: false });
-    let saved = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    let saved = |world: &ScenarioWorld| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
     world.until("most is overwritten", |world| saved(world) > 50 * REGION_BYTES);
     world.crash(0, false, FOR_EVER);
-    world.nodes[1].trouble.full_until = ALWAYS;
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
-    let (mut most, limit) = (0, world.now + 5 * SECOND / 2);
-    while world.now < limit {
+    let (mut most, limit) = (0, world.now() + 5 * SECOND / 2);
+    while world.now() < limit {
         world.pass(20_000);
         most = most.max(written_back_at_once(&world));
     }
     assert!(most > 0 && most <= WRITE_BACKS_MAX, "{most}");
 }
 
-fn written_back_at_once(world: &World) -> usize {
-    let explained = world.nodes[1].engine.as_ref().expect("up").explain(GROUP);
+fn written_back_at_once(world: &ScenarioWorld) -> usize {
+    let explained = world.cluster[1].engine().expect("up").explain(GROUP);
     let (_, back) = explained.split_once("WriteBack(").unwrap_or_default();
     let (_, count) = back.split_once("in_flight: ").unwrap_or_default();
     count.split_once(',').map_or(0, |(count, _)| count.parse().expect("a number"))
@@ -269,28 +264,27 @@ fn a_promotion_as_a_sync_ends_over_a_full_volume_is_answered() {
 
 /// Whether the promotion came in that moment.
 fn promoted_as_a_sync_ends(late_ns: u64) -> bool {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..3 {
-        let id = world.write(0, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 4 * KIB);
     }
     // What was hot is compared, in the stream.
     world.crash(0, false, SECOND);
-    let mid_sync = |world: &World| world.glance(1, GROUP).filter(|glance| glance.identity.inconsistent);
+    let mid_sync = |world: &ScenarioWorld| world.glance(1, GROUP).filter(|glance| glance.identity.inconsistent);
     while mid_sync(&world).is_none() {
         world.pass(MILLISECOND / 5);
     }
     world.write(0, 0, 4 * KIB);
     world.pass(1_500_000 + late_ns);
-    world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 4 * SECOND;
     for _ in 0..40 {
-        let explained = world.nodes[1].engine.as_ref().expect("up").explain(GROUP);
+        let explained = world.cluster[1].engine().expect("up").explain(GROUP);
         if explained.contains("cycle: Some") && explained.contains("sync_end: Some") {
             break;
         }
         world.pass(10_000);
     }
-    let far = &mut world.nodes[1].trouble;
+    let far = &mut world.cluster[1].storage.trouble;
     (far.stalled_until, far.full_until) = (0, ALWAYS);
     world.write(1, 512 * KIB, 4 * KIB);
     world.pass(300 * MILLISECOND);
@@ -301,8 +295,8 @@ fn promoted_as_a_sync_ends(late_ns: u64) -> bool {
     world.pass(MILLISECOND);
     let id = world.command(1, GROUP, Command::Promote { force: true, entropy: 99 });
     world.pass(2 * SECOND);
-    world.nodes[1].trouble.full_until = 0;
+    world.cluster[1].storage.trouble.full_until = 0;
     world.pass(60 * SECOND);
-    assert!(world.operator.results.contains_key(&id), "late by {late_ns} ns");
-    world.mark(1, Mark::RolledBack) == 0
+    assert!(world.cluster.ledger.result(id).is_some(), "late by {late_ns} ns");
+    world.coverage(1, Mark::RolledBack) == 0
 }

@@ -4,32 +4,31 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Generation, Settings};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
-fn in_step(options: Options) -> World {
-    let mut world = World::in_peace(options);
+fn in_step(options: Options) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options);
     world.pass(5 * SECOND);
     assert_eq!(world.figures(0).state, State::Replicating);
     world
 }
 
 /// As it is on record.
-fn generation(world: &World) -> Generation {
+fn generation(world: &ScenarioWorld) -> Generation {
     world.recorded(0).identity.generation
 }
 
 /// A write to an extent that is not in the log yet, whose disk lets it wait for so long.
-fn cold_write(world: &mut World, ns: u64) -> engine::RequestId {
-    world.nodes[0].trouble.stalled_until = world.now + ns;
+fn cold_write(world: &mut ScenarioWorld, ns: u64) -> engine::RequestId {
+    world.cluster[0].storage.trouble.stalled_until = world.now() + ns;
     let id = world.write(1, 768 * KIB, 64 * KIB);
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     id
 }
 
-fn changed(world: &mut World, change: impl FnOnce(&mut Settings)) {
-    let mut settings = world.operator.settings(GROUP);
+fn changed(world: &mut ScenarioWorld, change: impl FnOnce(&mut Settings)) {
+    let mut settings = world.cluster.ledger.settings(GROUP);
     change(&mut settings);
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
 }
@@ -77,13 +76,12 @@ fn a_write_is_not_answered_before_its_generation_is_on_record() {
         world.crash(1, false, FOR_EVER);
         world.pass(100 * MILLISECOND);
         assert_eq!(world.figures(0).state, State::Queuing);
-        let queued = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(queued).0);
+        world.write_done(0, 0, 64 * KIB);
         let before = generation(&world);
         let id = cold_write(&mut world, 100 * MILLISECOND);
         changed(&mut world, |settings| settings.queue_bytes = 64 * KIB);
         while world.reply(id).is_none() {
-            world.run_until(world.now + 1_000);
+            world.run_until(world.now() + 1_000);
         }
         assert_eq!(world.reply(id), Some(true));
         assert_ne!(generation(&world), before, "seed {seed}: answered alone before the generation is on record");

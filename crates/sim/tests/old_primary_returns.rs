@@ -4,33 +4,29 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{SECOND, options};
-use sim::world::World;
+use sim::scenarios::{SECOND, ScenarioWorld, options};
 
 /// Both are up, on two histories, and cannot see each other.
-fn forked(dead: bool) -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+fn forked(dead: bool) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     world.cut([false; 2]);
     // The old primary goes on alone for a while.
-    let alone = world.write(0, 0, 8 * KIB);
-    assert!(world.answer(alone).0);
+    world.write_done(0, 0, 8 * KIB);
     world.pass(10 * SECOND);
     if dead {
         world.crash(0, true, 40 * SECOND);
     }
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)), "a forced promotion warns");
-    let id = world.write(0, 4 * KIB, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 4 * KIB, 16 * KIB);
     world
 }
 
-fn nothing_is_overwritten_until_told(mut world: World) {
+fn nothing_is_overwritten_until_told(mut world: ScenarioWorld) {
     let ours = world.images_of(1);
     world.restore_path();
-    world.until("the old primary is back", |world| world.nodes[0].up());
+    world.until("the old primary is back", |world| world.cluster[0].up());
     let theirs = world.images_of(0);
     assert_ne!(ours, theirs);
     world.pass(30 * SECOND);

@@ -7,17 +7,17 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::disk::SECTOR;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::checkers::facts::KnownFact;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
+use sim::stamps::SECTOR;
 
 const FAR: usize = 1;
 
 /// Batches from the recorded head on.
-fn due(world: &World) -> Vec<Index> {
+fn due(world: &ScenarioWorld) -> Vec<Index> {
     let head = world.recorded(FAR).journal;
-    let ring = world.nodes[FAR].disks[&Store::Journal(GROUP)].view();
+    let ring = world.cluster[FAR].disk(Store::Journal(GROUP)).view();
     let mut all: Vec<Index> = ring
         .chunks_exact(INDEX_BYTES)
         .enumerate()
@@ -31,34 +31,31 @@ fn due(world: &World) -> Vec<Index> {
 /// The superblock alone reads as zeroes; everything beside it says that the group has lived.
 #[test]
 fn a_blank_superblock_beside_living_files_is_no_new_group() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 64 * KIB);
     world.settle();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     world.until("turned round", |world| world.glance(1, GROUP).is_some_and(|g| g.state == State::Replicating));
-    let id = world.write(0, 128 * KIB, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 128 * KIB, 64 * KIB);
     world.pass(5 * SECOND);
     // The old primary, a follower by now, restarts with its superblock blank.
     world.cut([false; 2]);
     world.crash(0, false, SECOND);
-    world.watch.rotten.insert((0, Store::Superblock(GROUP)));
-    world.watch.spoiled.insert((GROUP, 0));
-    let disk = world.nodes[0].disks.get_mut(&Store::Superblock(GROUP)).expect("disk");
+    world.checkers.facts.add(KnownFact::Rotten(0, Store::Superblock(GROUP)));
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 0));
+    let disk = world.cluster[0].disk_mut(Store::Superblock(GROUP));
     let size = disk.size();
     disk.goes_astray(0, &vec![0; size]);
     world.pass(10 * SECOND);
-    assert!(!world.nodes[0].serving.contains(&GROUP), "two copies are writable, and nobody forced anything (P6)");
+    assert!(!world.cluster[0].serves(GROUP), "two copies are writable, and nobody forced anything (P6)");
 }
 
 /// A secondary that has applied all it has; its journal still keeps the batches.
-fn applied_and_kept() -> World {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+fn applied_and_kept() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     for n in 0..6 {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 16 * KIB);
         world.pass(30 * MILLISECOND);
     }
     world.pass(20 * SECOND);
@@ -75,9 +72,9 @@ fn rot_in_a_batch_that_was_applied_leaves_the_image() {
     let before = world.images_of(FAR);
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
-    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all[0].ring_offset as usize + INDEX_BYTES;
-    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     assert!(world.images_of(FAR) == before, "nothing is missing on its volumes");
     let answer = world.promote(FAR, true);
@@ -87,10 +84,9 @@ fn rot_in_a_batch_that_was_applied_leaves_the_image() {
 /// The same, and the primary loses its power too: what only the peer has is on the peer's volumes.
 #[test]
 fn rot_in_an_applied_payload_does_not_cost_the_tail() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
         world.pass(10 * MILLISECOND);
     }
     world.pass(900 * MILLISECOND);
@@ -104,14 +100,14 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
     world.crash(FAR, true, SECOND);
     world.crash(0, true, SECOND);
     assert!(world.images_of(0) != there, "the primary lost something");
-    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all[0].ring_offset as usize + INDEX_BYTES;
-    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("both are back", |world| {
         world.glance(FAR, GROUP).is_some_and(|g| g.running) && world.glance(0, GROUP).is_some_and(|g| g.running)
     });
     world.restore_path();
-    world.until("it serves", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("it serves", |world| world.cluster[0].serves(GROUP));
     world.pass(20 * SECOND);
     let kept = world.images_of(0) == there;
     let pushed = world.images_of(FAR) != there;
@@ -121,10 +117,9 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
 /// Demoted in doubt; its peer's start fails on a damaged record. Promoted again it is still in doubt.
 #[test]
 fn a_failed_peer_does_not_settle_the_doubt() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);
@@ -134,11 +129,11 @@ fn a_failed_peer_does_not_settle_the_doubt() {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     // The peer restarts; something went astray over a slot of its superblock.
     world.crash(1, false, SECOND);
-    world.watch.rotten.insert((1, Store::Superblock(GROUP)));
-    world.watch.spoiled.insert((GROUP, 1));
+    world.checkers.facts.add(KnownFact::Rotten(1, Store::Superblock(GROUP)));
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
     let newest = world.recorded(1).slot_offset() as usize;
     let other = (newest + cell::SLOT_BYTES as usize) % cell::CELL_BYTES as usize;
-    let disk = world.nodes[1].disks.get_mut(&Store::Superblock(GROUP)).expect("disk");
+    let disk = world.cluster[1].disk_mut(Store::Superblock(GROUP));
     let whole = disk.durable()[other..other + cell::SLOT_BYTES as usize].to_vec();
     disk.goes_astray(other, &[0x5a; cell::SLOT_BYTES as usize]);
     world.until("its start fails", |world| matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
@@ -149,14 +144,14 @@ fn a_failed_peer_does_not_settle_the_doubt() {
     let in_doubt = world.glance(0, GROUP).expect("up").in_doubt;
     // The file is restored, as the sentence says.
     world.crash(1, false, SECOND);
-    world.nodes[1].disks.get_mut(&Store::Superblock(GROUP)).expect("disk").goes_astray(other, &whole);
+    world.cluster[1].disk_mut(Store::Superblock(GROUP)).goes_astray(other, &whole);
     world.pass(20 * SECOND);
     assert!(in_doubt, "a peer that cannot say where it stands settled what it has confirmed");
 }
 
 /// Batches of the undo store that stand whole in a row.
-fn undo_batches(world: &World) -> Vec<engine::undo::Index> {
-    let file = world.nodes[FAR].disks[&Store::Undo(GROUP)].view();
+fn undo_batches(world: &ScenarioWorld) -> Vec<engine::undo::Index> {
+    let file = world.cluster[FAR].disk(Store::Undo(GROUP)).view();
     let mark = world.recorded(FAR).rollback_point.id;
     let mut found: Vec<engine::undo::Index> = Vec::new();
     let mut at = 0usize;
@@ -173,12 +168,12 @@ fn undo_batches(world: &World) -> Vec<engine::undo::Index> {
 
 /// The far side lacks a MiB, and a sync in the stream has begun there, over its volume as it is: after a kill it compares. The
 /// image before it.
-fn in_mid_sync(full_until: u64) -> (World, Vec<Vec<u8>>) {
-    let mut world = World::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
-    let writes = |world: &mut World| {
+fn in_mid_sync(full_until: u64) -> (ScenarioWorld, Vec<Vec<u8>>) {
+    let mut world =
+        ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+    let writes = |world: &mut ScenarioWorld| {
         for n in 0..32 {
-            let id = world.write(0, n * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, n * 32 * KIB, 32 * KIB);
         }
     };
     writes(&mut world);
@@ -188,7 +183,7 @@ fn in_mid_sync(full_until: u64) -> (World, Vec<Vec<u8>>) {
     writes(&mut world);
     let image = world.images_of(FAR);
     world.crash(0, false, SECOND);
-    world.nodes[FAR].trouble.full_until = full_until;
+    world.cluster[FAR].storage.trouble.full_until = full_until;
     world.restore_path();
     world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
     (world, image)
@@ -204,10 +199,10 @@ fn what_a_start_that_stands_still_has_saved_is_counted() {
         world.pass(ms * MILLISECOND);
         world.cut([false; 2]);
         world.crash(FAR, true, SECOND);
-        world.nodes[FAR].trouble.full_until = 0;
-        world.until("it starts", |world| world.nodes[FAR].up());
+        world.cluster[FAR].storage.trouble.full_until = 0;
+        world.until("it starts", |world| world.cluster[FAR].up());
         world.pass(dt * MILLISECOND / 10);
-        world.nodes[FAR].trouble.full_until = u64::MAX;
+        world.cluster[FAR].storage.trouble.full_until = u64::MAX;
         world.pass(60 * SECOND);
         let counted = world.recorded(FAR).rollback_point.batches as usize;
         let saved = undo_batches(&world);
@@ -225,15 +220,14 @@ fn what_a_start_that_stands_still_has_saved_is_counted() {
 /// One copy of the bitmap's newest slot rots, and a start sees it. When its twin rots later, another one is whole.
 #[test]
 fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
-    let stop = |world: &mut World| {
+    let stop = |world: &mut ScenarioWorld| {
         world.input(0, engine::Input::Stop);
-        world.until("it has stopped", |world| !world.nodes[0].up());
+        world.until("it has stopped", |world| !world.cluster[0].up());
     };
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6u64 {
-        let id = world.write((n % 2) as u16, n * 64 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 64 * KIB, 4 * KIB);
         if n == 2 {
             stop(&mut world);
             world.boot(0);
@@ -241,8 +235,8 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
         }
     }
     stop(&mut world);
-    let rot = |world: &mut World, twin: usize| {
-        let disk = world.nodes[0].disks.get_mut(&Store::Bitmap(GROUP)).expect("disk");
+    let rot = |world: &mut ScenarioWorld, twin: usize| {
+        let disk = world.cluster[0].disk_mut(Store::Bitmap(GROUP));
         let update = |at: usize| {
             cell::decode(engine::bitmap::KIND, &disk.durable()[at..at + cell::BYTES]).map_or(0, |(h, _)| h.update)
         };
@@ -270,15 +264,13 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
 /// does not pass for a torn one while later writes are on the volumes.
 #[test]
 fn what_a_failed_secondary_had_confirmed_is_counted() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.write_done(0, 0, 16 * KIB);
     world.settle();
     world.pass(20 * SECOND);
-    world.nodes[FAR].trouble.fail_next_flush = true;
+    world.cluster[FAR].storage.trouble.fail_next_flush = true;
     for n in 0..4u64 {
-        let id = world.write(0, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 16 * KIB);
         world.pass(10 * MILLISECOND);
     }
     world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
@@ -295,7 +287,7 @@ fn what_a_failed_secondary_had_saved_is_counted() {
     for ms in 1..12u64 {
         let (mut world, _) = in_mid_sync(0);
         world.pass(ms * 30 * MILLISECOND);
-        world.nodes[FAR].trouble.fail_next_flush = true;
+        world.cluster[FAR].storage.trouble.fail_next_flush = true;
         world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
         world.pass(600 * SECOND);
         let counted = world.recorded(FAR).rollback_point.batches as usize;
@@ -310,39 +302,36 @@ fn what_a_failed_secondary_had_saved_is_counted() {
 /// still one to go back to.
 #[test]
 fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 16 * KIB);
     }
     world.settle();
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     for n in 0..4 {
-        let id = world.write(0, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 16 * KIB);
     }
     let image = world.images_of(FAR);
     world.crash(0, false, SECOND);
-    world.nodes[FAR].trouble.full_until = u64::MAX;
+    world.cluster[FAR].storage.trouble.full_until = u64::MAX;
     world.restore_path();
     world.until("the sync's begin is on record", |world| world.recorded(FAR).identity.inconsistent);
     world.pass(5 * SECOND);
     for n in 0..3 {
-        let id = world.write(0, (n + 12) * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, (n + 12) * 32 * KIB, 16 * KIB);
         world.pass(SECOND);
     }
     let all = due(&world);
     let ends = all.iter().any(|i| i.entries.iter().any(|e| e.kind == engine::journal::RecordKind::SyncEnd));
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
-    world.nodes[FAR].trouble.full_until = 0;
-    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
+    world.cluster[FAR].storage.trouble.full_until = 0;
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     let at = all.last().expect("some").ring_offset as usize + INDEX_BYTES;
-    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(at, &[0xaa; SECTOR]);
+    world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1);
+    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1);
     let answer = world.promote(FAR, true);
     assert!(ends && !matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     assert!(world.images_of(FAR) == image, "the image before the sync, and no mixture");
@@ -357,9 +346,9 @@ fn what_a_failed_start_had_saved_is_counted() {
         world.pass(ms * MILLISECOND);
         world.cut([false; 2]);
         world.crash(FAR, false, SECOND);
-        world.nodes[FAR].trouble.full_until = 0;
-        world.until("it overwrites", |world| world.nodes[FAR].up() && world.images_of(FAR) != image);
-        world.nodes[FAR].trouble.fail_next_flush = true;
+        world.cluster[FAR].storage.trouble.full_until = 0;
+        world.until("it overwrites", |world| world.cluster[FAR].up() && world.images_of(FAR) != image);
+        world.cluster[FAR].storage.trouble.fail_next_flush = true;
         world.until("it fails", |world| matches!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(_))));
         let counted = world.recorded(FAR).rollback_point.batches as usize;
         assert_eq!(undo_batches(&world).len(), counted, "{ms} ms into the sync");
@@ -371,26 +360,24 @@ fn what_a_failed_start_had_saved_is_counted() {
 /// A promotion stands still over a full volume; a batch that was confirmed in the moment before it rots.
 #[test]
 fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.write_done(0, 0, 16 * KIB);
     world.settle();
     world.pass(20 * SECOND);
-    world.nodes[FAR].trouble.full_until = u64::MAX;
+    world.cluster[FAR].storage.trouble.full_until = u64::MAX;
     for n in 0..4u64 {
-        let id = world.write(0, n * 64 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 64 * KIB, 16 * KIB);
     }
     world.cut([false; 2]);
     let entropy = world.rng.draw();
     world.command(FAR, GROUP, Command::Promote { force: true, entropy });
     world.pass(SECOND);
     let struck = due(&world).last().expect("one that is due").ring_offset as usize + INDEX_BYTES;
-    world.watch.rotten.insert((FAR, Store::Journal(GROUP)));
-    world.watch.hit.insert((GROUP, FAR));
+    world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
+    world.checkers.facts.add(KnownFact::JournalHit(GROUP, FAR));
     world.crash(FAR, false, SECOND);
-    world.nodes[FAR].trouble.full_until = 0;
-    world.nodes[FAR].disks.get_mut(&Store::Journal(GROUP)).expect("disk").goes_astray(struck, &[0xaa; SECTOR]);
+    world.cluster[FAR].storage.trouble.full_until = 0;
+    world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(struck, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 1, "a confirmed batch passes for a torn one");
+    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1, "a confirmed batch passes for a torn one");
 }

@@ -3,13 +3,11 @@
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use sim::story::{GROUP, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 fn cut_one_way(mode: Mode, passes: [bool; 2]) {
-    let mut world = World::in_peace(options(mode, Policy::Degrade));
-    let id = world.write(0, 0, 32 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(mode, Policy::Degrade));
+    world.write_done(0, 0, 32 * KIB);
     world.cut(passes);
     let mut longest = 0;
     for n in 0..80u64 {

@@ -4,22 +4,19 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::actors::operator::Operator;
+use sim::checkers::facts::KnownFact;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
-fn state(world: &World) -> Option<State> {
-    world.glance(0, GROUP).map(|glance| glance.state)
-}
-
-fn goes_on(world: &mut World) {
+fn goes_on(world: &mut ScenarioWorld) {
     world.pass(60 * SECOND);
     assert_eq!(state(world), Some(State::Replicating), "{}", world.figures(0).reason);
 }
 
 /// In step; from here on nothing begins by itself.
-fn without_autosync(options: Options) -> World {
-    let mut world = World::in_peace(options);
+fn without_autosync(options: Options) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options);
     world.set(GROUP, |settings| settings.autosync = false);
     world.pass(SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
@@ -28,20 +25,19 @@ fn without_autosync(options: Options) -> World {
 }
 
 /// The peer's state directory was replaced: only a full sync makes it whole.
-fn with_a_blank_peer() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    world.watch.spoiled.insert((GROUP, 1));
-    world.replaces_spoiled_records_of(1);
+fn with_a_blank_peer() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
+    Operator::replaces_spoiled_records(&mut world, 1);
     world.pass(10 * SECOND);
     world
 }
 
-fn full_sync_beside_the_first_write(world: &mut World) {
+fn full_sync_beside_the_first_write(world: &mut ScenarioWorld) {
     let sync = world.command(0, GROUP, Command::Sync { full: true });
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
-    world.until("it is answered", |world| world.operator.results.contains_key(&sync));
-    assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+    world.write_done(0, 0, 4 * KIB);
+    world.until("it is answered", |world| world.cluster.ledger.result(sync).is_some());
+    assert!(matches!(world.cluster.ledger.result(sync), Some(CommandResult::Done(_))));
 }
 
 /// While it stores its bits the first write alone has a generation recorded, and then the peer is told of that.
@@ -60,8 +56,7 @@ fn an_update_sync_by_cuts_survives_the_first_write_alone() {
     let mut world = without_autosync(slow);
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -71,7 +66,7 @@ fn an_update_sync_by_cuts_survives_the_first_write_alone() {
     // The operator needs the link for something else for a while.
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.pass(10 * SECOND);
-    world.nodes[0].trouble.slow_until = world.now + 30 * MILLISECOND;
+    world.cluster[0].storage.trouble.slow_until = world.now() + 30 * MILLISECOND;
     let id = world.write(0, 0, 4 * KIB);
     world.pass(MILLISECOND);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -88,7 +83,7 @@ fn a_full_sync_survives_a_link_that_goes_while_it_begins() {
         world.pass(instant * MILLISECOND / 4);
         world.cut([false; 2]);
         world.pass(10 * SECOND);
-        assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+        assert!(matches!(world.cluster.ledger.result(sync), Some(CommandResult::Done(_))));
         world.restore_path();
         goes_on(&mut world);
     }
@@ -98,16 +93,16 @@ fn a_full_sync_survives_a_link_that_goes_while_it_begins() {
 #[test]
 fn a_full_sync_survives_a_peer_that_stands_still_while_it_begins() {
     let mut world = with_a_blank_peer();
-    world.nodes[1].trouble.stalled_until = world.now + 100 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 100 * SECOND;
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
     world.pass(240 * SECOND);
     goes_on(&mut world);
 }
 
 /// A peer that stands still, and a write that waits for it under this policy.
-fn held(policy: Policy) -> (World, engine::RequestId) {
-    let mut world = World::in_peace(Options { wait_limit_ms: 15_000, ..options(Mode::Sync, policy) });
-    world.nodes[1].trouble.stalled_until = world.now + 40 * SECOND;
+fn held(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
+    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 15_000, ..options(Mode::Sync, policy) });
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 40 * SECOND;
     let id = world.write(0, 0, 4 * KIB);
     world.pass(500 * MILLISECOND);
     assert_eq!(world.reply(id), None);
@@ -151,12 +146,11 @@ fn writers_go_on_when_the_mode_becomes_nearsync() {
 
 #[test]
 fn autosync_begins_what_is_due_when_it_is_switched_on() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.set(GROUP, |settings| settings.autosync = false);
     world.cut([false; 2]);
     world.pass(20 * SECOND);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.restore_path();
     world.pass(20 * SECOND);
     assert_eq!(world.figures(0).reason, "waiting for 'sync': autosync is off");
@@ -167,7 +161,7 @@ fn autosync_begins_what_is_due_when_it_is_switched_on() {
 /// `logging`, nothing is written, `demote`, and then `promote` at the peer: both are equal and connected.
 #[test]
 fn a_demotion_from_logging_without_a_write_hands_over() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.pass(10 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.pass(10 * SECOND);
@@ -180,10 +174,9 @@ fn a_demotion_from_logging_without_a_write_hands_over() {
 /// With a write it does not.
 #[test]
 fn a_demotion_from_logging_after_a_write_does_not() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     world.pass(SECOND);
     world.refused(1, Command::Promote { force: false, entropy: 7 });
@@ -192,11 +185,10 @@ fn a_demotion_from_logging_after_a_write_does_not() {
 #[test]
 fn sync_during_a_pause_is_told_what_it_waits_for() {
     let tight = Options { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
-    let mut world = World::in_peace(tight);
+    let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14u64 {
-        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("paused", |world| matches!(state(world), Some(State::Paused(_))));
@@ -206,7 +198,7 @@ fn sync_during_a_pause_is_told_what_it_waits_for() {
 
 #[test]
 fn the_mode_logging_is_the_reason_also_after_the_link_was_lost() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.set(GROUP, |settings| settings.mode = Mode::Logging);
     world.cut([false; 2]);
     world.pass(20 * SECOND);
@@ -219,12 +211,11 @@ fn the_mode_logging_is_the_reason_also_after_the_link_was_lost() {
 #[test]
 fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
     for seed in 1..=20u64 {
-        let mut world = World::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
+        let mut world = ScenarioWorld::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
         // The extent is hot, and nothing is unflushed.
-        let id = world.write(0, 128 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 128 * KIB, 4 * KIB);
         world.pass(10 * SECOND);
-        world.nodes[0].trouble.stalled_until = world.now + 100 * MILLISECOND;
+        world.cluster[0].storage.trouble.stalled_until = world.now() + 100 * MILLISECOND;
         let id = world.write(0, 0, 64 * KIB);
         world.pass(MILLISECOND);
         world.set(GROUP, |settings| settings.mode = Mode::Sync);
@@ -239,10 +230,10 @@ fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
 /// Its peer is not what it was: somebody replaced it.
 #[test]
 fn a_demotion_from_logging_beside_a_blank_peer_does_not() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    world.watch.spoiled.insert((GROUP, 1));
-    world.replaces_spoiled_records_of(1);
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
+    Operator::replaces_spoiled_records(&mut world, 1);
     world.pass(10 * SECOND);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
 }
@@ -256,15 +247,14 @@ fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
         world.pass(instant * MILLISECOND / 4);
         world.cut([false; 2]);
         world.pass(10 * SECOND);
-        assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+        assert!(matches!(world.cluster.ledger.result(sync), Some(CommandResult::Done(_))));
         world.restore_path();
         goes_on(&mut world);
     }
     for full in [false, true] {
         let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
-        world.nodes[1].trouble.stalled_until = world.now + 100 * SECOND;
+        world.write_done(0, 0, 64 * KIB);
+        world.cluster[1].storage.trouble.stalled_until = world.now() + 100 * SECOND;
         assert!(matches!(world.order(0, Command::Sync { full }), CommandResult::Done(_)));
         world.pass(240 * SECOND);
         goes_on(&mut world);
@@ -276,13 +266,12 @@ fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
 fn an_ordered_sync_survives_a_link_that_goes_at_once_without_autosync() {
     for full in [false, true] {
         let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-        let id = world.write(0, 0, 64 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 64 * KIB);
         world.pass(SECOND);
         let sync = world.command(0, GROUP, Command::Sync { full });
         world.cut([false; 2]);
         world.pass(10 * SECOND);
-        assert!(matches!(world.operator.results[&sync], CommandResult::Done(_)));
+        assert!(matches!(world.cluster.ledger.result(sync), Some(CommandResult::Done(_))));
         world.restore_path();
         goes_on(&mut world);
     }
@@ -292,14 +281,13 @@ fn an_ordered_sync_survives_a_link_that_goes_at_once_without_autosync() {
 #[test]
 fn an_ordered_full_sync_survives_when_the_peers_word_is_lost() {
     let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
-    let id = world.write(0, 0, 64 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 64 * KIB);
     world.pass(SECOND);
     let order = world.command(0, GROUP, Command::Sync { full: true });
     world.cut([true, false]);
     world.until("taken up", |world| world.recorded(1).identity.inconsistent);
     world.until("given up", |world| state(world) == Some(State::Logging));
-    assert!(matches!(world.operator.results[&order], CommandResult::Done(_)));
+    assert!(matches!(world.cluster.ledger.result(order), Some(CommandResult::Done(_))));
     assert_eq!(world.recorded(1).identity.generation, world.recorded(0).identity.generation);
     world.cut([false; 2]);
     world.pass(20 * SECOND);
@@ -319,13 +307,13 @@ fn the_reason_names_the_full_sync_that_is_needed() {
 
 #[test]
 fn a_sync_typed_without_the_peer_is_on_record_before_it_is_answered() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.cut([false; 2]);
     world.pass(20 * SECOND);
     let id = world.command(0, GROUP, Command::Sync { full: false });
-    world.until("it is answered", |world| world.operator.results.contains_key(&id));
-    assert!(format!("{:?}", world.operator.results[&id]).contains("begins by itself"));
+    world.until("it is answered", |world| world.cluster.ledger.result(id).is_some());
+    assert!(format!("{:?}", world.cluster.ledger.result(id)).contains("begins by itself"));
     world.crash(0, false, SECOND);
     world.pass(5 * SECOND);
     world.restore_path();
@@ -335,18 +323,17 @@ fn a_sync_typed_without_the_peer_is_on_record_before_it_is_answered() {
 /// A full sync waits until it is on record that nothing is fetched from the peer; it is called off, and another sync is ordered.
 #[test]
 fn a_sync_after_a_full_one_that_was_called_off_begins() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write(n % 2, u64::from(n) * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);
     world.crash(0, true, SECOND);
-    world.until("it serves", |world| world.nodes[0].serving.contains(&GROUP));
+    world.until("it serves", |world| world.cluster[0].serves(GROUP));
     world.restore_path();
     world.pass(20 * SECOND);
-    world.nodes[0].trouble.slow_until = world.now + 3 * SECOND;
+    world.cluster[0].storage.trouble.slow_until = world.now() + 3 * SECOND;
     for command in [Command::Sync { full: true }, Command::Logging, Command::Sync { full: false }] {
         world.command(0, GROUP, command);
         world.pass(MILLISECOND);
@@ -357,7 +344,7 @@ fn a_sync_after_a_full_one_that_was_called_off_begins() {
 /// The link was down when the peer was promoted: who is demoted then is not told that this is still to be forced.
 #[test]
 fn a_demotion_without_the_peer_claims_nothing_of_its_role() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     world.pass(30 * SECOND);
     let entropy = world.rng.draw();
@@ -371,15 +358,15 @@ fn a_demotion_without_the_peer_claims_nothing_of_its_role() {
 /// The group was handed over, and while the disk there is slow to record the promotion the other node takes its demotion back by force.
 #[test]
 fn a_promotion_says_that_the_peer_was_promoted_meanwhile() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
-    world.nodes[1].trouble.slow_until = world.now + SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + SECOND;
     let entropy = world.rng.draw();
     let unforced = world.command(1, GROUP, Command::Promote { force: false, entropy });
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
-    world.until("it is answered", |world| world.operator.results.contains_key(&unforced));
-    let CommandResult::Warning(said) = &world.operator.results[&unforced] else {
-        panic!("it heard of the other primary: {:?}", world.operator.results[&unforced])
+    world.until("it is answered", |world| world.cluster.ledger.result(unforced).is_some());
+    let CommandResult::Warning(said) = world.cluster.ledger.result(unforced).expect("answered") else {
+        panic!("it heard of the other primary: {:?}", world.cluster.ledger.result(unforced))
     };
     assert!(said.contains("both nodes are primary") && !said.contains("nothing is missing"), "{said}");
 }

@@ -5,58 +5,34 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::storage::ALWAYS;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
+use sim::checkers::facts::KnownFact;
+use sim::nodes::storage::ALWAYS;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, in_doubt, loses_power, options, serves, unflushed};
 use sim::world::World;
 
-/// In step, with writes that the peer has confirmed and this node has not flushed.
-fn unflushed() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
-    }
-    // Here that happens every five seconds.
-    world.pass(200 * MILLISECOND);
-    world
-}
-
 /// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
-fn lost_power() -> World {
+fn lost_power() -> ScenarioWorld {
     let mut world = unflushed();
     loses_power(&mut world);
     world
 }
 
-fn loses_power(world: &mut World) {
-    world.crash(0, true, SECOND);
-    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
-}
-
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
-}
-
-fn in_doubt(world: &World) -> bool {
-    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
-}
-
-fn asks(world: &World) -> bool {
+fn asks(world: &ScenarioWorld) -> bool {
     world.figures(0).reason.contains("asking the peer what it confirmed")
 }
 
 #[test]
 fn a_failed_flush_of_what_was_fetched_leaves_the_doubt() {
     let mut world = lost_power();
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.pass(SECOND);
     assert!(!serves(&world), "nobody may read what lacks confirmed writes");
     assert!(in_doubt(&world));
     world.crash(0, true, SECOND);
     world.until("its export is open", serves);
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     world.settle();
 }
 
@@ -66,7 +42,7 @@ fn a_group_that_failed_over_what_was_fetched_stays_closed_when_its_session_ends(
     let mut world = unflushed();
     let held = world.images_of(1);
     loses_power(&mut world);
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.cut([false; 2]);
     world.pass(20 * SECOND);
@@ -77,43 +53,41 @@ fn a_group_that_failed_over_what_was_fetched_stays_closed_when_its_session_ends(
     world.crash(0, false, SECOND);
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     world.settle();
 }
 
 #[test]
 fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
     let mut world = lost_power();
-    world.nodes[1].trouble.slow_until = world.now + 60 * SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + 60 * SECOND;
     for _ in 0..20 {
         world.pass(15 * MILLISECOND);
         world.connect([0, 1]);
     }
     world.until("its export is open", serves);
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
     world.settle();
 }
 
 /// A sync in the stream of writes has overwritten a part of its copy. The last write is at the peer, which keeps it, and is
 /// flushed here, which the peer does not know.
-fn mid_sync() -> World {
-    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+fn mid_sync() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     // What stood here before comes back without the undo store: zeroes are not read.
     let id = world.zero(0, 0, 256 * KIB, false);
     assert!(world.answer(id).0);
     world.settle();
     world.cut([false; 2]);
     for n in 0..14 {
-        let id = world.write(0, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     // After a kill a sync compares, and is no cut.
     world.crash(0, false, SECOND);
     world.restore_path();
     world.until("a part is overwritten", |world| world.images_of(1) != before);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.until("the peer has it", |world| world.images_of(1)[0][..4 << 10] == world.images_of(0)[0][..4 << 10]);
     world.cut([false; 2]);
     let flush = world.flush(0);
@@ -127,13 +101,13 @@ fn mid_sync() -> World {
 fn nothing_is_fetched_from_a_mixture() {
     let mut world = mid_sync();
     let held = world.images_of(0);
-    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
     let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
     assert!(refused.contains("a mixture"), "{refused}");
     assert_ne!(world.images_of(1)[0][..4 << 10], held[0][..4 << 10], "that went back");
     world.crash(0, true, SECOND);
     world.restore_path();
-    world.until("its operator is asked", |world| world.mark(0, Mark::TailUnknown) > 0);
+    world.until("its operator is asked", |world| world.coverage(0, Mark::TailUnknown) > 0);
     world.pass(60 * SECOND);
     assert!(!serves(&world), "it opened by itself");
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -148,31 +122,30 @@ fn nothing_is_fetched_from_a_mixture() {
 fn nothing_is_fetched_from_a_journal_that_is_damaged() {
     let mut damaged = 0;
     for draws in 0..12 {
-        let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         (0..draws).for_each(|_| _ = world.rng.draw());
-        world.nodes[1].trouble.full_until = ALWAYS;
+        world.cluster[1].storage.trouble.full_until = ALWAYS;
         for _ in 0..8 {
-            let id = world.write(0, 0, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, 0, 4 * KIB);
         }
         // All of it is counted by a record.
         world.pass(2 * SECOND);
         let held = world.images_of(0);
         world.crash(1, true, SECOND / 10);
-        world.watch.rotten.insert((1, Store::Journal(GROUP)));
-        let World { nodes, rng, .. } = &mut world;
-        nodes[1].disks.get_mut(&Store::Journal(GROUP)).expect("every store has a disk").rot(u64::MAX, rng);
-        nodes[1].trouble.full_until = 0;
+        world.checkers.facts.add(KnownFact::Rotten(1, Store::Journal(GROUP)));
+        let World { cluster, rng, .. } = &mut *world;
+        cluster[1].disk_mut(Store::Journal(GROUP)).rot(u64::MAX, rng);
+        cluster[1].storage.trouble.full_until = 0;
         world.crash(0, true, SECOND);
-        world.until("it has an answer", |world| serves(world) || world.mark(0, Mark::TailUnknown) > 0);
+        world.until("it has an answer", |world| serves(world) || world.coverage(0, Mark::TailUnknown) > 0);
         if !serves(&world) {
-            assert!(world.mark(1, Mark::JournalDamaged) > 0);
+            assert!(world.coverage(1, Mark::JournalDamaged) > 0);
             world.pass(60 * SECOND);
             assert!(!serves(&world), "{draws}: its operator is asked, and has not answered");
             assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
             world.until("its export is open", serves);
         }
-        damaged += u32::from(world.mark(1, Mark::JournalDamaged) > 0);
+        damaged += u32::from(world.coverage(1, Mark::JournalDamaged) > 0);
         assert!(world.images_of(0) == held, "{draws}: a newer write was acknowledged");
         world.settle();
     }
@@ -184,13 +157,12 @@ fn nothing_is_fetched_from_a_journal_that_is_damaged() {
 #[test]
 fn a_peer_that_stands_still_while_it_is_asked_does_not_keep_the_export_closed() {
     let mut world = lost_power();
-    world.nodes[1].trouble.stalled_until = world.now + 300 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 300 * SECOND;
     world.pass(30 * SECOND);
     assert!(asks(&world) && !serves(&world));
     world.pass(60 * SECOND);
     assert!(serves(&world) && in_doubt(&world));
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     assert!(world.figures(0).reason.contains("to keep the peer's"), "{}", world.figures(0).reason);
     world.pass(300 * SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -202,7 +174,7 @@ fn a_peer_that_stands_still_while_it_is_asked_does_not_keep_the_export_closed() 
 #[test]
 fn a_peer_that_fails_while_it_is_asked_does_not_keep_the_export_closed() {
     let mut world = lost_power();
-    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    world.cluster[1].storage.trouble.read_errors_until = ALWAYS;
     world.pass(4 * SECOND);
     assert!(!serves(&world) && !matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.until("its export is open", serves);
@@ -217,7 +189,7 @@ fn an_answer_to_an_older_question_of_the_same_session_is_nobodys() {
     let (mut fetched, mut opened_alone) = (0, 0);
     for instant in (130..190).step_by(3) {
         let mut world = lost_power();
-        world.net.paths.get_mut(&[0, 1]).expect("a path").bytes_per_s = 5_000;
+        world.network.path_mut([0, 1]).bytes_per_s = 5_000;
         world.until("it asks", asks);
         world.pass(instant * MILLISECOND);
         assert!(asks(&world));
@@ -236,10 +208,9 @@ fn an_answer_to_an_older_question_of_the_same_session_is_nobodys() {
 /// fetch: it fetches that first. What came under an open export would be older than what clients write there.
 #[test]
 fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 16 * KIB);
     // The peer has it, and does not hear that it is flushed.
     world.pass(600 * MILLISECOND);
     world.cut([false; 2]);
@@ -247,8 +218,7 @@ fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     assert!(world.answer(flush).0);
     // All over, so that the extent of that write is hot no more: its bit is stored before it is fetched.
     for n in 0..12 {
-        let id = world.write(1, (n % 4 * 256 + n / 4 * 8) * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(1, (n % 4 * 256 + n / 4 * 8) * KIB, 4 * KIB);
         world.pass(100 * MILLISECOND);
     }
     let flush = world.flush(1);
@@ -258,15 +228,14 @@ fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     world.pass(4900 * MILLISECOND);
     world.restore_path();
     world.connect([0, 1]);
-    world.nodes[0].trouble.stalled_until = world.now + 300 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 300 * MILLISECOND;
     world.pass(250 * MILLISECOND);
     assert!(asks(&world) && !serves(&world));
-    world.nodes[0].trouble.stalled_until = 0;
-    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.cluster[0].storage.trouble.stalled_until = 0;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     world.until("its export is open", serves);
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
-    let id = world.write(0, 0, 16 * KIB);
-    assert!(world.answer(id).0);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
+    world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
     world.settle();
@@ -284,20 +253,20 @@ fn a_full_sync_that_waited_for_its_bits_does_not_begin_beside_a_pull() {
         world.restore_path();
         world.connect([0, 1]);
         world.pass(instant * MILLISECOND);
-        world.nodes[0].trouble.stalled_until = world.now + 60 * MILLISECOND;
+        world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * MILLISECOND;
         world.pass(3 * MILLISECOND);
         world.command(0, GROUP, Command::Sync { full: true });
         world.pass(3 * MILLISECOND);
         world.connect([0, 1]);
-        let limit = world.now + SECOND;
-        while world.mark(0, Mark::FullSyncBegan) == 0 && world.now < limit {
+        let limit = world.now() + SECOND;
+        while world.coverage(0, Mark::FullSyncBegan) == 0 && world.now() < limit {
             world.pass(20_000);
         }
         assert!(!in_doubt(&world), "{instant}: the peer is asked");
-        world.nodes[0].trouble.stalled_until = 0;
+        world.cluster[0].storage.trouble.stalled_until = 0;
         world.settle();
-        assert_eq!(world.mark(0, Mark::FullSyncBegan), 1);
-        pulled += world.mark(0, Mark::TailPulled);
+        assert_eq!(world.coverage(0, Mark::FullSyncBegan), 1);
+        pulled += world.coverage(0, Mark::TailPulled);
     }
     assert!(pulled > 3, "{pulled}");
 }
@@ -307,11 +276,11 @@ fn a_full_sync_that_waited_for_its_bits_does_not_begin_beside_a_pull() {
 fn reads_for_what_is_fetched_that_fail_for_a_moment_are_tried_again() {
     let mut world = unflushed();
     let held = world.images_of(1);
-    world.nodes[1].trouble.read_errors_until = ALWAYS;
+    world.cluster[1].storage.trouble.read_errors_until = ALWAYS;
     loses_power(&mut world);
     world.pass(2 * SECOND);
     assert!(!serves(&world));
-    world.nodes[1].trouble.read_errors_until = 0;
+    world.cluster[1].storage.trouble.read_errors_until = 0;
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
     world.settle();
@@ -325,6 +294,6 @@ fn what_the_peer_confirmed_is_fetched_without_autosync_too() {
     world.pass(200 * MILLISECOND);
     loses_power(&mut world);
     world.until("its export is open", serves);
-    assert_eq!(world.mark(0, Mark::TailPulled), 1);
-    assert_eq!(world.mark(0, Mark::ServedAloneInDoubt), 0);
+    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, Mark::ServedAloneInDoubt), 0);
 }

@@ -5,12 +5,11 @@ use engine::limits::{KIB, MIB, SILENCE_SUSPECT};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// More than the queue holds, one write after the other; the longest wait.
-fn overfill(world: &mut World) -> u64 {
+fn overfill(world: &mut ScenarioWorld) -> u64 {
     (0..40u64)
         .map(|n| {
             let id = world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
@@ -24,13 +23,13 @@ fn overfill(world: &mut World) -> u64 {
 
 #[test]
 fn with_the_link_down_nobody_waits() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.crash(1, false, FOR_EVER);
     world.pass(100 * MILLISECOND);
     let longest = overfill(&mut world);
     assert!(longest <= 50 * MILLISECOND, "{longest} ns");
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
-    assert_eq!((world.mark(0, Mark::QueueFullLinkDown), world.figures(0).queue.bytes), (1, 0));
+    assert_eq!((world.coverage(0, Mark::QueueFullLinkDown), world.figures(0).queue.bytes), (1, 0));
     world.boot(1);
     world.settle();
     assert!(world.figures(0).resynced_bytes <= 2 * MIB + 40 * 32 * KIB);
@@ -38,11 +37,11 @@ fn with_the_link_down_nobody_waits() {
 
 #[test]
 fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     let longest = overfill(&mut world);
     assert!(longest <= SILENCE_SUSPECT.as_nanos() as u64 + 300 * MILLISECOND, "{longest} ns");
-    assert_eq!(world.mark(0, Mark::QueueFullPeerSilent), 1);
+    assert_eq!(world.coverage(0, Mark::QueueFullPeerSilent), 1);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
     world.pass(20 * SECOND);
     world.restore_path();
@@ -52,7 +51,7 @@ fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
 /// Writes that wait for a generation's record are let in without room, and a stream begins before they go on.
 #[test]
 fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
-    let mut world = World::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(Options {
         queue_bytes: 128 * KIB,
         bytes_per_s: 400_000,
         ..options(Mode::Async, Policy::Degrade)
@@ -60,14 +59,14 @@ fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
     world.pass(10 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.pass(SECOND);
-    world.nodes[0].trouble.stalled_until = world.now + 100 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 100 * MILLISECOND;
     let ids: Vec<_> = (0..20).map(|n| world.write((n % 2) as u16, n * 32 * KIB, 32 * KIB)).collect();
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.command(0, GROUP, Command::Sync { full: false });
-    let limit = world.now + SECOND;
+    let limit = world.now() + SECOND;
     let mut most = 0;
-    while world.now < limit {
-        world.run_until(world.now + MILLISECOND);
+    while world.now() < limit {
+        world.run_until(world.now() + MILLISECOND);
         if ids.iter().all(|id| world.reply(*id).is_some()) {
             most = most.max(world.figures(0).queue.bytes);
         }
@@ -76,7 +75,7 @@ fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
         "{most} bytes after all were answered, hwm {}, {:?}, {:?}",
         world.figures(0).queue.bytes_hwm,
         world.glance(0, GROUP),
-        world.verdict
+        world.verdict()
     );
     assert!(most <= 128 * KIB, "{most} bytes are queued, 131072 is the limit");
 }

@@ -4,24 +4,23 @@ use std::time::Duration;
 
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
-use sim::storage::ALWAYS;
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::nodes::storage::ALWAYS;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
-fn is(world: &World, wanted: State) -> bool {
+fn is(world: &ScenarioWorld, wanted: State) -> bool {
     world.glance(0, GROUP).is_some_and(|glance| glance.state == wanted)
 }
 
 #[test]
 fn a_link_lost_while_catching_up_holds_the_writers_too() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Hold(Duration::from_secs(600))));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Hold(Duration::from_secs(600))));
     // A backlog that the far disk keeps from being durable for a while.
-    world.nodes[1].trouble.slow_until = world.now + 60 * SECOND;
+    world.cluster[1].storage.trouble.slow_until = world.now() + 60 * SECOND;
     for n in 0..40 {
         world.write(0, n * 16384, 16384);
     }
     world.pass(20 * MILLISECOND);
-    let settings = engine::Settings { mode: Mode::Sync, ..world.operator.settings(GROUP) };
+    let settings = engine::Settings { mode: Mode::Sync, ..world.cluster.ledger.settings(GROUP) };
     let told = world.order(0, Command::Set(settings));
     assert!(matches!(told, CommandResult::Done(_)) && is(&world, State::CatchingUp));
     world.cut([false; 2]);
@@ -37,10 +36,10 @@ fn a_link_lost_while_catching_up_holds_the_writers_too() {
 
 #[test]
 fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Strict));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Strict));
     world.cut([false; 2]);
     world.until("the window opens", |world| is(world, State::Holding));
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     // The group flushes by itself within five seconds of a write, so that its bit can clear.
     world.write(0, 65536, 4096);
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
@@ -49,10 +48,10 @@ fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
 
 #[test]
 fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     world.until("the link is given up", |world| is(world, State::Queuing));
-    world.nodes[0].trouble.fail_next_flush = true;
+    world.cluster[0].storage.trouble.fail_next_flush = true;
     world.write(0, 65536, 4096);
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     assert!(world.tally.edges.contains(&("queuing", "failed")));
@@ -60,25 +59,25 @@ fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
 
 #[test]
 fn a_secondary_that_runs_full_pauses_a_backlog_too() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     for n in 0..24 {
         world.write(0, n * 16384, 16384);
         world.pass(5 * MILLISECOND);
     }
     world.until("the queue waits for the link", |world| is(world, State::Queuing));
-    let trouble = &mut world.nodes[1].trouble;
-    (trouble.full_until, trouble.slow_until) = (world.now + 60 * SECOND, world.now + 60 * SECOND);
+    let (until, trouble) = (world.now() + 60 * SECOND, &mut world.cluster[1].storage.trouble);
+    (trouble.full_until, trouble.slow_until) = (until, until);
     world.restore_path();
     world.until("it pauses", |world| world.tally.edges.contains(&("catching-up", "paused")));
-    world.nodes[1].trouble = Default::default();
+    world.cluster[1].storage.trouble = Default::default();
     world.settle();
 }
 
 /// A secondary without space, and then without a link: the state its primary goes to.
-fn loses_the_link_while_paused(mode: Mode, policy: Policy) -> World {
-    let mut world = World::in_peace(options(mode, policy));
-    world.nodes[1].trouble.full_until = ALWAYS;
+fn loses_the_link_while_paused(mode: Mode, policy: Policy) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(mode, policy));
+    world.cluster[1].storage.trouble.full_until = ALWAYS;
     world.write(0, 65536, 4096);
     world.until("it pauses", |world| is(world, State::Paused(Pause::PeerFull)));
     world.cut([false; 2]);
@@ -90,7 +89,7 @@ fn a_link_lost_while_paused_leaves_the_queue_waiting() {
     let mut world = loses_the_link_while_paused(Mode::Async, Policy::Degrade);
     world.until("the queue waits for the link", |world| is(world, State::Queuing));
     assert!(world.tally.edges.contains(&("paused", "queuing")));
-    world.nodes[1].trouble = Default::default();
+    world.cluster[1].storage.trouble = Default::default();
     world.restore_path();
     world.settle();
 }
@@ -100,18 +99,17 @@ fn a_link_lost_while_paused_holds_the_writers() {
     let mut world = loses_the_link_while_paused(Mode::Sync, Policy::Strict);
     world.until("the window opens", |world| is(world, State::Holding));
     assert!(world.tally.edges.contains(&("paused", "holding")));
-    world.nodes[1].trouble = Default::default();
+    world.cluster[1].storage.trouble = Default::default();
     world.restore_path();
     world.settle();
 }
 
 #[test]
 fn the_lag_is_told_after_the_clock_was_set_back() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
-    let id = world.write(0, 0, 4096);
-    assert!(world.answer(id).0);
-    world.nodes[0].wall_skew_ns -= 3600 * SECOND as i64;
+    world.write_done(0, 0, 4096);
+    world.cluster[0].skews(-(3600 * SECOND as i64));
     world.pass(60 * SECOND);
     let lag = world.figures(0).peer.lag.expect("the peer's image is known");
     assert!((55..75).contains(&lag.as_secs()), "{lag:?}");

@@ -5,14 +5,13 @@
 use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use sim::story::{MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_secondary_that_died_in_a_comparison_starts_again() {
     for after in (5..400).step_by(40) {
-        let mut world = World::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(Options {
             volumes: 1,
             volume_bytes: 16 * MIB,
             bytes_per_s: 125_000_000,
@@ -23,16 +22,15 @@ fn a_secondary_that_died_in_a_comparison_starts_again() {
             ..options(Mode::Async, Policy::Degrade)
         });
         for offset in [0, 8 * MIB] {
-            let id = world.write(0, offset, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(0, offset, 4 * KIB);
         }
         world.settle();
         // 256 comparisons; while one batch is written many gather for the next.
         world.crash(0, false, 100 * MILLISECOND);
-        world.nodes[1].trouble.slow_until = world.now + 10 * SECOND;
-        world.until("it compares", |world| world.nodes[0].up() && world.figures(0).state == State::Syncing);
+        world.cluster[1].storage.trouble.slow_until = world.now() + 10 * SECOND;
+        world.until("it compares", |world| world.cluster[0].up() && world.figures(0).state == State::Syncing);
         world.pass(after * MILLISECOND);
-        world.nodes[1].trouble.slow_until = 0;
+        world.cluster[1].storage.trouble.slow_until = 0;
         world.crash(1, false, 100 * MILLISECOND);
         world.settle();
     }

@@ -8,10 +8,9 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
@@ -21,31 +20,29 @@ fn slow() -> Options {
 }
 
 /// A pair in step, then writes that the copy does not get; the images of the copy as it stays.
-fn behind(options: Options) -> (World, Vec<Vec<u8>>) {
-    let mut world = World::in_peace(options);
+fn behind(options: Options) -> (ScenarioWorld, Vec<Vec<u8>>) {
+    let mut world = ScenarioWorld::in_peace(options);
     for n in 0..20 {
-        let id = world.write(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
     world.settle();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let id = world.zero(0, 300 * KIB, 90 * KIB, false);
     assert!(world.answer(id).0);
     (world, before)
 }
 
-fn begin_sync(world: &mut World) {
+fn begin_sync(world: &mut ScenarioWorld) {
     let began = world.order(NEAR, Command::Sync { full: false });
     assert!(matches!(began, CommandResult::Done(_)), "{began:?}");
 }
 
 /// The same with a sync that has overwritten a part of the copy.
-fn mid_sync(options: Options) -> (World, Vec<Vec<u8>>) {
+fn mid_sync(options: Options) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let (mut world, before) = behind(options);
     begin_sync(&mut world);
     world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);
@@ -53,17 +50,17 @@ fn mid_sync(options: Options) -> (World, Vec<Vec<u8>>) {
     (world, before)
 }
 
-fn used(world: &World) -> u64 {
+fn used(world: &ScenarioWorld) -> u64 {
     world.figures(FAR).rollback_point.map_or(0, |point| point.used_bytes)
 }
 
-fn point(world: &World) -> Option<String> {
+fn point(world: &ScenarioWorld) -> Option<String> {
     world.figures(FAR).rollback_point.map(|point| point.name)
 }
 
 /// The old primary is back: it gives its own writes up and follows.
-fn follow(world: &mut World) {
-    if !world.nodes[NEAR].up() {
+fn follow(world: &mut ScenarioWorld) {
+    if !world.cluster[NEAR].up() {
         world.boot(NEAR);
     }
     world.restore_path();
@@ -89,7 +86,7 @@ fn a_promotion_in_mid_sync_gives_the_image_before_it() {
     let CommandResult::Warning(text) = world.promote(FAR, true) else { panic!("not promoted") };
     assert!(text.contains(&format!("sequence {} of", place.seq.0)) && text.contains("UTC"), "{text}");
     assert_eq!(world.images_of(FAR), before);
-    assert_eq!(world.mark(FAR, Mark::RolledBack), 1);
+    assert_eq!(world.coverage(FAR, Mark::RolledBack), 1);
     follow(&mut world);
 }
 
@@ -110,8 +107,8 @@ fn a_crash_at_any_step_of_the_rollback_is_recovered_from() {
             world.crash(FAR, true, MILLISECOND);
         }
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-        resumed += world.mark(FAR, Mark::RollbackResumed);
-        if world.operator.results.contains_key(&id) {
+        resumed += world.coverage(FAR, Mark::RollbackResumed);
+        if world.cluster.ledger.result(id).is_some() {
             promoted_first_time += 1;
         } else if world.glance(FAR, GROUP).is_some_and(|g| g.identity.role == engine::identity::Role::Secondary) {
             let again = world.promote(FAR, true);
@@ -129,13 +126,14 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     world.cut([false; 2]);
     let entropy = world.rng.draw();
     world.command(FAR, GROUP, Command::Promote { force: true, entropy });
-    let writes_back = |world: &World| world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("WriteBack"));
+    let writes_back =
+        |world: &ScenarioWorld| world.cluster[FAR].explain(GROUP).map(|inside| inside.contains("WriteBack"));
     while writes_back(&world) != Some(true) {
         world.pass(50_000);
     }
     world.crash(FAR, true, MILLISECOND);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.mark(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(FAR, Mark::RollbackResumed), 1);
     assert_eq!(world.images_of(FAR), before);
     assert!(world.figures(FAR).volumes.iter().any(|volume| volume.dirty_bytes > 0), "bits tell what was undone");
     assert!(!world.glance(FAR, GROUP).expect("up").identity.inconsistent);
@@ -146,7 +144,7 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     world.pass(SECOND);
     assert!(!matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Refused(_)));
     world.settle();
-    assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
+    assert!(world.coverage(NEAR, Mark::BitsJoined) > 0);
 }
 
 /// A comparison has begun and overwritten nothing. The copy is promoted by force, loses its power on the way back, and comes
@@ -159,16 +157,15 @@ fn a_rollback_that_undid_nothing_needs_no_full_sync() {
 
 /// Its power fails so long after the promotion was typed. Whether it went back at its start, and is no primary.
 fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
-    let mut world = World::in_peace(Options { disk_ns: (200_000, 400_000), ..slow() });
+    let mut world = ScenarioWorld::in_peace(Options { disk_ns: (200_000, 400_000), ..slow() });
     for n in 0..8 {
-        let id = world.write(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
     }
     world.settle();
     let before = world.images_of(1);
     world.crash(0, false, MILLISECOND);
-    let compares = |world: &World| world.mark(0, Mark::CompareSyncBegan) > 0;
-    let taken_up = |world: &World| world.glance(1, GROUP).is_some_and(|g| g.identity.inconsistent);
+    let compares = |world: &ScenarioWorld| world.coverage(0, Mark::CompareSyncBegan) > 0;
+    let taken_up = |world: &ScenarioWorld| world.glance(1, GROUP).is_some_and(|g| g.identity.inconsistent);
     world.until("the comparison began", |world| compares(world) && taken_up(world));
     world.pass(2 * MILLISECOND);
     assert!(taken_up(&world), "it goes on");
@@ -179,7 +176,7 @@ fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
     world.crash(1, true, MILLISECOND);
     world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
     let identity = world.glance(1, GROUP).expect("up").identity;
-    if world.mark(1, Mark::RollbackResumed) == 0 || identity.role == Role::Primary {
+    if world.coverage(1, Mark::RollbackResumed) == 0 || identity.role == Role::Primary {
         return false;
     }
     assert!(!identity.inconsistent);
@@ -193,9 +190,8 @@ fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
 #[test]
 fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
     let (mut world, before) = mid_sync(slow());
-    let rolls_back = |world: &World| {
-        world.nodes[FAR].engine.as_ref().is_some_and(|engine| engine.explain(GROUP).contains("WriteBack"))
-    };
+    let rolls_back =
+        |world: &ScenarioWorld| world.cluster[FAR].explain(GROUP).is_some_and(|inside| inside.contains("WriteBack"));
     world.cut([false; 2]);
     let entropy = world.rng.draw();
     world.command(FAR, GROUP, Command::Promote { force: true, entropy });
@@ -207,13 +203,13 @@ fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
     while !rolls_back(&world) {
         world.pass(20_000);
     }
-    world.nodes[FAR].trouble.slow_until = world.now + SECOND;
+    world.cluster[FAR].storage.trouble.slow_until = world.now() + SECOND;
     world.connect([NEAR, FAR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.mark(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(FAR, Mark::RollbackResumed), 1);
     assert_eq!(world.images_of(FAR), before);
     world.settle();
-    assert_eq!(world.mark(NEAR, Mark::BitsJoined), 1);
+    assert_eq!(world.coverage(NEAR, Mark::BitsJoined), 1);
 }
 
 #[test]
@@ -230,7 +226,7 @@ fn an_interrupted_sync_keeps_the_first_point() {
         world.until("it goes on", |world| used(world) > seen + 40 * KIB);
         assert_eq!(point(&world), first);
     }
-    assert!(world.mark(FAR, Mark::RollbackPointKept) > 0);
+    assert!(world.coverage(FAR, Mark::RollbackPointKept) > 0);
     world.crash(NEAR, false, FOR_EVER);
     assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
     assert_eq!(world.images_of(FAR), before);
@@ -242,11 +238,10 @@ fn the_point_is_gone_when_the_sync_has_ended() {
     let (mut world, _) = mid_sync(slow());
     world.settle();
     assert_eq!(point(&world), None);
-    assert_eq!(world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("inconsistent: true")), Some(false));
+    assert_eq!(world.cluster[FAR].explain(GROUP).map(|inside| inside.contains("inconsistent: true")), Some(false));
     // And the next sync has a point of its own.
     world.order(NEAR, Command::Logging);
-    let id = world.write(1, 0, 600 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 0, 600 * KIB);
     world.order(NEAR, Command::Sync { full: false });
     world.until("a point is taken", |world| point(world).is_some());
     world.settle();
@@ -257,7 +252,7 @@ fn tight() -> Options {
 }
 
 /// A sync that the undo store has no room for; both nodes say so.
-fn history_full() -> (World, Vec<Vec<u8>>) {
+fn history_full() -> (ScenarioWorld, Vec<Vec<u8>>) {
     let (mut world, before) = behind(tight());
     begin_sync(&mut world);
     world.until("the primary says why", |world| {
@@ -284,12 +279,12 @@ fn with_the_history_full_the_point_can_be_given_up_by_name() {
     world.settle();
 }
 
-fn give_space(world: &mut World) {
-    world.options = Rc::new(Options { history_bytes: 4 * MIB, ..(*world.options).clone() });
-    for node in &mut world.nodes {
-        let mut content = node.disks[&Store::Undo(GROUP)].view().to_vec();
+fn give_space(world: &mut ScenarioWorld) {
+    world.cluster.options = Rc::new(Options { history_bytes: 4 * MIB, ..(*world.cluster.options).clone() });
+    for node in world.cluster.iter_mut() {
+        let mut content = node.disk(Store::Undo(GROUP)).view().to_vec();
         content.resize(4 * MIB as usize, 0);
-        node.disks.insert(Store::Undo(GROUP), Disk::new(content));
+        node.storage.replace(Store::Undo(GROUP), Disk::new(content));
     }
 }
 
@@ -300,7 +295,7 @@ fn with_the_history_full_more_space_lets_it_go_on() {
     world.crash(FAR, false, FOR_EVER);
     give_space(&mut world);
     world.boot(FAR);
-    world.until("it goes on", |world| world.nodes[FAR].up() && used(world) > 60 * KIB);
+    world.until("it goes on", |world| world.cluster[FAR].up() && used(world) > 60 * KIB);
     assert_eq!(point(&world), name);
     world.crash(NEAR, false, FOR_EVER);
     assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
@@ -363,7 +358,7 @@ fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
 }
 
 /// It is connected to its primary, and its start stands still.
-fn connected_and_stands_still() -> World {
+fn connected_and_stands_still() -> ScenarioWorld {
     let (mut world, _) = killed_with_the_history_full(500 * KIB);
     world.restore_path();
     world.until("it is back, and stands still again", stands_still);
@@ -387,27 +382,27 @@ fn a_promotion_out_of_a_start_knows_the_primary_that_is_connected() {
 #[test]
 fn a_primary_demoted_during_the_way_back_is_not_taken_for_one() {
     let mut world = connected_and_stands_still();
-    world.nodes[FAR].trouble.slow_until = world.now + 5 * SECOND;
+    world.cluster[FAR].storage.trouble.slow_until = world.now() + 5 * SECOND;
     let entropy = world.rng.draw();
     let promotion = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
     let demoted = world.order(NEAR, Command::Demote);
     assert!(!matches!(demoted, CommandResult::Refused(_)), "{demoted:?}");
     world.pass(20 * MILLISECOND);
-    assert!(!world.operator.results.contains_key(&promotion), "it is on its way back");
-    world.until("promoted", |world| world.operator.results.contains_key(&promotion));
+    assert!(world.cluster.ledger.result(promotion).is_none(), "it is on its way back");
+    world.until("promoted", |world| world.cluster.ledger.result(promotion).is_some());
     world.pass(SECOND);
     let reason = world.figures(FAR).reason;
     assert!(!reason.contains("both nodes"), "{reason}");
     assert_eq!(world.figures(FAR).peer.role, Some(engine::identity::Role::Secondary));
 }
 
-fn stands_still(world: &World) -> bool {
+fn stands_still(world: &ScenarioWorld) -> bool {
     world.glance(FAR, GROUP).is_some_and(|g| g.paused == Some(Pause::HistoryFull))
 }
 
 /// A sync in the stream that the undo store has no room for; the secondary loses its power over it, and the link. The images it
 /// had before.
-fn killed_with_the_history_full(history_bytes: u64) -> (World, Vec<Vec<u8>>) {
+fn killed_with_the_history_full(history_bytes: u64) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let (mut world, before) = behind(Options { history_bytes, ..slow() });
     // After a kill a sync compares, and goes in the stream.
     world.crash(NEAR, false, MILLISECOND);
@@ -426,7 +421,7 @@ fn killed_with_the_history_full(history_bytes: u64) -> (World, Vec<Vec<u8>>) {
 fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     let (mut world, _) = killed_with_the_history_full(500 * KIB);
     world.until("it is back, and stands still again", stands_still);
-    world.nodes[FAR].trouble.fail_next_record = true;
+    world.cluster[FAR].storage.trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("the bits could not be stored") };
     assert!(why.contains("a restart goes on"), "{why}");
     world.restore_path();
@@ -436,7 +431,7 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     let name = point(&world).expect("kept");
     assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
     world.settle();
-    assert_eq!(world.mark(FAR, Mark::JournalDamaged), 0);
+    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 0);
 }
 
 /// The same node goes back, and its power fails on the way. Batches of its journal that it had no room to read again
@@ -453,14 +448,14 @@ fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
         world.pass(step * 100_000);
         world.crash(FAR, true, MILLISECOND);
         world.pass(2 * SECOND);
-        if world.mark(FAR, Mark::RollbackResumed) == 0 {
+        if world.coverage(FAR, Mark::RollbackResumed) == 0 {
             continue;
         }
         unread += u32::from(world.recorded(FAR).confirmed_ordinal < counted);
         assert_eq!(world.images_of(FAR), before);
         world.crash(FAR, false, MILLISECOND);
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
-        assert_eq!(world.mark(FAR, Mark::JournalDamaged), 0, "{history}, {step}");
+        assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 0, "{history}, {step}");
         assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
         assert_eq!(world.images_of(FAR), before);
     }
@@ -475,9 +470,9 @@ fn a_rotten_undo_store_is_named_and_never_played_back() {
     world.cut([false; 2]);
     world.pass(SECOND);
     world.crash(FAR, false, FOR_EVER);
-    let mut content = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
+    let mut content = world.cluster[FAR].disk(Store::Undo(GROUP)).view().to_vec();
     content[40] ^= 1;
-    world.nodes[FAR].disks.insert(Store::Undo(GROUP), Disk::new(content));
+    world.cluster[FAR].storage.replace(Store::Undo(GROUP), Disk::new(content));
     world.boot(FAR);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     let error = world.figures(FAR).rollback_point.and_then(|point| point.damaged).expect("named");
@@ -497,10 +492,10 @@ fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
     world.cut([false; 2]);
     world.pass(SECOND);
     world.crash(FAR, false, FOR_EVER);
-    let mut rotten = world.nodes[FAR].disks[&Store::Undo(GROUP)].view().to_vec();
+    let mut rotten = world.cluster[FAR].disk(Store::Undo(GROUP)).view().to_vec();
     // In the content of the first batch.
     rotten[4096 + 100] ^= 1;
-    world.nodes[FAR].disks.insert(Store::Undo(GROUP), Disk::new(rotten));
+    world.cluster[FAR].storage.replace(Store::Undo(GROUP), Disk::new(rotten));
     world.boot(FAR);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
@@ -520,18 +515,18 @@ fn a_promotion_that_is_refused_after_the_way_back_costs_no_full_sync() {
         world.cut([false; 2]);
         world.pass(6 * SECOND);
         // The primary goes on alone, in another generation.
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
         let entropy = world.rng.draw();
         let order = world.command(FAR, GROUP, Command::Promote { force: true, entropy });
-        let writes_back =
-            |world: &World| world.nodes[FAR].engine.as_ref().is_some_and(|e| e.explain(GROUP).contains("WriteBack"));
+        let writes_back = |world: &ScenarioWorld| {
+            world.cluster[FAR].explain(GROUP).is_some_and(|inside| inside.contains("WriteBack"))
+        };
         while !writes_back(&world) {
             world.pass(50_000);
         }
-        world.nodes[FAR].trouble.fail_next_record = true;
-        world.until("it is answered", |world| world.operator.results.contains_key(&order));
-        assert!(matches!(world.operator.results[&order], CommandResult::Refused(_)));
+        world.cluster[FAR].storage.trouble.fail_next_record = true;
+        world.until("it is answered", |world| world.cluster.ledger.result(order).is_some());
+        assert!(matches!(world.cluster.ledger.result(order), Some(CommandResult::Refused(_))));
         assert_eq!(world.glance(FAR, GROUP).map(|g| g.state), Some(State::Failed(Broken::Bits)));
         world.pass(wait);
         world.crash(FAR, false, MILLISECOND);

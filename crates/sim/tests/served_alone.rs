@@ -4,25 +4,19 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::world::World;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 /// In step, with writes that the peer has confirmed and this node has not flushed; then without power, and without the peer.
-fn lost_power() -> World {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+fn lost_power() -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
-        let id = world.write((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
     }
     world.pass(200 * MILLISECOND);
     world.cut([false; 2]);
     world.crash(0, true, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     world
-}
-
-fn serves(world: &World) -> bool {
-    world.nodes[0].serving.contains(&GROUP)
 }
 
 /// The wait for the peer ends while the node is being stopped. It never served, and asks at its next start.
@@ -32,13 +26,13 @@ fn a_node_that_is_stopped_while_it_waits_for_its_peer_has_not_served_alone() {
     let held = world.images_of(1);
     world.pass(4900 * MILLISECOND);
     assert!(!serves(&world));
-    world.nodes[0].trouble.stalled_until = world.now + 300 * MILLISECOND;
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 300 * MILLISECOND;
     world.input(0, Input::Stop);
-    while world.nodes[0].up() {
+    while world.cluster[0].up() {
         world.pass(MILLISECOND);
         assert!(!serves(&world));
     }
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.restore_path();
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed, and had never served");
@@ -51,15 +45,15 @@ fn a_node_that_is_demoted_before_it_served_alone_asks_again() {
     let held = world.images_of(1);
     world.pass(3 * SECOND);
     assert!(!serves(&world));
-    while !world.recorded(0).served_in_doubt && world.mark(0, Mark::ServedAloneInDoubt) == 0 {
-        world.nodes[0].trouble.stalled_until = world.now + 300 * MILLISECOND;
+    while !world.recorded(0).served_in_doubt && world.coverage(0, Mark::ServedAloneInDoubt) == 0 {
+        world.cluster[0].storage.trouble.stalled_until = world.now() + 300 * MILLISECOND;
         world.pass(MILLISECOND);
     }
     assert!(!serves(&world));
     let demoted = world.order(0, Command::Demote);
     assert!(matches!(demoted, CommandResult::Warning(_)), "{demoted:?}");
     assert!(!serves(&world));
-    world.nodes[0].trouble.stalled_until = 0;
+    world.cluster[0].storage.trouble.stalled_until = 0;
     world.restore_path();
     world.connect([0, 1]);
     world.pass(2 * SECOND);

@@ -6,9 +6,8 @@ use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RequestId};
-use sim::story::{MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Writes little.
 const LIGHT: GroupId = GroupId(0);
@@ -33,13 +32,13 @@ fn roomy(mode: Mode, bytes_per_s: u64) -> Options {
     }
 }
 
-fn status(world: &World, group: GroupId) -> GroupStatus {
-    world.nodes[0].engine.as_ref().expect("up").status_of(group).expect("there")
+fn status(world: &ScenarioWorld, group: GroupId) -> GroupStatus {
+    world.cluster[0].engine().expect("up").status_of(group).expect("there")
 }
 
 /// Both are in step, the volume of one is full.
-fn both_in_step(options: Options) -> World {
-    let mut world = World::for_story(options);
+fn both_in_step(options: Options) -> ScenarioWorld {
+    let mut world = ScenarioWorld::new(options);
     world.pass(SECOND);
     for n in 0..32 {
         let id = world.write_to(HEAVY, 0, n * MIB, MIB);
@@ -47,7 +46,7 @@ fn both_in_step(options: Options) -> World {
     }
     for group in [HEAVY, LIGHT] {
         world.command(0, group, Command::Sync { full: true });
-        world.until("synced", |world| world.in_step(group));
+        world.until("synced", |world| world.cluster.in_step(group));
     }
     world
 }
@@ -61,16 +60,16 @@ struct Met {
 }
 
 /// So many writes of 4 KiB to the light group, `every` ns, while the other one syncs.
-fn beside_a_sync(world: &mut World, writes: u64, every: u64) -> Met {
+fn beside_a_sync(world: &mut ScenarioWorld, writes: u64, every: u64) -> Met {
     let mut met = Met::default();
     let mut open: Vec<(RequestId, u64)> = Vec::new();
     for n in 0..writes {
         if status(world, HEAVY).state != State::Syncing {
             world.command(0, HEAVY, Command::Sync { full: true });
         }
-        open.push((world.write_to(LIGHT, 0, n % 512 * 4 * KIB, 4 * KIB), world.now));
+        open.push((world.write_to(LIGHT, 0, n % 512 * 4 * KIB, 4 * KIB), world.now()));
         world.pass(every);
-        let now = world.now;
+        let now = world.now();
         open.retain(|(id, since)| {
             met.longest = met.longest.max(now - since);
             world.reply(*id).is_none()
@@ -101,11 +100,11 @@ fn a_light_writer_is_not_starved_by_another_groups_sync() {
 }
 
 /// Eight writers in a row, each waits for its answer before it writes again.
-fn answers_in_a_second(world: &mut World) -> u64 {
+fn answers_in_a_second(world: &mut ScenarioWorld) -> u64 {
     let mut answers = 0;
     let mut open: Vec<(u64, RequestId)> = (0..8).map(|n| (n, world.write_to(LIGHT, 0, n * 4 * KIB, 4 * KIB))).collect();
-    let until = world.now + SECOND;
-    while world.now < until {
+    let until = world.now() + SECOND;
+    while world.now() < until {
         world.pass(MILLISECOND / 4);
         for (n, id) in &mut open {
             if world.reply(*id).is_some() {
@@ -150,18 +149,18 @@ fn a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full() {
         world.write_to(LIGHT, 0, n % 512 * 64 * KIB, 64 * KIB);
         world.pass(50 * MILLISECOND);
         let light = status(&world, LIGHT);
-        let since = (light.state == State::Logging).then(|| logging_since.unwrap_or(world.now));
-        longest_pause = longest_pause.max(since.map_or(0, |since| world.now - since));
+        let since = (light.state == State::Logging).then(|| logging_since.unwrap_or(world.now()));
+        longest_pause = longest_pause.max(since.map_or(0, |since| world.now() - since));
         logging_since = since;
         if reasons.last() != Some(&light.reason) {
             reasons.push(light.reason);
         }
     }
-    assert!(world.mark(0, Mark::WaitLimitTripped) > 0, "{reasons:?}");
+    assert!(world.coverage(0, Mark::WaitLimitTripped) > 0, "{reasons:?}");
     assert!(!reasons.iter().any(|reason| reason.contains("stood still")), "{reasons:?}");
-    assert_eq!((world.mark(0, Mark::StalledAgain), world.mark(0, Mark::SyncStalled)), (0, 0), "{reasons:?}");
+    assert_eq!((world.coverage(0, Mark::StalledAgain), world.coverage(0, Mark::SyncStalled)), (0, 0), "{reasons:?}");
     assert!(longest_pause < 6 * SECOND, "{longest_pause} ns: {reasons:?}");
-    let ended = world.now;
-    world.until("in step", |world| world.in_step(LIGHT));
-    assert!(world.now - ended < 60 * SECOND, "{} ns", world.now - ended);
+    let ended = world.now();
+    world.until("in step", |world| world.cluster.in_step(LIGHT));
+    assert!(world.now() - ended < 60 * SECOND, "{} ns", world.now() - ended);
 }

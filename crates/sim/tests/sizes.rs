@@ -1,4 +1,4 @@
-//! The story: the secondary's devices were larger than the primary's. After a switchover the new primary had a larger volume than
+//! What happened: the secondary's devices were larger than the primary's. After a switchover the new primary had a larger volume than
 //! its secondary, so nothing could be sent, for ever; and what its export showed had another size than before.
 //!
 //! How large a volume is, is the group's business, on whichever node is primary; the rest of a device is not used.
@@ -8,10 +8,9 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
@@ -19,18 +18,18 @@ const SMALL: u64 = MIB;
 const LARGE: u64 = 2 * MIB;
 
 /// The node goes down, and comes back with devices of this size.
-fn boots_with(world: &mut World, node: usize, bytes: u64) {
+fn boots_with(world: &mut ScenarioWorld, node: usize, bytes: u64) {
     world.crash(node, false, FOR_EVER);
     enlarge(world, node, bytes);
 }
 
-fn enlarge(world: &mut World, node: usize, bytes: u64) {
+fn enlarge(world: &mut ScenarioWorld, node: usize, bytes: u64) {
     put_devices(world, node, bytes);
     boot(world, node, bytes);
 }
 
-fn put_devices(world: &mut World, node: usize, bytes: u64) {
-    for (store, disk) in &mut world.nodes[node].disks {
+fn put_devices(world: &mut ScenarioWorld, node: usize, bytes: u64) {
+    for (store, disk) in world.cluster[node].storage.disks_mut() {
         if matches!(store, Store::Volume(..)) {
             let mut content = disk.view().to_vec();
             // No zeroes: whoever takes it for content is found out.
@@ -40,49 +39,48 @@ fn put_devices(world: &mut World, node: usize, bytes: u64) {
     }
 }
 
-fn boot(world: &mut World, node: usize, bytes: u64) {
-    let before = world.options.clone();
-    world.options = Rc::new(Options { volume_bytes: bytes, ..(*before).clone() });
+fn boot(world: &mut ScenarioWorld, node: usize, bytes: u64) {
+    let before = world.cluster.options.clone();
+    world.cluster.options = Rc::new(Options { volume_bytes: bytes, ..(*before).clone() });
     world.boot(node);
-    world.options = before;
+    world.cluster.options = before;
     world.until("it runs", |world| world.glance(node, GROUP).is_some_and(|glance| glance.running));
 }
 
 /// What the export of a node has, or would have.
-fn export_bytes(world: &World, node: usize) -> Vec<u64> {
-    let engine = world.nodes[node].engine.as_ref().expect("the node is up");
+fn export_bytes(world: &ScenarioWorld, node: usize) -> Vec<u64> {
+    let engine = world.cluster[node].engine().expect("the node is up");
     let bytes = |volume| engine.volume_bytes(GROUP, VolumeId(volume)).expect("a volume");
-    (0..world.options.volumes).map(bytes).collect()
+    (0..world.cluster.options.volumes).map(bytes).collect()
 }
 
-fn has_size(world: &World, node: usize, bytes: u64) -> bool {
+fn has_size(world: &ScenarioWorld, node: usize, bytes: u64) -> bool {
     export_bytes(world, node).into_iter().all(|of_one| of_one == bytes)
 }
 
 /// A pair whose secondary has twice the room, in step.
-fn pair() -> World {
+fn pair() -> ScenarioWorld {
     pair_with(options(Mode::Async, Policy::Degrade))
 }
 
-fn pair_with(options: Options) -> World {
-    let mut world = World::for_story(options);
+fn pair_with(options: Options) -> ScenarioWorld {
+    let mut world = ScenarioWorld::new(options);
     world.pass(SECOND);
     boots_with(&mut world, FAR, LARGE);
     world.pass(SECOND);
     assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
     for n in 0..8 {
-        let id = world.write(n % world.options.volumes, u64::from(n) * 64 * KIB, 12 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % world.cluster.options.volumes, u64::from(n) * 64 * KIB, 12 * KIB);
     }
     world.settle();
     world
 }
 
-fn clean(world: &World) -> bool {
+fn clean(world: &ScenarioWorld) -> bool {
     [NEAR, FAR].iter().all(|node| world.figures(*node).volumes.iter().all(|volume| volume.dirty_bytes == 0))
 }
 
-fn switch_over(world: &mut World, from: usize, to: usize) {
+fn switch_over(world: &mut ScenarioWorld, from: usize, to: usize) {
     world.until("every bit is cleared", clean);
     let demoted = world.order(from, Command::Demote);
     assert!(matches!(demoted, CommandResult::Done(_)), "{demoted:?}");
@@ -100,8 +98,7 @@ fn a_switchover_to_larger_devices_and_back_goes_on() {
     let volume = world.figures(FAR).volumes[0];
     assert_eq!((volume.size_bytes, volume.device_bytes), (SMALL, LARGE));
     // Also after a run that ended uncleanly, and from the last block.
-    let id = world.write(1, SMALL - 4 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, SMALL - 4 * KIB, 4 * KIB);
     world.crash(FAR, false, FOR_EVER);
     boot(&mut world, FAR, LARGE);
     assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
@@ -160,7 +157,7 @@ fn what_both_have_is_used_after_the_next_switchover() {
 /// A copy that is smaller is refused, with the reason on both nodes.
 #[test]
 fn a_secondary_that_is_smaller_is_refused_on_both_nodes() {
-    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
     world.pass(SECOND);
     boots_with(&mut world, NEAR, LARGE);
     world.pass(SECOND);
@@ -176,12 +173,12 @@ fn a_primary_that_grew_is_found_so_by_the_next_start_too() {
     for killed_after in 8..32 {
         let mut world = pair();
         world.crash(NEAR, false, FOR_EVER);
-        let before = world.options.clone();
-        world.options = Rc::new(Options { volume_bytes: LARGE, ..(*before).clone() });
+        let before = world.cluster.options.clone();
+        world.cluster.options = Rc::new(Options { volume_bytes: LARGE, ..(*before).clone() });
         put_devices(&mut world, NEAR, LARGE);
         world.boot(NEAR);
         world.pass(killed_after * 50_000);
-        world.options = before;
+        world.cluster.options = before;
         world.crash(NEAR, false, FOR_EVER);
         boot(&mut world, NEAR, LARGE);
         assert_eq!(export_bytes(&world, NEAR), [LARGE; 2], "killed after {killed_after} times 50 us");
@@ -190,7 +187,7 @@ fn a_primary_that_grew_is_found_so_by_the_next_start_too() {
 
 /// The copy was larger than the primary whose sync it takes up. Its end has landed, and the primary is gone before it counts. True:
 /// the copy is whole.
-fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> World {
+fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> ScenarioWorld {
     let (volumes, bytes_per_s, queue_bytes) = (if by_cuts { 2 } else { 1 }, 2_000_000, 8 * MIB);
     let mut world = pair_with(Options { volumes, bytes_per_s, queue_bytes, ..options(Mode::Async, Policy::Degrade) });
     world.crash(NEAR, false, FOR_EVER);
@@ -216,12 +213,12 @@ fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> World {
     world
 }
 
-fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (World, bool) {
+fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (ScenarioWorld, bool) {
     let mut world = in_a_sync_from_a_smaller_primary(by_cuts);
-    world.nodes[FAR].trouble.flush_ns = 100 * MILLISECOND;
+    world.cluster[FAR].storage.trouble.flush_ns = 100 * MILLISECOND;
     world.pass(after_ns);
     world.crash(NEAR, false, FOR_EVER);
-    world.nodes[FAR].trouble.flush_ns = 0;
+    world.cluster[FAR].storage.trouble.flush_ns = 0;
     world.pass(SECOND);
     let is_whole = !world.glance(FAR, GROUP).expect("up").identity.inconsistent;
     (world, is_whole)
@@ -257,10 +254,10 @@ fn a_sync_to_a_copy_that_grows_begins_with_room_for_all_of_it() {
 #[test]
 fn a_volume_that_shrank_is_refused_also_if_its_bits_are_not_found() {
     for node in [NEAR, FAR] {
-        let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.pass(10 * SECOND);
         world.crash(node, false, FOR_EVER);
-        let bitmap = world.nodes[node].disks.get_mut(&Store::Bitmap(GROUP)).expect("there");
+        let bitmap = world.cluster[node].disk_mut(Store::Bitmap(GROUP));
         *bitmap = Disk::new(vec![0; bitmap.view().len()]);
         put_devices(&mut world, node, SMALL / 2);
         let before = world.recorded(node);
@@ -278,11 +275,11 @@ fn a_copy_that_is_killed_at_the_end_of_its_sync_has_the_sizes_of_its_primary_or_
     let mut whole = 0;
     for n in 0..30 {
         let mut world = in_a_sync_from_a_smaller_primary(false);
-        world.nodes[FAR].trouble.flush_ns = 100 * MILLISECOND;
+        world.cluster[FAR].storage.trouble.flush_ns = 100 * MILLISECOND;
         world.pass(n * 25 * MILLISECOND);
         world.crash(NEAR, false, FOR_EVER);
         world.crash(FAR, false, FOR_EVER);
-        world.nodes[FAR].trouble.flush_ns = 0;
+        world.cluster[FAR].storage.trouble.flush_ns = 0;
         boot(&mut world, FAR, LARGE + MIB);
         let is_whole = !world.glance(FAR, GROUP).expect("up").identity.inconsistent;
         whole += u32::from(is_whole);

@@ -5,24 +5,15 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId, Settings, Store, VolumeId};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
-
-/// In step under `strict`, with time to wait.
-fn patient() -> World {
-    let mut world = World::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
-    world.pass(5 * SECOND);
-    assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Replicating));
-    world
-}
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// The peer is promoted by force while it is connected, and what was sent to it meanwhile it does not take.
 #[test]
 fn strict_answers_nobody_alone_when_a_connected_peer_is_promoted() {
     let mut world = patient();
-    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
     world.pass(100 * MILLISECOND);
     let id = world.write(1, 0, 8 * KIB);
@@ -41,12 +32,12 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
     let id = world.write(1, 0, 8 * KIB);
     world.pass(7 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
-    world.options = Rc::new(Options { volumes: 3, ..(*world.options).clone() });
+    world.cluster.options = Rc::new(Options { volumes: 3, ..(*world.cluster.options).clone() });
     // On both: whoever compares copies looks at as many.
-    for node in &mut world.nodes {
-        node.disks.insert(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
+    for node in world.cluster.iter_mut() {
+        node.storage.replace(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
     }
-    let bitmap = world.nodes[1].disks.get_mut(&Store::Bitmap(GROUP)).expect("there");
+    let bitmap = world.cluster[1].disk_mut(Store::Bitmap(GROUP));
     let mut content = bitmap.view().to_vec();
     content.resize(content.len() / 2 * 3, 0);
     *bitmap = Disk::new(content);
@@ -58,9 +49,9 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
 /// Those who waited for room and failed have waited as well.
 #[test]
 fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
-    let mut world = World::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Strict) });
+    let mut world = ScenarioWorld::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Strict) });
     world.pass(10 * SECOND);
-    world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 4 * SECOND;
     let ids: Vec<_> = (0..12).map(|n| world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB)).collect();
     world.pass(SECOND / 2);
     assert!(world.figures(0).queue.blocked_writers > 0);
@@ -74,16 +65,16 @@ fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
 #[test]
 fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
     for policy in [Policy::Strict, Policy::Degrade] {
-        let mut world = World::in_peace(Options { wait_limit_ms: 1_550, ..options(Mode::Sync, policy) });
+        let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 1_550, ..options(Mode::Sync, policy) });
         world.pass(5 * SECOND);
         let hot = world.write(1, 0, 64 * KIB);
         world.answer(hot);
-        world.nodes[1].trouble.stalled_until = world.now + 4 * SECOND;
-        world.nodes[0].trouble.stalled_until = world.now + 1_560 * MILLISECOND;
+        world.cluster[1].storage.trouble.stalled_until = world.now() + 4 * SECOND;
+        world.cluster[0].storage.trouble.stalled_until = world.now() + 1_560 * MILLISECOND;
         let first = world.write(1, 0, 64 * KIB);
         let behind = world.write(1, 0, 64 * KIB);
-        world.nodes[0].trouble.stalled_until = 0;
-        let smaller = Settings { queue_bytes: 64 * KIB, ..world.operator.settings(GROUP) };
+        world.cluster[0].storage.trouble.stalled_until = 0;
+        let smaller = Settings { queue_bytes: 64 * KIB, ..world.cluster.ledger.settings(GROUP) };
         assert!(matches!(world.order(0, Command::Set(smaller)), CommandResult::Done(_)));
         let (done, _) = world.answer(first);
         assert_eq!(done, policy == Policy::Degrade);
@@ -97,7 +88,7 @@ fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
 #[test]
 fn strict_answers_nobody_alone_when_a_full_sync_is_ordered() {
     let mut world = patient();
-    world.nodes[1].trouble.stalled_until = world.now + 2 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     let id = world.write(1, 0, 8 * KIB);
     world.pass(500 * MILLISECOND);
     assert_eq!(world.reply(id), None, "it waits for the peer");
@@ -110,7 +101,7 @@ fn strict_answers_nobody_alone_when_a_full_sync_is_ordered() {
 /// The same if the full sync had to wait for its turn: what streams goes on streaming until then, and then it ends.
 #[test]
 fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
         syncs_at_once: 1,
@@ -121,10 +112,10 @@ fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
     world.pass(SECOND);
     let (busy, waiting) = (GroupId(2), GroupId(0));
     world.command(0, waiting, Command::Sync { full: true });
-    world.until("synced", |world| world.in_step(waiting));
-    let glance = |world: &World, group| world.glance(0, group).expect("up");
-    let place = |world: &World| {
-        let engine = world.nodes[0].engine.as_ref().expect("up");
+    world.until("synced", |world| world.cluster.in_step(waiting));
+    let glance = |world: &ScenarioWorld, group| world.glance(0, group).expect("up");
+    let place = |world: &ScenarioWorld| {
+        let engine = world.cluster[0].engine().expect("up");
         engine.status_of(waiting).expect("there").sync_place
     };
     // Zeroes would be no load.
@@ -140,13 +131,13 @@ fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
     assert_eq!(glance(&world, waiting).state, State::Replicating);
     world.pass(SECOND / 2);
     // The peer hears nothing any more, and the one before it in line is stopped.
-    world.nodes[1].trouble.stalled_until = world.now + 3 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 3 * SECOND;
     let id = world.write_to(waiting, 0, 0, 8 * KIB);
     world.pass(500 * MILLISECOND);
     assert_eq!((world.reply(id), place(&world)), (None, Some(1)), "it waits for the peer");
     world.command(0, busy, Command::Logging);
     world.until("its turn has come", |world| place(world).is_none());
-    assert!(world.now < world.nodes[1].trouble.stalled_until, "the peer cannot have taken it");
+    assert!(world.now() < world.cluster[1].storage.trouble.stalled_until, "the peer cannot have taken it");
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
     world.settle();

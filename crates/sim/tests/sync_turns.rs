@@ -4,14 +4,13 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, Protection, State};
 use engine::{Command, CommandResult, GroupId};
-use sim::story::{MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn syncs_take_turns_and_all_end() {
     // Every second group has its primary on node 0.
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 8],
         volumes: 1,
         syncs_at_once: 2,
@@ -22,8 +21,8 @@ fn syncs_take_turns_and_all_end() {
     let ours: Vec<GroupId> = (0..8).step_by(2).map(GroupId).collect();
     let ids: Vec<_> = ours.iter().map(|group| world.command(0, *group, Command::Sync { full: true })).collect();
     world.pass(100 * MILLISECOND);
-    assert!(ids.iter().all(|id| world.operator.results.contains_key(id)));
-    let status = |world: &World| world.nodes[0].engine.as_ref().expect("up").status();
+    assert!(ids.iter().all(|id| world.cluster.ledger.result(*id).is_some()));
+    let status = |world: &ScenarioWorld| world.cluster[0].engine().expect("up").status();
     let now = status(&world);
     let waiting = now.iter().filter(|group| group.reason.contains("waiting for its turn")).count();
     let syncing: Vec<_> = now.iter().filter(|group| group.state == State::Syncing).collect();
@@ -34,10 +33,10 @@ fn syncs_take_turns_and_all_end() {
     assert_eq!(line, [1, 2]);
     assert!(syncing.iter().all(|group| group.protection == Protection::LocalOnly), "the copy is of no use yet");
     let mut most = 0;
-    while !ours.iter().all(|group| world.in_step(*group)) {
+    while !ours.iter().all(|group| world.cluster.in_step(*group)) {
         world.pass(20 * MILLISECOND);
         most = most.max(status(&world).iter().filter(|group| group.state == State::Syncing).count());
-        assert!(world.now < 600 * SECOND, "they do not end");
+        assert!(world.now() < 600 * SECOND, "they do not end");
     }
     assert_eq!(most, 2);
 }
@@ -45,7 +44,7 @@ fn syncs_take_turns_and_all_end() {
 /// What an operator asked for is over the copy that he saw.
 #[test]
 fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
         syncs_at_once: 1,
@@ -55,7 +54,7 @@ fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
     world.pass(SECOND);
     let (busy, waiting) = (GroupId(2), GroupId(0));
     world.command(0, waiting, Command::Sync { full: true });
-    while !world.in_step(waiting) {
+    while !world.cluster.in_step(waiting) {
         world.pass(20 * MILLISECOND);
     }
     for n in 0..16 {
@@ -77,7 +76,7 @@ fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
         world.pass(300 * MILLISECOND);
     }
     world.pass(30 * SECOND);
-    let status = world.nodes[0].engine.as_ref().expect("up").status();
+    let status = world.cluster[0].engine().expect("up").status();
     let now = status.iter().find(|group| group.id == waiting).expect("there");
     assert_eq!(now.state, State::Logging, "{}", now.reason);
     assert!(now.reason.contains("--full"), "{}", now.reason);
@@ -86,7 +85,7 @@ fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
 /// Without `autosync` an update sync that had to wait for its turn begins when it has it: the operator was told so.
 #[test]
 fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
         syncs_at_once: 1,
@@ -96,7 +95,7 @@ fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
     world.pass(SECOND);
     let (busy, waiting) = (GroupId(2), GroupId(0));
     world.command(0, waiting, Command::Sync { full: true });
-    world.until("synced", |world| world.in_step(waiting));
+    world.until("synced", |world| world.cluster.in_step(waiting));
     world.set(waiting, |settings| settings.autosync = false);
     world.command(0, waiting, Command::Logging);
     world.pass(100 * MILLISECOND);
@@ -109,17 +108,17 @@ fn a_sync_that_was_promised_its_turn_begins_without_autosync() {
     world.pass(100 * MILLISECOND);
     world.command(0, waiting, Command::Sync { full: false });
     world.pass(100 * MILLISECOND);
-    world.until("the busy one is done", |world| world.in_step(busy));
+    world.until("the busy one is done", |world| world.cluster.in_step(busy));
     world.pass(120 * SECOND);
-    let status = world.nodes[0].engine.as_ref().expect("up").status();
+    let status = world.cluster[0].engine().expect("up").status();
     let now = status.iter().find(|group| group.id == waiting).expect("there");
-    assert!(world.in_step(waiting), "{:?}: {}", now.state, now.reason);
+    assert!(world.cluster.in_step(waiting), "{:?}: {}", now.state, now.reason);
 }
 
 /// One group has been synced, and nothing begins by itself any more unless its next sync is to be a full one; another one would
 /// take long.
-fn one_synced(full: bool) -> (World, GroupId, GroupId) {
-    let mut world = World::for_story(Options {
+fn one_synced(full: bool) -> (ScenarioWorld, GroupId, GroupId) {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
         syncs_at_once: 1,
@@ -129,7 +128,7 @@ fn one_synced(full: bool) -> (World, GroupId, GroupId) {
     world.pass(SECOND);
     let (busy, waiting) = (GroupId(2), GroupId(0));
     world.command(0, waiting, Command::Sync { full: true });
-    world.until("synced", |world| world.in_step(waiting));
+    world.until("synced", |world| world.cluster.in_step(waiting));
     if !full {
         world.set(waiting, |settings| settings.autosync = false);
         world.command(0, waiting, Command::Logging);
@@ -144,12 +143,14 @@ fn one_synced(full: bool) -> (World, GroupId, GroupId) {
 }
 
 /// The busy one syncs, and so the other one's next sync waits in line.
-fn put_in_line(world: &mut World, busy: GroupId, waiting: GroupId, full: bool) {
+fn put_in_line(world: &mut ScenarioWorld, busy: GroupId, waiting: GroupId, full: bool) {
     world.command(0, busy, Command::Sync { full: true });
     world.pass(100 * MILLISECOND);
     let id = world.command(0, waiting, Command::Sync { full });
     world.pass(100 * MILLISECOND);
-    let CommandResult::Done(told) = world.operator.results[&id].clone() else { panic!("refused") };
+    let CommandResult::Done(told) = world.cluster.ledger.result(id).cloned().expect("answered") else {
+        panic!("refused")
+    };
     assert!(told.contains("begins by itself when it is its turn"), "{told}");
 }
 
@@ -159,13 +160,13 @@ fn a_sync_in_line_survives_a_link_that_flaps() {
     for full in [false, true] {
         let (mut world, busy, waiting) = one_synced(full);
         put_in_line(&mut world, busy, waiting, full);
-        let before = world.mark(0, Mark::FullSyncBegan);
+        let before = world.coverage(0, Mark::FullSyncBegan);
         world.cut([false; 2]);
         world.pass(10 * SECOND);
         world.restore_path();
         world.pass(300 * SECOND);
-        assert!(world.in_step(busy) && world.in_step(waiting), "full: {full}");
-        assert!(!full || world.mark(0, Mark::FullSyncBegan) > before, "it never began");
+        assert!(world.cluster.in_step(busy) && world.cluster.in_step(waiting), "full: {full}");
+        assert!(!full || world.coverage(0, Mark::FullSyncBegan) > before, "it never began");
     }
 }
 
@@ -173,20 +174,20 @@ fn a_sync_in_line_survives_a_link_that_flaps() {
 #[test]
 fn an_ordered_sync_that_waited_for_its_turn_begins_in_its_turn() {
     let (mut world, busy, waiting) = one_synced(false);
-    let reason = |world: &World| {
-        let status = world.nodes[0].engine.as_ref().expect("up").status();
+    let reason = |world: &ScenarioWorld| {
+        let status = world.cluster[0].engine().expect("up").status();
         status.into_iter().find(|group| group.id == waiting).expect("there").reason
     };
-    world.nodes[1].trouble.stalled_until = world.now + 1000 * SECOND;
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 1000 * SECOND;
     world.command(0, waiting, Command::Sync { full: false });
-    world.until("given up", |world| world.mark(0, Mark::SyncStalled) == 5);
-    world.nodes[1].trouble.stalled_until = 0;
+    world.until("given up", |world| world.coverage(0, Mark::SyncStalled) == 5);
+    world.cluster[1].storage.trouble.stalled_until = 0;
     world.crash(1, false, SECOND);
     world.pass(3 * SECOND);
     assert!(reason(&world).contains("left alone for a while"), "{}", reason(&world));
     put_in_line(&mut world, busy, waiting, false);
     assert!(reason(&world).contains("waiting for its turn"), "{}", reason(&world));
-    world.until("the busy one is done", |world| world.in_step(busy));
+    world.until("the busy one is done", |world| world.cluster.in_step(busy));
     world.pass(SECOND);
     assert_eq!(world.glance(0, waiting).map(|g| g.state), Some(State::Replicating), "{}", reason(&world));
 }
@@ -194,7 +195,7 @@ fn an_ordered_sync_that_waited_for_its_turn_begins_in_its_turn() {
 /// While it was paused its place was another one's, and it comes back.
 #[test]
 fn a_sync_that_was_paused_waits_for_its_turn_to_go_on() {
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         pairs: vec![[0, 1]; 4],
         syncs_at_once: 1,
         bytes_per_s: 100_000,
@@ -204,7 +205,7 @@ fn a_sync_that_was_paused_waits_for_its_turn_to_go_on() {
     world.pass(SECOND);
     let (busy, paused) = (GroupId(2), GroupId(0));
     world.command(0, paused, Command::Sync { full: true });
-    world.until("synced", |world| world.in_step(paused));
+    world.until("synced", |world| world.cluster.in_step(paused));
     world.command(0, paused, Command::Logging);
     world.pass(100 * MILLISECOND);
     for n in 0..14u64 {
@@ -213,10 +214,10 @@ fn a_sync_that_was_paused_waits_for_its_turn_to_go_on() {
     }
     world.pass(SECOND);
     world.command(0, paused, Command::Sync { full: false });
-    let status = |world: &World, node: usize, group| {
-        world.nodes[node].engine.as_ref().expect("up").status_of(group).expect("there")
+    let status = |world: &ScenarioWorld, node: usize, group| {
+        world.cluster[node].engine().expect("up").status_of(group).expect("there")
     };
-    let is_paused = |world: &World| status(world, 0, paused).state == State::Paused(Pause::HistoryFull);
+    let is_paused = |world: &ScenarioWorld| status(world, 0, paused).state == State::Paused(Pause::HistoryFull);
     world.until("paused", is_paused);
     world.command(0, busy, Command::Sync { full: true });
     world.until("the other one syncs", |world| status(world, 0, busy).state == State::Syncing);
@@ -232,5 +233,5 @@ fn a_sync_that_was_paused_waits_for_its_turn_to_go_on() {
     assert!(waited);
     world.pass(100 * MILLISECOND);
     assert!(!is_paused(&world), "{}", status(&world, 0, paused).reason);
-    world.until("in step", |world| world.in_step(busy) && world.in_step(paused));
+    world.until("in step", |world| world.cluster.in_step(busy) && world.cluster.in_step(paused));
 }

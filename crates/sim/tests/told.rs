@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Input, Settings, Store, Wall, superblock};
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use engine::{Command, CommandResult, Input, Settings, Store, superblock};
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
@@ -19,16 +18,15 @@ const HOUR: u64 = 3600 * SECOND;
 #[test]
 fn a_busy_primary_tells_how_much_waits() {
     let slow = Options { bytes_per_s: 100_000, queue_bytes: 16 * MIB, ..options(Mode::Async, Policy::Degrade) };
-    let mut world = World::in_peace(Options { wait_limit_ms: 100_000, ..slow });
+    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 100_000, ..slow });
     for n in 0..60 {
-        let id = world.write(n % 2, u64::from(n / 2) * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n / 2) * 32 * KIB, 32 * KIB);
     }
     for _ in 0..8 {
         world.pass(SECOND);
         let (near, far) = (world.figures(NEAR).peer, world.figures(FAR).peer);
         let near_bytes = near.lag_bytes.expect("a primary knows");
-        assert!(near_bytes > 512 * KIB, "{near_bytes}: the line was too fast for this story");
+        assert!(near_bytes > 512 * KIB, "{near_bytes}: the line was too fast for this scenario");
         // What it told travels behind what it sent before.
         let told = far.lag_bytes.expect("it is told");
         assert!(told >= near_bytes && told < near_bytes + 600 * KIB, "{told} for {near_bytes}");
@@ -46,7 +44,7 @@ fn a_busy_primary_tells_how_much_waits() {
 /// It is never synced, so everything is missing; and a node that only waits for a promotion is behind nobody.
 #[test]
 fn a_blank_secondary_is_behind_by_everything() {
-    let mut world = World::for_story(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::new(options(Mode::Async, Policy::Degrade));
     world.pass(SECOND);
     assert_eq!(world.figures(FAR).peer.lag_bytes, Some(2 * MIB));
     assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
@@ -59,7 +57,7 @@ fn a_blank_secondary_is_behind_by_everything() {
     assert_eq!([NEAR, FAR].map(|node| world.figures(node).peer.lag_bytes), [None; 2]);
 }
 
-fn set(world: &mut World, node: usize, mode: Mode) {
+fn set(world: &mut ScenarioWorld, node: usize, mode: Mode) {
     let settings = engine::Settings { mode, ..world.figures(node).settings };
     assert!(matches!(world.order(node, Command::Set(settings)), CommandResult::Done(_)));
     world.pass(100 * MILLISECOND);
@@ -68,7 +66,7 @@ fn set(world: &mut World, node: usize, mode: Mode) {
 /// The copy is made in the primary's mode, whatever is set beside it; and a promotion into another one says so.
 #[test]
 fn the_mode_is_the_primarys_until_a_promotion() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     set(&mut world, FAR, Mode::Async);
     assert_eq!([NEAR, FAR].map(|node| world.figures(node).mode), [Some(Mode::Sync); 2]);
     let known = world.figures(NEAR).peer.settings.expect("the peer told it");
@@ -76,7 +74,7 @@ fn the_mode_is_the_primarys_until_a_promotion() {
     world.crash(NEAR, false, FOR_EVER);
     world.crash(FAR, false, FOR_EVER);
     // It starts by its configuration, which says otherwise.
-    world.options = Rc::new(Options { modes: vec![Mode::Async], ..(*world.options).clone() });
+    world.cluster.options = Rc::new(Options { modes: vec![Mode::Async], ..(*world.cluster.options).clone() });
     world.boot(FAR);
     world.until("it runs", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
     set(&mut world, FAR, Mode::Async);
@@ -92,10 +90,10 @@ fn the_mode_is_the_primarys_until_a_promotion() {
 /// A group that did not start knows nothing of itself: what it is told must not go over its records.
 #[test]
 fn a_group_that_failed_records_nothing_of_what_it_is_told() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.crash(FAR, false, FOR_EVER);
-    let superblock = |world: &World| world.nodes[FAR].disks[&Store::Superblock(GROUP)].view().to_vec();
-    let disk = world.nodes[FAR].disks.get_mut(&Store::Superblock(GROUP)).expect("every store has a disk");
+    let superblock = |world: &ScenarioWorld| world.cluster[FAR].disk(Store::Superblock(GROUP)).view().to_vec();
+    let disk = world.cluster[FAR].disk_mut(Store::Superblock(GROUP));
     disk.goes_astray(0, &vec![0xff; superblock::FILE_BYTES as usize]);
     let damaged = superblock(&world);
     world.boot(FAR);
@@ -106,23 +104,21 @@ fn a_group_that_failed_records_nothing_of_what_it_is_told() {
     assert!(superblock(&world) == damaged, "it was written");
 }
 
-fn said(world: &World, node: usize, what: &str) -> usize {
-    world.said.iter().filter(|(who, words)| *who == node && words.contains(what)).count()
+fn said(world: &ScenarioWorld, node: usize, what: &str) -> usize {
+    world.said().iter().filter(|(who, words)| *who == node && words.contains(what)).count()
 }
 
 /// The primary's wall clock was set back by two hours. Stamps of writes never go back, so what the secondary showed stood still for
 /// two hours, and nobody said why.
 #[test]
 fn a_clock_that_is_set_back_is_said_on_both_nodes() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(3 * SECOND);
-    world.nodes[NEAR].wall_skew_ns -= 2 * HOUR as i64;
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.cluster[NEAR].skews(-(2 * HOUR as i64));
+    world.write_done(0, 0, 4 * KIB);
     world.settle();
     world.pass(5 * SECOND);
-    let clock =
-        |world: &World| Wall((1_700_000_000 * SECOND + world.now).wrapping_add_signed(world.nodes[NEAR].wall_skew_ns));
+    let clock = |world: &ScenarioWorld| world.cluster[NEAR].clocks(world.now()).wall;
     for node in [NEAR, FAR] {
         let status = world.figures(node);
         let behind = status.clock_behind.expect("said").as_secs();
@@ -130,20 +126,19 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
         let (_, at) = status.peer.recovery_point.expect("in step");
         let apart = clock(&world).0 - at.0;
         assert!(apart < 3 * SECOND, "node {node}: the copy is at {at}, the primary's clock at {}", clock(&world));
-        assert_eq!(said(&world, node, "behind the time of the last write"), 1, "{:?}", world.said);
+        assert_eq!(said(&world, node, "behind the time of the last write"), 1, "{:?}", world.said());
     }
     assert_eq!(world.figures(NEAR).state, State::Replicating);
     // A copy that is not in step has its stamps alone.
     world.cut([false; 2]);
     world.pass(2 * HOUR + 10 * SECOND);
     world.cut([true; 2]);
-    let id = world.write(0, 0, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(0, 0, 4 * KIB);
     world.settle();
     world.pass(3 * SECOND);
     for node in [NEAR, FAR] {
         assert_eq!(world.figures(node).clock_behind, None);
-        assert_eq!(said(&world, node, "times of writes go on"), 1, "{:?}", world.said);
+        assert_eq!(said(&world, node, "times of writes go on"), 1, "{:?}", world.said());
     }
 }
 
@@ -151,22 +146,20 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
 /// copy, that is none the younger.
 #[test]
 fn the_time_of_another_run_is_not_the_time_of_the_copy() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..8 {
-        let id = world.write(0, n * 32 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 4 * KIB);
     }
     world.settle();
     world.pass(10 * SECOND);
     assert!(matches!(world.order(NEAR, Command::Demote), CommandResult::Done(_)));
-    let alone = Settings { mode: Mode::Logging, ..world.operator.settings(GROUP) };
+    let alone = Settings { mode: Mode::Logging, ..world.cluster.ledger.settings(GROUP) };
     world.order(NEAR, Command::Set(alone));
-    let recovery_point = |world: &World| world.figures(FAR).peer.recovery_point;
+    let recovery_point = |world: &ScenarioWorld| world.figures(FAR).peer.recovery_point;
     let before = recovery_point(&world);
     assert!(!matches!(world.promote(NEAR, true), CommandResult::Refused(_)));
     for n in 0..20 {
-        let id = world.write(0, n * 32 * KIB, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 4 * KIB);
         world.pass(10 * SECOND);
         assert_eq!(recovery_point(&world), before);
     }

@@ -3,43 +3,39 @@
 use engine::limits::{KIB, PROBE_BYTES};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::story::{SECOND, options};
-use sim::world::World;
+use sim::scenarios::{SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_crashed_primary_compares_and_ships_what_differs() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..16 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     world.settle();
     world.cut([false; 2]);
     for (volume, offset) in [(0, 0), (0, 4 * KIB), (1, 512 * KIB)] {
-        let id = world.write(volume, offset, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(volume, offset, 4 * KIB);
     }
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
-    let before = world.data_sent_bytes.clone();
+    let before = world.data_sent_bytes().to_vec();
     world.restore_path();
     world.settle();
-    let sent = world.data_sent_bytes[0] - before[0];
+    let sent = world.data_sent_bytes()[0] - before[0];
     assert!((12 * KIB..=2 * PROBE_BYTES).contains(&sent), "{sent} bytes for two places that differ");
-    assert_eq!((world.mark(0, Mark::ProbeDiffered), world.mark(0, Mark::UncleanPrimaryStart)), (2, 1));
+    assert_eq!((world.coverage(0, Mark::ProbeDiffered), world.coverage(0, Mark::UncleanPrimaryStart)), (2, 1));
     // Three extents of 256 KiB were being written, and nothing else is looked at.
-    assert_eq!(world.mark(0, Mark::ProbeEqual) + 2, 3 * 256 * KIB / PROBE_BYTES);
+    assert_eq!(world.coverage(0, Mark::ProbeEqual) + 2, 3 * 256 * KIB / PROBE_BYTES);
 }
 
 #[test]
 fn a_crashed_primary_whose_peer_has_everything_ships_nothing() {
-    let mut world = World::in_peace(options(Mode::Sync, Policy::Degrade));
-    let id = world.write(1, 8 * KIB, 64 * KIB);
-    assert!(world.answer(id).0);
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
+    world.write_done(1, 8 * KIB, 64 * KIB);
     world.settle();
-    let before = world.data_sent_bytes[0];
+    let before = world.data_sent_bytes()[0];
     world.crash(0, false, SECOND);
     world.pass(2 * SECOND);
     world.settle();
-    assert_eq!(world.data_sent_bytes[0], before);
+    assert_eq!(world.data_sent_bytes()[0], before);
 }

@@ -4,14 +4,13 @@ use engine::limits::{KIB, MIB};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input, Store};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The cut, or the rollback point, that the first batch in the undo store of a node was saved for.
-fn first_mark(world: &World, node: usize) -> u64 {
-    let file = world.nodes[node].disks[&Store::Undo(GROUP)].view();
+fn first_mark(world: &ScenarioWorld, node: usize) -> u64 {
+    let file = world.cluster[node].disk(Store::Undo(GROUP)).view();
     // Scratch of a cut is told by its highest bit.
     u64::from_le_bytes(file[40..48].try_into().unwrap()) & !(1 << 63)
 }
@@ -26,7 +25,7 @@ fn scratch_of_a_cut_is_not_played_back_for_a_rollback_point() {
 }
 
 fn point_named_as_cut(passes: usize) -> bool {
-    let mut world = World::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(Options {
         queue_bytes: 128 * KIB,
         bytes_per_s: 400_000,
         ..options(Mode::Sync, Policy::Degrade)
@@ -40,18 +39,17 @@ fn point_named_as_cut(passes: usize) -> bool {
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 4 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
-    let began = world.mark(0, Mark::CutBegan);
+    let began = world.coverage(0, Mark::CutBegan);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.until("a cut began", |world| world.mark(0, Mark::CutBegan) > began);
+    world.until("a cut began", |world| world.coverage(0, Mark::CutBegan) > began);
     for n in 0..64u64 {
         let id = world.write(1 - (n % 2) as u16, (31 - n / 2) * 32 * KIB, 32 * KIB);
         world.answer(id);
     }
-    assert!(world.mark(0, Mark::CutSpilled) > 0);
+    assert!(world.coverage(0, Mark::CutSpilled) > 0);
     world.settle();
     let mark = first_mark(&world, 0);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
@@ -59,9 +57,8 @@ fn point_named_as_cut(passes: usize) -> bool {
     world.settle();
     // A write to the secondary is a record or two of it.
     while world.recorded(0).update + 1 < mark {
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
-        world.until("applied", |world| world.in_step(GROUP));
+        world.write_done(0, 0, 4 * KIB);
+        world.until("applied", |world| world.in_step());
         world.pass(300 * MILLISECOND);
     }
     assert!(matches!(world.order(1, Command::Logging), CommandResult::Done(_)));
@@ -86,27 +83,25 @@ fn point_named_as_cut(passes: usize) -> bool {
 
 /// A pair of which all 2 MiB that were written are dirty, room for 3 in the secondary's undo store, and a cut that has saved
 /// more than 1.
-fn mid_cut(volume_bytes: u64) -> World {
-    let mut world = World::in_peace(Options {
+fn mid_cut(volume_bytes: u64) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(Options {
         bytes_per_s: 400_000,
         history_bytes: 3 * MIB,
         volume_bytes,
         ..options(Mode::Async, Policy::Degrade)
     });
     for n in 0..64 {
-        let id = world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
     }
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            let id = world.write(volume, region * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(volume, region * 32 * KIB, 32 * KIB);
         }
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    let used = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    let used = |world: &ScenarioWorld| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
     world.until("much is saved", |world| used(world) > MIB);
     world
 }
@@ -135,12 +130,12 @@ fn a_point_once_damaged_is_never_gone_back_to() {
     world.cut([false; 2]);
     world.pass(SECOND);
     let store = Store::Undo(GROUP);
-    let whole = world.nodes[1].disks[&store].view().to_vec();
+    let whole = world.cluster[1].disk(store).view().to_vec();
     let mut damaged = whole.clone();
     damaged[100] ^= 0x40;
-    let restart = |world: &mut World, content: Vec<u8>| {
+    let restart = |world: &mut ScenarioWorld, content: Vec<u8>| {
         world.crash(1, false, SECOND);
-        world.nodes[1].disks.get_mut(&store).expect("there").restore(content);
+        world.cluster[1].disk_mut(store).restore(content);
         world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
     };
     restart(&mut world, damaged);
@@ -161,7 +156,7 @@ fn a_point_once_damaged_is_never_gone_back_to() {
 /// The journal of the run before holds the end of the sync; the next start does not take it for one of its own.
 #[test]
 fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
-    let mut world = World::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(Options {
         history_bytes: 55 * 4096,
         queue_bytes: 4 * MIB,
         window_bytes: MIB,
@@ -182,29 +177,23 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     let before = world.images_of(1);
-    let cuts = world.mark(0, Mark::CutBegan);
+    let cuts = world.coverage(0, Mark::CutBegan);
     world.command(0, GROUP, Command::Sync { full: false });
     world.write(0, 31 * 32 * KIB, 4 * KIB);
     world.pass(5 * SECOND);
-    assert_eq!(
-        world.mark(0, Mark::CutBegan),
-        cuts,
-        "in the stream: {:?}",
-        world.nodes[0].engine.as_ref().map(|e| e.explain(GROUP))
-    );
-    assert!(world.mark(1, Mark::HistoryFull) > 0, "{:?}", world.glance(1, GROUP));
+    assert_eq!(world.coverage(0, Mark::CutBegan), cuts, "in the stream: {:?}", world.cluster[0].explain(GROUP));
+    assert!(world.coverage(1, Mark::HistoryFull) > 0, "{:?}", world.glance(1, GROUP));
     assert!(world.images_of(1)[0][31 << 15..] != before[0][31 << 15..]);
     assert!(world.figures(1).unapplied_bytes > 0);
     world.cut([false; 2]);
     world.crash(1, false, SECOND);
-    world.until("the start stands still", |world| world.nodes[1].up() && world.mark(1, Mark::HistoryFull) > 0);
+    world.until("the start stands still", |world| world.cluster[1].up() && world.coverage(1, Mark::HistoryFull) > 0);
     world.pass(SECOND);
     assert!(world.glance(1, GROUP).is_some_and(|g| !g.running));
-    world.nodes[1].disks.get_mut(&Store::Undo(GROUP)).expect("every store has a disk").rot_all();
+    world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
     let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
     assert!(refused.contains("a mixture"), "{refused}");
     assert!(world.images_of(1)[0][31 << 15..] == before[0][31 << 15..], "that went back");
@@ -224,7 +213,7 @@ fn a_start_does_not_reserve_again_what_it_finds_saved() {
 }
 
 fn killed_after(instant: u64) {
-    let mut world = World::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(Options {
         history_bytes: 70 * 4096,
         queue_bytes: 4 * MIB,
         window_bytes: MIB,
@@ -238,27 +227,26 @@ fn killed_after(instant: u64) {
     world.settle();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
-        let id = world.write(0, n * 32 * KIB, 32 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
-    let cuts = world.mark(0, Mark::CutBegan);
+    let cuts = world.coverage(0, Mark::CutBegan);
     world.command(0, GROUP, Command::Sync { full: false });
-    let used = |world: &World| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
+    let used = |world: &ScenarioWorld| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
     while used(&world) < 100 * KIB {
         world.pass(20_000);
     }
-    assert_eq!(world.mark(0, Mark::CutBegan), cuts, "in the stream");
+    assert_eq!(world.coverage(0, Mark::CutBegan), cuts, "in the stream");
     world.cut([false; 2]);
     world.pass(instant);
-    assert_eq!(world.mark(1, Mark::HistoryFull), 0, "there is room");
+    assert_eq!(world.coverage(1, Mark::HistoryFull), 0, "there is room");
     world.crash(1, false, SECOND);
     world.pass(60 * SECOND);
     let running = world.glance(1, GROUP).is_some_and(|g| g.running);
     assert!(running, "{instant}: {:?}", world.figures(1).rollback_point);
 }
 
-fn explains(world: &World, node: usize, what: &str) -> bool {
-    world.nodes[node].engine.as_ref().is_some_and(|engine| engine.explain(GROUP).contains(what))
+fn explains(world: &ScenarioWorld, node: usize, what: &str) -> bool {
+    world.cluster[node].explain(GROUP).is_some_and(|inside| inside.contains(what))
 }
 
 /// A start that stands still with its history full is promoted by force, and its way back is damaged. It stays what it is,
@@ -267,10 +255,10 @@ fn explains(world: &World, node: usize, what: &str) -> bool {
 fn a_mixture_is_no_image_after_the_next_start() {
     let mut stood = 0;
     for delay in 0..50 {
-        let mut world = World::in_peace(Options { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
+        let mut world =
+            ScenarioWorld::in_peace(Options { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
         for n in 0..24 {
-            let id = world.write(1, n * 40 * KIB, 40 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(1, n * 40 * KIB, 40 * KIB);
         }
         world.settle();
         world.pass(5 * SECOND);
@@ -292,9 +280,9 @@ fn a_mixture_is_no_image_after_the_next_start() {
             continue;
         }
         stood += 1;
-        let mut rotten = world.nodes[1].disks[&Store::Undo(GROUP)].view().to_vec();
+        let mut rotten = world.cluster[1].disk(Store::Undo(GROUP)).view().to_vec();
         rotten[4096 + 100] ^= 1;
-        world.nodes[1].disks.insert(Store::Undo(GROUP), Disk::new(rotten));
+        world.cluster[1].storage.replace(Store::Undo(GROUP), Disk::new(rotten));
         let why = world.refused(1, Command::Promote { force: true, entropy: 7 });
         assert!(why.contains("a mixture"), "{why}");
         let mixture = world.images_of(1);
@@ -310,11 +298,10 @@ fn a_mixture_is_no_image_after_the_next_start() {
 /// A start that goes on with a rollback is told to stop, and its last record fails: the node stops all the same.
 #[test]
 fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
-    let mut world = World::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
-        let id = world.write(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
@@ -330,11 +317,11 @@ fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
     while !explains(&world, 1, "WriteBack") {
         world.pass(20_000);
     }
-    world.nodes[1].trouble.fail_next_record = true;
+    world.cluster[1].storage.trouble.fail_next_record = true;
     world.input(1, Input::Stop);
-    let limit = world.now + 300 * SECOND;
-    while world.nodes[1].up() && world.now < limit {
+    let limit = world.now() + 300 * SECOND;
+    while world.cluster[1].up() && world.now() < limit {
         world.pass(100 * MILLISECOND);
     }
-    assert!(!world.nodes[1].up(), "five minutes later it has not stopped");
+    assert!(!world.cluster[1].up(), "five minutes later it has not stopped");
 }

@@ -6,39 +6,38 @@ use engine::limits::KIB;
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::story::{GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::world::World;
+use sim::options::Options;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 fn slow() -> Options {
     Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
 }
 
 /// The copy on `far` is to be promoted by force, is killed on its way back, and comes back as the secondary it was.
-fn goes_back_and_dies(world: &mut World, far: usize) {
+fn goes_back_and_dies(world: &mut ScenarioWorld, far: usize) {
     let entropy = world.rng.draw();
     world.command(far, GROUP, Command::Promote { force: true, entropy });
-    let limit = world.now + SECOND;
-    let writes_back = |world: &World| world.nodes[far].engine.as_ref().map(|e| e.explain(GROUP).contains("WriteBack"));
+    let limit = world.now() + SECOND;
+    let writes_back =
+        |world: &ScenarioWorld| world.cluster[far].explain(GROUP).map(|inside| inside.contains("WriteBack"));
     while writes_back(world) != Some(true) {
-        assert!(world.now < limit);
+        assert!(world.now() < limit);
         world.pass(50_000);
     }
     world.crash(far, true, MILLISECOND);
     world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.mark(far, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(far, Mark::RollbackResumed), 1);
     let glance = world.glance(far, GROUP).expect("up");
     assert_eq!((glance.identity.role, glance.identity.inconsistent), (Role::Secondary, false));
 }
 
-fn writes(world: &mut World, count: u64) {
+fn writes(world: &mut ScenarioWorld, count: u64) {
     for n in 0..count {
-        let id = world.write((n % 2) as u16, n * 60 * KIB, 36 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
     }
 }
 
-fn converges_by_itself(world: &mut World, near: usize) {
+fn converges_by_itself(world: &mut ScenarioWorld, near: usize) {
     world.restore_path();
     world.pass(5 * SECOND);
     let order = world.order(near, Command::Sync { full: false });
@@ -48,7 +47,7 @@ fn converges_by_itself(world: &mut World, near: usize) {
 
 /// The primary has gone on alone before the sync, and may do so again after it was cut short.
 fn goes_back_over_lone_stretches(another: bool) {
-    let mut world = World::in_peace(slow());
+    let mut world = ScenarioWorld::in_peace(slow());
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     writes(&mut world, 14);
     let before = world.images_of(1);
@@ -57,8 +56,7 @@ fn goes_back_over_lone_stretches(another: bool) {
     world.cut([false; 2]);
     if another {
         world.pass(6 * SECOND);
-        let id = world.write(0, 0, 4 * KIB);
-        assert!(world.answer(id).0);
+        world.write_done(0, 0, 4 * KIB);
     }
     goes_back_and_dies(&mut world, 1);
     assert_eq!(world.images_of(1), before);
@@ -78,10 +76,10 @@ fn it_follows_over_two_lone_stretches() {
 /// It was the primary until a planned switchover, and wrote nothing since; the first sync to it is cut short.
 #[test]
 fn it_follows_from_its_handover() {
-    let mut world = World::in_peace(slow());
+    let mut world = ScenarioWorld::in_peace(slow());
     writes(&mut world, 4);
     world.settle();
-    let mut settings = world.operator.settings(GROUP);
+    let mut settings = world.cluster.ledger.settings(GROUP);
     settings.autosync = false;
     assert!(matches!(world.order(1, Command::Set(settings)), CommandResult::Done(_)));
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));

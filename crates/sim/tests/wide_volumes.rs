@@ -8,19 +8,18 @@ use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
 use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::disk::Disk;
-use sim::story::{FOR_EVER, GROUP, MILLISECOND, SECOND, options};
-use sim::swarm::Options;
-use sim::wide::Spread;
-use sim::world::World;
+use sim::nodes::disk::Disk;
+use sim::options::Options;
+use sim::options::spread::Spread;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
 /// A pair in step with volumes of that size; of each, clients know half a MiB from every one of these places on.
-fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> World {
+fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> ScenarioWorld {
     let spans = places.iter().map(|place| *place..(*place + 512 * KIB).min(size)).collect();
-    let mut world = World::for_story(Options {
+    let mut world = ScenarioWorld::new(Options {
         volume_bytes: size,
         spread: Some(Arc::new(Spread::new(spans))),
         bytes_per_s,
@@ -37,10 +36,9 @@ fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> World {
 #[test]
 fn what_a_copy_undid_past_8_gib_is_sent_again() {
     let mut world = in_step(9 * GIB + 512, &[0, 8 * GIB + 96 * MIB], 400_000);
-    let write_all = |world: &mut World| {
+    let write_all = |world: &mut ScenarioWorld| {
         for n in 0..14 {
-            let id = world.write(n % 2, 512 * KIB + u64::from(n) * 32 * KIB, 32 * KIB);
-            assert!(world.answer(id).0);
+            world.write_done(n % 2, 512 * KIB + u64::from(n) * 32 * KIB, 32 * KIB);
         }
     };
     write_all(&mut world);
@@ -49,12 +47,13 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     write_all(&mut world);
     assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
-    let used = |world: &World| world.figures(FAR).rollback_point.map_or(0, |point| point.used_bytes);
+    let used = |world: &ScenarioWorld| world.figures(FAR).rollback_point.map_or(0, |point| point.used_bytes);
     world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);
     world.cut([false; 2]);
     let entropy = world.rng.draw();
     world.command(FAR, GROUP, Command::Promote { force: true, entropy });
-    let writes_back = |world: &World| world.nodes[FAR].engine.as_ref().map(|e| e.explain(GROUP).contains("WriteBack"));
+    let writes_back =
+        |world: &ScenarioWorld| world.cluster[FAR].explain(GROUP).map(|inside| inside.contains("WriteBack"));
     while writes_back(&world) != Some(true) {
         world.pass(50_000);
     }
@@ -66,7 +65,7 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
     world.pass(SECOND);
     world.order(NEAR, Command::Sync { full: false });
     world.settle();
-    assert!(world.mark(NEAR, Mark::BitsJoined) > 0);
+    assert!(world.coverage(NEAR, Mark::BitsJoined) > 0);
 }
 
 /// The largest that seeds draw: what was being written on both its ends when the power failed is compared, and nothing else.
@@ -74,10 +73,9 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
 fn of_16_tib_hot_extents_alone_are_compared() {
     let size = 16 * 1024 * GIB - 3 * 512;
     let mut world = in_step(size, &[0, 1024 * GIB, size - size % MIB], 12_500_000);
-    let image = world.options.image_bytes();
+    let image = world.cluster.options.image_bytes();
     for offset in [0, 512 * KIB, image - 512] {
-        let id = world.write(0, offset, 512);
-        assert!(world.answer(id).0);
+        world.write_done(0, offset, 512);
     }
     world.crash(NEAR, true, MILLISECOND);
     world.settle();
@@ -87,11 +85,10 @@ fn of_16_tib_hot_extents_alone_are_compared() {
 
 /// The operator enlarges both devices of each node of a pair that was stopped. The bits of the first volume take more room in their file
 /// then, and those of the second stand elsewhere.
-fn enlarged(before: u64, after: u64) -> World {
+fn enlarged(before: u64, after: u64) -> ScenarioWorld {
     let mut world = in_step(before, &[0, before - 512 * KIB], 12_500_000);
     world.cut([false; 2]);
-    let id = world.write(1, 512 * KIB, 4 * KIB);
-    assert!(world.answer(id).0);
+    world.write_done(1, 512 * KIB, 4 * KIB);
     world.stop(NEAR);
     world.stop(FAR);
     world.restore_path();
@@ -99,27 +96,27 @@ fn enlarged(before: u64, after: u64) -> World {
     world
 }
 
-fn enlarge(world: &mut World, after: u64) {
-    world.options = Rc::new(Options { volume_bytes: after, ..(*world.options).clone() });
+fn enlarge(world: &mut ScenarioWorld, after: u64) {
+    world.cluster.options = Rc::new(Options { volume_bytes: after, ..(*world.cluster.options).clone() });
     for node in [NEAR, FAR] {
-        let bits = world.nodes[node].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+        let bits = world.cluster[node].disk_mut(Store::Bitmap(GROUP));
         let mut file = bits.view().to_vec();
         file.resize(engine::bitmap_file_bytes([after; 2].into_iter()) as usize, 0);
         *bits = Disk::new(file);
     }
 }
 
-fn both_grew(world: &World, after: u64, nodes: &[usize]) {
+fn both_grew(world: &ScenarioWorld, after: u64, nodes: &[usize]) {
     for node in nodes {
-        let engine = world.nodes[*node].engine.as_ref().expect("up");
+        let engine = world.cluster[*node].engine().expect("up");
         let sizes = [0, 1].map(|volume| engine.volume_bytes(GROUP, VolumeId(volume)));
         assert_eq!(sizes, [Some(after); 2], "node {node}");
-        assert_eq!(world.mark(*node, Mark::BitmapCellLost), 0, "node {node}: no cell is damaged");
+        assert_eq!(world.coverage(*node, Mark::BitmapCellLost), 0, "node {node}: no cell is damaged");
     }
 }
 
 /// What is new, and what was written.
-fn knows_what_differs(world: &World, before: u64, after: u64) {
+fn knows_what_differs(world: &ScenarioWorld, before: u64, after: u64) {
     let [one, other] = [0, 1].map(|at| world.figures(NEAR).volumes[at].dirty_bytes);
     let new = (after - before).next_multiple_of(REGION_BYTES);
     assert!(one <= new && (new + 1..=new + REGION_BYTES).contains(&other), "{one} {other}");
@@ -134,7 +131,7 @@ fn every_volume_of_a_group_grows_also_when_the_bits_of_one_move_those_of_the_nex
         both_grew(&world, after, &[NEAR]);
         knows_what_differs(&world, before, after);
         world.boot(FAR);
-        world.until("the secondary follows", |world| world.in_step(GROUP));
+        world.until("the secondary follows", |world| world.in_step());
         both_grew(&world, after, &[NEAR, FAR]);
         world.settle();
     }
@@ -164,7 +161,7 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
     for seed in 0..24u64 {
         let mut size = [GIB, 3 * GIB, 2 * GIB][seed as usize % 3];
         let before = size;
-        let mut world = World::for_story(Options {
+        let mut world = ScenarioWorld::new(Options {
             volumes: 3,
             volume_bytes: size,
             spread: Some(Arc::new(Spread::new(vec![0..512 * KIB, size - 512 * KIB..size]))),
@@ -182,9 +179,9 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
         } else {
             world.crash(NEAR, true, FOR_EVER);
         }
-        let grow = |world: &mut World, after: u64| {
-            world.options = Rc::new(Options { volume_bytes: after, ..(*world.options).clone() });
-            let bits = world.nodes[NEAR].disks.get_mut(&Store::Bitmap(GROUP)).expect("every store has a disk");
+        let grow = |world: &mut ScenarioWorld, after: u64| {
+            world.cluster.options = Rc::new(Options { volume_bytes: after, ..(*world.cluster.options).clone() });
+            let bits = world.cluster[NEAR].disk_mut(Store::Bitmap(GROUP));
             let mut file = bits.view().to_vec();
             file.resize(engine::bitmap_file_bytes([after; 3].into_iter()) as usize, 0);
             *bits = Disk::new(file);
@@ -198,7 +195,7 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
         }
         world.boot(NEAR);
         world.until("it runs", |world| world.glance(NEAR, GROUP).is_some_and(|glance| glance.running));
-        assert_eq!(world.mark(NEAR, Mark::BitmapCellLost), 0, "{seed}");
+        assert_eq!(world.coverage(NEAR, Mark::BitmapCellLost), 0, "{seed}");
         let new = (size - before).next_multiple_of(REGION_BYTES);
         let dirty: Vec<u64> = (0..3).map(|at| world.figures(NEAR).volumes[at].dirty_bytes).collect();
         assert!(dirty[1] > new && dirty[2] > new, "{seed}: {dirty:?} {new}");

@@ -2,18 +2,18 @@
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
-use sim::story::options;
-use sim::world::World;
+use sim::scenarios::ScenarioWorld;
+use sim::scenarios::options;
 
 #[test]
 fn zeroed_ranges_are_replicated_in_order() {
-    let mut world = World::in_peace(options(Mode::Async, Policy::Degrade));
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for volume in 0..2 {
         let id = world.write(volume, 0, 512 * KIB);
         assert!(world.answer(id).0);
     }
     world.settle();
-    let before = world.data_sent_bytes[0];
+    let before = world.data_sent_bytes()[0];
     let trimmed = world.zero(0, 64 * KIB, 256 * KIB, false);
     let zeroed = world.zero(1, 4 * KIB, 128 * KIB, true);
     // Issued while those are under way: it must win on both sides.
@@ -23,7 +23,7 @@ fn zeroed_ranges_are_replicated_in_order() {
         assert!(world.answer(id).0);
     }
     world.settle();
-    assert_eq!(world.data_sent_bytes[0] - before, 4 * KIB);
+    assert_eq!(world.data_sent_bytes()[0] - before, 4 * KIB);
     let images = world.images_of(1);
     let is_zero =
         |volume: usize, from: u64, to: u64| images[volume][from as usize..to as usize].iter().all(|b| *b == 0);

@@ -1,0 +1,8 @@
+//! Who acts in a world: an operator, clients, and faults. Each does it through the world, which knows none of them.
+
+pub mod clients;
+mod damage;
+pub mod faults;
+pub mod operator;
+
+pub use damage::{copies_records, restores_records};

@@ -1,0 +1,291 @@
+//! The operator: knows which node is meant to be primary of each group, and types commands, at good moments and bad.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::identity::Role;
+use engine::state::{Mode, Pause, State};
+use engine::{Command, CommandId, CommandResult, GroupId, VolumeId};
+
+use crate::checkers::facts::KnownFact;
+use crate::options::fault::FaultKind;
+use crate::world::{World, WorldEvent};
+
+/// The node is down for so long while its device is enlarged.
+const ENLARGED_WITHIN_NS: u64 = 200_000_000;
+
+/// A plan that takes several commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperatorPlan {
+    /// Demote the primary, then promote the other.
+    SwitchDemote {
+        asked: Option<CommandId>,
+    },
+    SwitchPromote {
+        asked: Option<CommandId>,
+    },
+    /// The primary is gone: promote the other by force.
+    FailOver {
+        asked: Option<CommandId>,
+    },
+}
+
+#[derive(Default)]
+pub struct Operator {
+    plans: BTreeMap<GroupId, OperatorPlan>,
+    first_synced: BTreeSet<GroupId>,
+    /// The last sync asked for.
+    syncs: BTreeMap<GroupId, CommandId>,
+    /// Faults are over: everything must heal.
+    healing: bool,
+}
+
+impl Operator {
+    /// From now on everything must heal.
+    pub fn heals(&mut self) {
+        self.healing = true;
+    }
+
+    /// He has no plan.
+    pub fn is_idle(&self) -> bool {
+        self.plans.is_empty()
+    }
+
+    pub fn has_plan(&self, group: GroupId) -> bool {
+        self.plans.contains_key(&group)
+    }
+
+    /// The primary and the other node are to change their roles.
+    pub fn plans_switch(&mut self, group: GroupId) {
+        self.plans.insert(group, OperatorPlan::SwitchDemote { asked: None });
+    }
+
+    /// The primary is lost: the other one is to take over.
+    pub fn plans_failover(&mut self, group: GroupId) {
+        self.plans.insert(group, OperatorPlan::FailOver { asked: None });
+    }
+
+    /// Sees to all groups.
+    pub fn act(&mut self, world: &mut World) {
+        for node in world.cluster.ledger.take_restarts() {
+            Operator::replaces_spoiled_records(world, node);
+            world.crash(node, false, 200_000_000);
+        }
+        for group in world.cluster.groups() {
+            match self.plans.get(&group) {
+                None => self.tend(world, group),
+                Some(plan) => self.follow(world, group, *plan),
+            }
+            if world.verdict().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes the records of groups anew that failed on spoiled ones.
+    pub fn replaces_spoiled_records(world: &mut World, node: usize) {
+        for group in world.checkers.facts.spoiled_on(node) {
+            world.log(format_args!("the operator empties what node {node} keeps of group {}", group.0));
+            world.checkers.facts.remove(KnownFact::Spoiled(group, node));
+            world.crash(node, false, 200_000_000);
+            world.cluster[node].wipes(group);
+            world.copy_is_void(group, node);
+        }
+    }
+
+    /// A node whose device is smaller than the group's volumes gets a larger one. True: one is on its way.
+    fn enlarges_what_is_too_small(world: &mut World, group: GroupId) -> bool {
+        let (cluster, pair) = (&world.cluster, world.cluster.pair(group));
+        let held = pair.iter().filter_map(|node| cluster.volume_bytes(*node, group, VolumeId(0)));
+        let bytes = held.max().unwrap_or(0);
+        let Some(node) = pair.into_iter().find(|node| cluster.device_bytes(*node) < bytes) else { return false };
+        let missing = bytes - cluster.device_bytes(node);
+        world.cluster[node].storage.grows_to(missing);
+        world.crash(node, false, ENLARGED_WITHIN_NS);
+        true
+    }
+
+    /// Keeps a group going: one primary, a synced secondary, nobody held without need.
+    fn tend(&mut self, world: &mut World, group: GroupId) {
+        let primary = world.cluster.primary(group);
+        let other = world.cluster.other(group, primary);
+        if self.helps_paused(world, primary, group) || self.helps_paused(world, other, group) {
+            return;
+        }
+        let (Some(p), Some(s)) = (world.glance(primary, group), world.glance(other, group)) else {
+            return;
+        };
+        if self.healing && Operator::enlarges_what_is_too_small(world, group) {
+            return;
+        }
+        if s.identity.inconsistent && !self.healing && world.cluster.options.forks && world.rng.percent(3) {
+            return self.loses_primary_mid_sync(world, group);
+        }
+        if p.state == State::CatchingUp
+            && !self.healing
+            && world.cluster.options.faults.contains(&FaultKind::FlushFails)
+        {
+            // Catching up is too short for a fault that comes at any time.
+            world.cluster[primary].storage.trouble.fail_next_flush |= world.rng.percent(3);
+        }
+        if p.state == State::Holding && !self.healing && world.rng.percent(3) {
+            // Its writers are to go on without the peer.
+            return world.set_mode(group, Mode::Async);
+        }
+        if s.identity.role == Role::Primary {
+            world.command(other, group, Command::Demote);
+            return;
+        }
+        if p.identity.role == Role::Secondary && s.identity.role == Role::Secondary {
+            self.plans.insert(group, OperatorPlan::SwitchPromote { asked: None });
+            return;
+        }
+        if p.identity.role != Role::Primary
+            || p.state != State::Logging
+            || Operator::waits_for_turn(world, primary, group)
+        {
+            return;
+        }
+        let first = self.first_synced.insert(group);
+        if first || world.rng.percent(30) || self.healing {
+            let related = s.identity.generation == p.identity.generation;
+            let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
+            let covered = related || (handed && s.identity.position == p.identity.parent);
+            // What cannot be settled without it, the refusal says.
+            let last = self.syncs.get(&group).and_then(|id| world.cluster.ledger.result(*id));
+            let told = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
+            if matches!(last, Some(CommandResult::Refused(why)) if why.contains("must not overwrite it")) {
+                // Both sides went on alone: the operator stands by this one.
+                self.syncs.remove(&group);
+                world.command(primary, group, Command::Demote);
+                return;
+            }
+            // A wide volume is synced in full only if nothing else helps.
+            let full = told || !covered && world.cluster.options.spread.is_none();
+            if world.cluster.ledger.settings(group).mode == Mode::Logging && self.healing {
+                world.set_mode(group, Mode::Async);
+            }
+            let id = world.command(primary, group, Command::Sync { full });
+            self.syncs.insert(group, id);
+        }
+    }
+
+    /// It stands in line for a sync, and gets there without anybody's help.
+    fn waits_for_turn(world: &World, node: usize, group: GroupId) -> bool {
+        let status = world.cluster[node].status_of(group);
+        status.is_some_and(|status| status.reason.starts_with("waiting for its turn"))
+    }
+
+    /// A secondary whose history is full gets out of it by giving its rollback point up, sooner or later. True: it was
+    /// asked to.
+    fn helps_paused(&mut self, world: &mut World, node: usize, group: GroupId) -> bool {
+        let stuck = world.glance(node, group).is_some_and(|g| g.paused == Some(Pause::HistoryFull));
+        if !stuck || !(self.healing || world.rng.percent(10)) {
+            return false;
+        }
+        let Some(name) = world.cluster.rollback_point(node, group) else { return false };
+        world.command(node, group, Command::DropRollbackPoint { name });
+        true
+    }
+
+    /// If that sync is still under way, it will not end. True: what would be written now is dirty anyway.
+    pub fn mid_sync(&mut self, world: &mut World, group: GroupId) -> bool {
+        let secondary = world.cluster.secondary(group);
+        let half = world.glance(secondary, group).is_some_and(|glance| glance.identity.inconsistent);
+        let breaks = half && !self.healing && world.cluster.options.forks && !self.has_plan(group);
+        if breaks {
+            self.loses_primary_mid_sync(world, group);
+        }
+        breaks
+    }
+
+    /// The site is lost while the copy is being overwritten: what stood before it must come back.
+    fn loses_primary_mid_sync(&mut self, world: &mut World, group: GroupId) {
+        let primary = world.cluster.primary(group);
+        if world.rng.percent(30) {
+            let (power, down) = (world.rng.percent(50), world.rng.between(4_000_000_000, 7_000_000_000));
+            world.crash(primary, power, down);
+            return self.plans_failover(group);
+        }
+        // An operator who does not ask first.
+        let (other, entropy) = (world.cluster.other(group, primary), world.rng.draw());
+        world.command(other, group, Command::Promote { force: true, entropy });
+        Operator::loses_power_on_the_way_back(world, other);
+    }
+
+    /// More often than not the power of a node goes while it returns to its rollback point.
+    fn loses_power_on_the_way_back(world: &mut World, node: usize) {
+        if world.rng.percent(80) {
+            let after = world.rng.between(50_000, 8 * world.cluster.options.disk_ns.1);
+            world.timeline.schedule(after, WorldEvent::PowerLoss { node });
+        }
+    }
+
+    fn follow(&mut self, world: &mut World, group: GroupId, plan: OperatorPlan) {
+        let (primary, other) = (world.cluster.primary(group), world.cluster.secondary(group));
+        let answered = |world: &World, asked: Option<CommandId>| asked.and_then(|id| world.cluster.ledger.answer(id));
+        let next = match plan {
+            OperatorPlan::SwitchDemote { asked: None } if world.cluster[primary].up() => {
+                Some(OperatorPlan::SwitchDemote { asked: Some(world.command(primary, group, Command::Demote)) })
+            }
+            OperatorPlan::SwitchDemote { asked } => match answered(world, asked) {
+                Some(true) => Some(OperatorPlan::SwitchPromote { asked: None }),
+                Some(false) => None,
+                None => Some(plan).filter(|_| world.cluster[primary].up()),
+            },
+            OperatorPlan::SwitchPromote { asked: None } => Operator::promotes_someone(world, group),
+            OperatorPlan::SwitchPromote { asked } => match answered(world, asked) {
+                Some(true) => None,
+                Some(false) => Some(OperatorPlan::SwitchPromote { asked: None }),
+                None if !world.cluster[primary].up() || !world.cluster[other].up() => {
+                    Some(OperatorPlan::SwitchPromote { asked: None })
+                }
+                None => Some(plan),
+            },
+            OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
+            OperatorPlan::FailOver { asked } => match answered(world, asked) {
+                Some(_) => None,
+                None => Some(plan).filter(|_| world.cluster[other].up()),
+            },
+        };
+        match next {
+            Some(plan) => self.plans.insert(group, plan),
+            None => self.plans.remove(&group),
+        };
+    }
+
+    /// After a demotion: the other node if it may, else the old primary back by force.
+    fn promotes_someone(world: &mut World, group: GroupId) -> Option<OperatorPlan> {
+        let (primary, other) = (world.cluster.primary(group), world.cluster.secondary(group));
+        if world.cluster.is_primary(primary, group) || world.cluster.is_primary(other, group) {
+            return None;
+        }
+        let entropy = world.rng.draw();
+        let blank = world.glance(primary, group).is_some_and(|glance| glance.identity.generation.is_blank());
+        let whom = if blank && world.cluster[other].up() {
+            // Its records had to be made anew.
+            Some((other, true))
+        } else if world.rng.percent(70) && world.cluster[other].up() {
+            Some((other, false))
+        } else if world.rng.percent(30) && world.cluster[primary].up() {
+            Some((primary, true))
+        } else {
+            None
+        };
+        let asked = whom.map(|(node, force)| world.command(node, group, Command::Promote { force, entropy }));
+        Some(OperatorPlan::SwitchPromote { asked })
+    }
+
+    fn fails_over(world: &mut World, group: GroupId) -> Option<OperatorPlan> {
+        let (primary, other) = (world.cluster.primary(group), world.cluster.secondary(group));
+        if world.cluster[primary].up() || !world.cluster[other].up() {
+            return None;
+        }
+        let mid_sync = world.glance(other, group).is_some_and(|g| g.identity.inconsistent);
+        let entropy = world.rng.draw();
+        let asked = world.command(other, group, Command::Promote { force: true, entropy });
+        if mid_sync {
+            Operator::loses_power_on_the_way_back(world, other);
+        }
+        Some(OperatorPlan::FailOver { asked: Some(asked) })
+    }
+}

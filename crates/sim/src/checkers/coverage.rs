@@ -1,0 +1,119 @@
+//! Every sector that differs between two related copies lies in a dirty region of one of them (P3), and at rest none does (P5).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use engine::limits::REGION_BYTES;
+use engine::{GroupId, Store, VolumeId};
+
+use crate::nodes::SimCluster;
+use crate::oracle::{Failure, Oracle};
+use crate::stamps::SECTOR;
+
+/// The two copies of a region, compared when one of them had changed.
+struct ComparedRegion {
+    region: u64,
+    /// Of the image.
+    bytes: Range<usize>,
+    /// The image's in both nodes, when they were compared.
+    revisions: Option<[u64; 2]>,
+    differ: bool,
+}
+
+#[derive(Default)]
+pub struct CoverageChecker {
+    checks: u64,
+    /// What was found when the two copies of a volume were compared last, and how much of it both have.
+    compared: BTreeMap<(GroupId, VolumeId), (usize, Vec<ComparedRegion>)>,
+}
+
+impl CoverageChecker {
+    /// How often it looked.
+    pub fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    pub fn check(&mut self, cluster: &SimCluster, group: GroupId, pair: (usize, usize)) -> Result<(), Failure> {
+        self.checks += 1;
+        self.compare_changed(cluster, group, pair.0);
+        self.uncovered(cluster, group, pair).map_or(Ok(()), |what| Err(Failure::new(Oracle::Coverage, what)))
+    }
+
+    /// Looks which regions of the two copies differ, where one of them has changed since.
+    fn compare_changed(&mut self, cluster: &SimCluster, group: GroupId, primary: usize) {
+        for volume in (0..cluster.options.volumes).map(VolumeId) {
+            let [a, b] = cluster.pair(group).map(|node| cluster[node].disk(Store::Volume(group, volume)));
+            let used = cluster.volume_bytes(primary, group, volume).unwrap_or(0) as usize;
+            let both = a.size().min(b.size()).min(used);
+            let (known, compared) = self.compared.entry((group, volume)).or_default();
+            if *known != both {
+                let one = |(region, bytes)| ComparedRegion { region, bytes, revisions: None, differ: false };
+                (*known, *compared) = (both, cluster.options.regions(both).into_iter().map(one).collect());
+            }
+            for part in compared {
+                let revisions = Some([a.revision(&part.bytes), b.revision(&part.bytes)]);
+                if part.revisions != revisions {
+                    part.revisions = revisions;
+                    part.differ = a.view()[part.bytes.clone()] != b.view()[part.bytes.clone()];
+                }
+            }
+        }
+    }
+
+    fn uncovered(&self, cluster: &SimCluster, group: GroupId, pair: (usize, usize)) -> Option<String> {
+        let (primary, secondary) = pair;
+        let (ours, theirs) = (cluster[primary].engine()?, cluster[secondary].engine()?);
+        let volumes = (0..cluster.options.volumes).map(VolumeId);
+        let differ = volumes.flat_map(|v| self.compared[&(group, v)].1.iter().map(move |part| (v, part)));
+        let mut differ = differ.filter(|(_, part)| part.differ).peekable();
+        differ.peek()?;
+        let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
+        let is_dirty =
+            |v: VolumeId, region: u64| [&ours, &theirs].iter().any(|dirty| dirty[usize::from(v.0)].get(region));
+        let (volume, part) = differ.find(|(v, part)| !is_dirty(*v, part.region))?;
+        let of = |node: usize| &cluster[node].disk(Store::Volume(group, volume)).view()[part.bytes.clone()];
+        Some(format!(
+            "group {} volume {} region {} differs between nodes {primary} and {secondary}, and neither holds it for dirty; {}",
+            group.0,
+            volume.0,
+            part.region,
+            first_difference(part.region, of(primary), of(secondary))
+        ))
+    }
+}
+
+/// The first sector that differs, and whose writes its two versions are.
+fn first_difference(region: u64, a: &[u8], b: &[u8]) -> String {
+    let mut sectors = a.chunks(SECTOR).zip(b.chunks(SECTOR)).enumerate();
+    let Some((at, (x, y))) = sectors.find(|(_, (x, y))| x != y) else { return String::new() };
+    let stamp = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let sector = region * REGION_BYTES / SECTOR as u64 + at as u64;
+    format!("sector {sector}: write {} and write {}", stamp(x), stamp(y))
+}
+
+/// At rest both nodes hold the same bytes (P5).
+pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+    let [a, b] = cluster.pair(group).map(|node| cluster[node].views(group));
+    for (volume, (x, y)) in a.iter().zip(b).enumerate() {
+        if let Some(at) = (0..x.len() / SECTOR).find(|s| x[s * SECTOR..][..SECTOR] != y[s * SECTOR..][..SECTOR]) {
+            let what = format!("group {} volume {volume} sector {at} differs at rest", group.0);
+            return Err(Failure::new(Oracle::Equality, what));
+        }
+    }
+    Ok(())
+}
+
+/// The same where the group's volumes are larger than they began.
+pub fn check_larger_part(cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+    for volume in (0..cluster.options.volumes).map(VolumeId) {
+        let Some(end) = cluster.volume_bytes(cluster.primary(group), group, volume) else { return Ok(()) };
+        let (from, end) = (cluster.options.image_bytes() as usize, end as usize);
+        let of = |node: usize| cluster[node].disk(Store::Volume(group, volume)).view().get(from..end);
+        let [a, b] = cluster.pair(group).map(of);
+        if cluster.options.spread.is_none() && (a.is_none() || a != b) {
+            let what = format!("group {} volume {} differs at rest behind byte {from}, of {end}", group.0, volume.0);
+            return Err(Failure::new(Oracle::Equality, what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,536 @@
+//! The oracle of writes sees what a client sees (requests and answers), what the operator sees (states), and the disks. Of
+//! the engine it believes only the order it says it gave to writes, and checks that against what clients could observe.
+
+mod awaited;
+mod pulled;
+mod run;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use engine::identity::Identity;
+use engine::state::{Mode, Policy, State};
+use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
+
+use crate::oracle::{Failure, Oracle};
+use crate::stamps::{Fill, SECTOR, sector_bytes};
+use awaited::{AwaitedPeer, Excuses, PeerHas};
+use run::{LoggedWrite, PrimaryRun, RunKey};
+
+/// A write counts as overlapping if it meets one of so many before it.
+const RECENT: usize = 16;
+
+/// A client's request.
+#[derive(Clone, Debug)]
+pub enum ClientRequest {
+    Write {
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        fill: Fill,
+        fua: bool,
+    },
+    /// `covers`: per sector the newest write acknowledged before the flush was asked for.
+    Flush {
+        volume: VolumeId,
+        covers: Vec<Option<u64>>,
+    },
+}
+
+impl ClientRequest {
+    pub fn flush(volume: VolumeId) -> ClientRequest {
+        ClientRequest::Flush { volume, covers: Vec::new() }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct PendingRequest {
+    group: GroupId,
+    node: usize,
+    /// When, in virtual time.
+    since: u64,
+    asked: ClientRequest,
+    issued_after_acked: Seq,
+    /// What had happened to the group when it was admitted under a promise.
+    promised_since: Option<PromiseBreaks>,
+    /// The peer's confirmation that its answer waits for.
+    awaited: Option<AwaitedPeer>,
+    admitted: Option<(Seq, Seq)>,
+    /// Another node was promoted while this one still had it: what becomes of it is nobody's order.
+    overtaken: bool,
+}
+
+/// State changes of a group's primary, and deaths of its secondary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PromiseBreaks {
+    changes: u64,
+    deaths: u64,
+}
+
+/// What a primary's disk is when its exports open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskCaches {
+    /// The machine lived on: what was acknowledged is there, flushed or not.
+    Kept,
+    /// The power failed, or a flush did.
+    Lost,
+    /// It is another disk than the one that served before.
+    Anothers,
+}
+
+/// What one sector of a primary's volume may hold after a power loss.
+#[derive(Clone, Debug, Default)]
+struct SectorVersions {
+    /// Contents since the last certainty, oldest first; the flag: acknowledged.
+    versions: Vec<(Fill, u64, bool)>,
+    /// Content before `versions`.
+    before: Option<[u8; SECTOR]>,
+}
+
+#[derive(Debug)]
+struct GroupWrites {
+    /// Generations that began without a promotion, by the tag of the one they go on.
+    goes_on: BTreeMap<u64, u64>,
+    runs: BTreeMap<RunKey, PrimaryRun>,
+    current: Option<(usize, RunKey)>,
+    state: State,
+    mode: Mode,
+    policy: Policy,
+    happened: PromiseBreaks,
+    excuses: Excuses,
+    /// What the peer ever confirmed, by run.
+    peer_has: BTreeMap<RunKey, PeerHas>,
+    sectors: Vec<Vec<SectorVersions>>,
+    next_write: u64,
+    /// The other side holds writes of its own past the point where the present primary was promoted.
+    tail: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct WriteOracle {
+    groups: BTreeMap<GroupId, GroupWrites>,
+    pending: BTreeMap<RequestId, PendingRequest>,
+    recent: VecDeque<(GroupId, VolumeId, u64, u64)>,
+    writes: u64,
+    overlaps: u64,
+    prefix_checks: u64,
+}
+
+impl WriteOracle {
+    pub fn new(groups: &[(GroupId, Vec<u64>)], mode: Mode, policy: Policy) -> WriteOracle {
+        let groups = groups
+            .iter()
+            .map(|(id, sizes)| {
+                let sectors = sizes.iter().map(|s| vec![SectorVersions::default(); *s as usize / SECTOR]).collect();
+                let writes = GroupWrites {
+                    goes_on: BTreeMap::new(),
+                    runs: BTreeMap::new(),
+                    current: None,
+                    state: State::Logging,
+                    mode,
+                    policy,
+                    happened: PromiseBreaks::default(),
+                    excuses: Excuses::default(),
+                    peer_has: BTreeMap::new(),
+                    sectors,
+                    next_write: 1,
+                    tail: false,
+                };
+                (*id, writes)
+            })
+            .collect();
+        WriteOracle { groups, ..WriteOracle::default() }
+    }
+
+    pub fn pending_on(&self, node: usize, group: GroupId) -> usize {
+        self.pending.values().filter(|p| p.node == node && p.group == group).count()
+    }
+
+    /// Payload of requests that a node has not answered: its clients' memory.
+    pub fn asked_bytes(&self, node: usize, group: GroupId) -> u64 {
+        let payload = |p: &PendingRequest| match p.asked {
+            ClientRequest::Write { length, fill: Fill::Stamp(_), .. } => length,
+            ClientRequest::Write { .. } | ClientRequest::Flush { .. } => 0,
+        };
+        self.pending.values().filter(|p| p.node == node && p.group == group).map(payload).sum()
+    }
+
+    /// A write of the volume issued a moment ago, in flight or just done: first sector and count.
+    pub fn recent(&self, group: GroupId, volume: VolumeId) -> Option<(u64, u64)> {
+        let found = self.recent.iter().rev().find(|r| r.0 == group && r.1 == volume)?;
+        Some((found.2 / SECTOR as u64, found.3 / SECTOR as u64))
+    }
+
+    /// The request that has waited longest: its node, and since when.
+    pub fn oldest(&self) -> Option<(RequestId, usize, u64)> {
+        self.pending.first_key_value().map(|(id, p)| (*id, p.node, p.since))
+    }
+
+    /// Writes that were issued, and those of them that met one just before them.
+    pub fn writes(&self) -> (u64, u64) {
+        (self.writes, self.overlaps)
+    }
+
+    pub fn prefix_checks(&self) -> u64 {
+        self.prefix_checks
+    }
+
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn group(&mut self, id: GroupId) -> &mut GroupWrites {
+        self.groups.get_mut(&id).expect("the oracle knows every group")
+    }
+
+    /// A number for a new write's stamp.
+    pub fn stamp(&mut self, group: GroupId) -> u64 {
+        let g = self.group(group);
+        g.next_write += 1;
+        g.next_write
+    }
+
+    // ---- what clients do ---------------------------------------------------------------------------------------------
+
+    pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: ClientRequest, since: u64) {
+        let g = self.group(group);
+        let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, |run| run.acked);
+        let asked = match asked {
+            ClientRequest::Flush { volume, .. } => {
+                let sectors = &g.sectors[usize::from(volume.0)];
+                let last_acked = |s: &SectorVersions| s.versions.iter().rfind(|v| v.2).map(|v| v.1);
+                ClientRequest::Flush { volume, covers: sectors.iter().map(last_acked).collect() }
+            }
+            ClientRequest::Write { volume, offset, length, .. } => {
+                let clash = |r: &&(GroupId, VolumeId, u64, u64)| {
+                    r.0 == group && r.1 == volume && r.2 < offset + length && offset < r.2 + r.3
+                };
+                self.writes += 1;
+                self.overlaps += u64::from(self.recent.iter().find(clash).is_some());
+                self.recent.push_back((group, volume, offset, length));
+                if self.recent.len() > RECENT {
+                    self.recent.pop_front();
+                }
+                asked
+            }
+        };
+        let (promised_since, awaited, admitted, overtaken) = (None, None, None, false);
+        let pending = PendingRequest {
+            group,
+            node,
+            since,
+            asked,
+            issued_after_acked,
+            promised_since,
+            awaited,
+            admitted,
+            overtaken,
+        };
+        self.pending.insert(id, pending);
+    }
+
+    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Failure> {
+        let Some(p) = self.pending.remove(&id) else {
+            return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
+        };
+        let g = self.groups.get_mut(&p.group).expect("known");
+        if let (true, Some(awaited), Some((_, last))) = (ok, &p.awaited, p.admitted) {
+            g.answered_with_peer(awaited, last, p.overtaken)?;
+        }
+        if p.overtaken {
+            return Ok(());
+        }
+        match &p.asked {
+            ClientRequest::Flush { volume, covers } if ok => {
+                for (sector, covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
+                    covered.iter().for_each(|write| sector.settle(*write));
+                }
+            }
+            ClientRequest::Write { .. } => g.write_answered(id, &p, ok),
+            ClientRequest::Flush { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A node died: nobody answers its requests any more.
+    pub fn node_died(&mut self, node: usize) {
+        self.pending.retain(|_, p| p.node != node);
+        for g in self.groups.values_mut().filter(|g| g.current.is_some_and(|(primary, _)| primary != node)) {
+            // What it had received and not landed is gone with it; the primary sends it again.
+            g.happened.deaths += 1;
+            g.runs.values_mut().for_each(|run| run.received = Seq::NONE);
+        }
+    }
+
+    // ---- what the engine says ----------------------------------------------------------------------------------------
+
+    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), Failure> {
+        match event {
+            Event::State { to, .. } => {
+                let g = self.group(group);
+                if g.current.is_some_and(|(n, _)| n == node) {
+                    g.state = *to;
+                    g.happened.changes += 1;
+                    g.state_excuses(*to);
+                }
+            }
+            Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
+            Event::WritesAlone { generation } => {
+                let g = self.group(group);
+                if let Some((_, key)) = g.current.filter(|(n, _)| *n == node) {
+                    g.goes_on.insert(generation.tag, key.0);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), Failure> {
+        let Some(p) = self.pending.get_mut(&id) else {
+            return Err(Failure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
+        };
+        if p.overtaken {
+            return Ok(());
+        }
+        let g = self.groups.get_mut(&p.group).expect("known");
+        let Some((_, key)) = g.current else {
+            return Err(Failure::new(Oracle::Order, "a write was admitted without a primary"));
+        };
+        let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
+        p.promised_since = promised.then_some(g.happened);
+        p.awaited = g.awaits(key);
+        p.admitted = Some((first, last));
+        let ClientRequest::Write { volume, offset, length, fill, .. } = p.asked else {
+            return Err(Failure::new(Oracle::Order, "a flush was given a number"));
+        };
+        let streamed = !matches!(g.state, State::Logging | State::Failed(_));
+        let write = LoggedWrite { id, first, last, part_bytes, volume, offset, length, fill, streamed };
+        g.runs.get_mut(&key).expect("the current run").admits(write, p.issued_after_acked)?;
+        for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
+            g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
+        }
+        Ok(())
+    }
+
+    /// A primary may withhold its exports: until they open its volumes are all there is of this run, and what it fetches from
+    /// its peer meanwhile is where the run begins.
+    pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
+        let g = self.group(group);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        match g.runs.get_mut(&key).filter(|run| run.withheld) {
+            Some(run) => run.begins_anew(images),
+            None => _ = g.runs.entry(key).or_insert_with(|| PrimaryRun::new(images, true)),
+        }
+    }
+
+    /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
+    pub fn primary_ready(
+        &mut self,
+        node: usize,
+        group: GroupId,
+        images: &[&[u8]],
+        caches: DiskCaches,
+        identity: &Identity,
+    ) -> Result<(), Failure> {
+        let at = identity.position;
+        for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
+            p.overtaken = true;
+        }
+        let g = self.group(group);
+        if identity.continued {
+            let root = g.history(identity.parent.generation.tag);
+            g.goes_on.insert(identity.generation.tag, root);
+        }
+        if caches != DiskCaches::Anothers {
+            g.check_durable(images, caches)?;
+        }
+        for (volume, image) in images.iter().enumerate() {
+            for (index, sector) in g.sectors[volume].iter_mut().enumerate() {
+                sector.versions.clear();
+                sector.before = image[index * SECTOR..(index + 1) * SECTOR].try_into().ok();
+            }
+        }
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        let run = PrimaryRun::new(images, false);
+        if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
+            let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
+            return Err(Failure::new(Oracle::Order, what));
+        }
+        g.current = Some((node, key));
+        g.state = State::Logging;
+        g.happened.changes += 1;
+        Ok(())
+    }
+
+    /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
+    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+        self.prefix_checks += 1;
+        let g = self.group(group);
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        if !g.runs.contains_key(&key) {
+            return Err(Failure::new(Oracle::Prefix, format!("the secondary claims a run that never was: {at:?}")));
+        }
+        g.promises_kept(key, at)?;
+        g.runs.get_mut(&key).expect("looked up").check_prefix(at, images)
+    }
+
+    /// A promotion that nobody had to force: everything acknowledged before it is there (rule 15).
+    pub fn check_handover(&mut self, group: GroupId, parent: Position) -> Result<(), Failure> {
+        let g = self.group(group);
+        let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
+        let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |run| run.acked);
+        let there =
+            (g.history(parent.generation.tag), parent.incarnation.0) == (tag, incarnation) && parent.seq >= acked;
+        if there || acked == Seq::NONE {
+            return Ok(());
+        }
+        let what = format!(
+            "promoted unforced at {parent:?}, number {} of incarnation {incarnation} was acknowledged",
+            acked.0
+        );
+        Err(Failure::new(Oracle::Durability, what))
+    }
+
+    /// The primary that counts is overwritten by another one: nothing is known of its volumes before it serves again.
+    pub fn overwritten(&mut self, group: GroupId) {
+        let sectors = self.group(group).sectors.iter_mut().flatten();
+        sectors.for_each(|sector| (sector.versions, sector.before) = (Vec::new(), None));
+    }
+
+    /// Some sectors of the group's present run may be on either side of a failed write.
+    pub fn has_wild(&self, group: GroupId) -> bool {
+        let Some(g) = self.groups.get(&group) else { return false };
+        let run = g.current.and_then(|(_, key)| g.runs.get(&key));
+        run.is_some_and(PrimaryRun::has_wild)
+    }
+
+    /// Both nodes are in step, the secondary at `at`, and nothing is asked: what was wild is repaired, and is what the primary holds.
+    pub fn is_repaired(&mut self, group: GroupId, at: Seq, images: &[&[u8]]) {
+        let g = self.group(group);
+        if let Some(run) = g.current.and_then(|(_, key)| g.runs.get_mut(&key)) {
+            run.is_repaired(at, images);
+        }
+    }
+
+    /// Somebody else wrote to the volume of the primary that counts: from that sector on it holds these bytes.
+    pub fn changed_outside(&mut self, group: GroupId, volume: VolumeId, first: u64, bytes: &[u8]) {
+        let sectors = &mut self.group(group).sectors[usize::from(volume.0)][first as usize..];
+        for (sector, bytes) in sectors.iter_mut().zip(bytes.chunks(SECTOR)) {
+            (sector.versions, sector.before) = (Vec::new(), bytes.try_into().ok());
+        }
+    }
+
+    /// The secondary's stores were damaged, and it said so.
+    pub fn promises_void(&mut self, group: GroupId) {
+        self.group(group).runs.values_mut().for_each(|run| (run.promised, run.received) = (Seq::NONE, Seq::NONE));
+    }
+
+    /// The secondary gave up what it had received and not landed, and said so.
+    pub fn received_void(&mut self, group: GroupId) {
+        self.group(group).runs.values_mut().for_each(|run| run.received = Seq::NONE);
+    }
+
+    /// Another node was promoted at `parent`: does the run before hold more?
+    pub fn leaves_tail(&mut self, group: GroupId, parent: Position) {
+        let g = self.group(group);
+        let Some((_, key)) = g.current else { return };
+        let at_parent = key == (g.history(parent.generation.tag), parent.incarnation.0);
+        g.tail = g.runs.get(&key).is_some_and(|run| run.last > if at_parent { parent.seq } else { Seq::NONE });
+    }
+
+    /// An operator said that the other side's copy may be overwritten, or it was.
+    pub fn tail_given_up(&mut self, group: GroupId) {
+        self.group(group).tail = false;
+    }
+
+    pub fn has_tail(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|g| g.tail)
+    }
+}
+
+impl SectorVersions {
+    /// This write is certain: what came before it is gone.
+    fn settle(&mut self, write: u64) {
+        if let Some(at) = self.versions.iter().position(|v| v.1 == write) {
+            self.versions.drain(..at);
+            self.before = None;
+        }
+    }
+}
+
+impl GroupWrites {
+    /// The tag of the generation that a promotion, or the first start, began this history with.
+    pub fn history(&self, tag: u64) -> u64 {
+        self.goes_on.get(&tag).copied().unwrap_or(tag)
+    }
+
+    /// The write's versions are acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
+    fn write_answered(&mut self, id: RequestId, p: &PendingRequest, ok: bool) {
+        let ClientRequest::Write { volume, offset, length, fua, .. } = p.asked else { return };
+        let Some(run) = self.current.and_then(|(_, key)| self.runs.get_mut(&key)) else { return };
+        let Some((_, last)) = p.admitted else { return };
+        let sectors = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
+        if !ok {
+            return run.write_failed(volume, sectors, last);
+        }
+        run.write_done(volume, sectors.clone(), last);
+        let promise = p.promised_since;
+        let kept = promise == Some(self.happened);
+        let promised = promise.is_some_and(|p| p.changes == self.happened.changes) && self.mode == Mode::Sync;
+        if promised {
+            run.promised = run.promised.max(last);
+        }
+        if kept {
+            run.received = run.received.max(last);
+        }
+        for index in sectors {
+            let sector = &mut self.sectors[usize::from(volume.0)][index as usize];
+            let Some(version) = sector.versions.iter_mut().find(|v| v.1 == id.0) else { continue };
+            version.2 = true;
+            if fua || promised {
+                sector.settle(id.0);
+            }
+        }
+    }
+
+    /// What was acknowledged under a promise, in the history of `key`, is within the prefix up to `at` (P1).
+    fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), Failure> {
+        let newest = |promise: fn(&PrimaryRun) -> Seq| {
+            let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
+            of_history.map(|(k, run)| (k.1, promise(run))).max()
+        };
+        for (mode, promise) in [("sync", newest(|run| run.promised)), ("nearsync", newest(|run| run.received))] {
+            let Some((incarnation, promised)) = promise.filter(|p| (key.1, at.seq) < *p) else { continue };
+            let what = format!(
+                "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",
+                promised.0, at.seq.0, key.1
+            );
+            return Err(Failure::new(Oracle::Durability, what));
+        }
+        Ok(())
+    }
+
+    /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
+    fn check_durable(&self, images: &[&[u8]], caches: DiskCaches) -> Result<(), Failure> {
+        for (volume, image) in images.iter().enumerate() {
+            for (index, sector) in self.sectors[volume].iter().enumerate() {
+                let found = &image[index * SECTOR..(index + 1) * SECTOR];
+                let acked =
+                    sector.versions.iter().rposition(|version| version.2).filter(|_| caches == DiskCaches::Kept);
+                let newest = &sector.versions[acked.unwrap_or(0)..];
+                let known = sector.before.is_some() || !sector.versions.is_empty();
+                let before_ok = acked.is_none() && sector.before.as_ref().is_some_and(|b| b == found);
+                let is_found = |fill: Fill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
+                if known && !before_ok && !newest.iter().any(|version| is_found(version.0)) {
+                    let covered = if acked.is_some() { "was acknowledged" } else { "an acknowledged flush covered" };
+                    let what = format!(
+                        "the primary's volume {volume} sector {index} lost what {covered}: it may hold {newest:?}, it holds {:?}",
+                        u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
+                    );
+                    return Err(Failure::new(Oracle::Durability, what));
+                }
+            }
+        }
+        Ok(())
+    }
+}

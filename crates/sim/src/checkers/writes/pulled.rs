@@ -1,0 +1,49 @@
+//! WriteOracle of P1 after a power loss: what the secondary confirmed and the primary lost is back before the exports open, and
+//! nothing newer was undone for it.
+
+use std::collections::BTreeMap;
+
+use engine::{GroupId, Position, VolumeId};
+
+use super::WriteOracle;
+use crate::oracle::{Failure, Oracle};
+use crate::stamps::{Fill, SECTOR, sector_bytes};
+
+impl WriteOracle {
+    /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
+    /// run that ended. No sector may hold less than the secondary has.
+    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+        let g = self.group(group);
+        let Some((_, key)) = g.current else { return Ok(()) };
+        if (g.history(at.generation.tag), at.incarnation.0) != key {
+            return Ok(());
+        }
+        let Some(run) = g.runs.get(&key) else { return Ok(()) };
+        let mut newest: BTreeMap<(VolumeId, u64), (u64, Fill, bool)> = BTreeMap::new();
+        for write in run.log.iter().filter(|write| write.last <= at.seq) {
+            for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
+                newest.insert((write.volume, sector), (write.id.0, write.fill, write.streamed));
+            }
+        }
+        // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
+        for ((volume, index), (id, fill, _)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
+            let sector = &g.sectors[usize::from(volume.0)][index as usize];
+            let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
+            // What a failed write left was repaired, to what it overwrote perhaps.
+            let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
+            let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
+            let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
+            let ours = sector.versions.iter().rposition(|version| same(version.0));
+            if ours.is_none_or(|ours| ours < theirs) && !run.is_wild(volume, index, at.seq) && !failed && !same(fill) {
+                let holds = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+                let what = format!(
+                    "volume {} sector {index}: the secondary confirmed {fill:?} up to number {}, the primary lost it with its power \
+                     and opens without it: it holds write {holds}, of {:?}",
+                    volume.0, at.seq.0, sector.versions
+                );
+                return Err(Failure::new(Oracle::Confirmation, what));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! One primary's run: the order of its writes, and what a prefix of them leaves on the volumes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use engine::{Position, RequestId, Seq, VolumeId};
+
+use crate::oracle::{Failure, Oracle};
+use crate::stamps::{Fill, SECTOR, sector_bytes};
+
+/// One write in the order of a run.
+#[derive(Clone, Debug)]
+pub struct LoggedWrite {
+    pub id: RequestId,
+    pub first: Seq,
+    pub last: Seq,
+    /// Each number of it but the last stands for so much.
+    pub part_bytes: u64,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub fill: Fill,
+    /// It had its place in the stream; otherwise the secondary knows it by a region only.
+    pub streamed: bool,
+}
+
+/// A sector that a failed write was for.
+#[derive(Clone, Copy, Debug)]
+struct WildSector {
+    /// The last write of it that failed.
+    failed: Seq,
+    /// From this number on it is known again.
+    until: Option<Seq>,
+}
+
+/// A sector that is what the primary's disk made of a failed write, from a number on.
+#[derive(Debug)]
+struct RepairedSector {
+    from: Seq,
+    volume: VolumeId,
+    sector: u64,
+    bytes: [u8; SECTOR],
+}
+
+/// One primary's run: where its volumes started, and the order of its writes.
+#[derive(Debug, Default)]
+pub struct PrimaryRun {
+    base: Vec<Vec<u8>>,
+    pub(super) log: Vec<LoggedWrite>,
+    pub(super) last: Seq,
+    /// Highest number acknowledged to a client, and acknowledged under `sync` while replicating.
+    pub(super) acked: Seq,
+    pub(super) promised: Seq,
+    /// Highest number acknowledged under `nearsync` while replicating, since the secondary last died.
+    pub(super) received: Seq,
+    /// Sectors whose local write failed: the secondary's may be the one before it or after it, up to this number, or until they
+    /// are known to be repaired.
+    wild: BTreeMap<(VolumeId, u64), WildSector>,
+    /// What they were repaired to: from that number on they hold this.
+    repaired: Vec<RepairedSector>,
+    /// Its exports have not opened yet.
+    pub(super) withheld: bool,
+    /// The prefix that a secondary claimed last, if the next one goes on from there.
+    replayed: Option<ReplayedPrefix>,
+}
+
+/// The volumes of a run after a prefix of its writes.
+#[derive(Debug)]
+struct ReplayedPrefix {
+    seq: Seq,
+    /// So many of the log.
+    writes: usize,
+    /// Nothing of it is half a write.
+    is_whole: bool,
+    images: Vec<Vec<u8>>,
+}
+
+/// Which run: generation's tag and incarnation.
+pub type RunKey = (u64, u64);
+
+impl PrimaryRun {
+    pub fn new(images: &[&[u8]], withheld: bool) -> PrimaryRun {
+        let base = images.iter().map(|image| image.to_vec()).collect();
+        PrimaryRun { base, withheld, ..PrimaryRun::default() }
+    }
+
+    /// Nothing has counted in it yet, and its volumes changed; they keep their place in memory.
+    pub fn begins_anew(&mut self, images: &[&[u8]]) {
+        let mut base = std::mem::take(&mut self.base);
+        for (volume, image) in base.iter_mut().zip(images) {
+            volume.clear();
+            volume.extend_from_slice(image);
+        }
+        *self = PrimaryRun { base, withheld: true, ..PrimaryRun::default() };
+    }
+
+    /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
+    pub fn admits(&mut self, write: LoggedWrite, acked: Seq) -> Result<(), Failure> {
+        let first = write.first;
+        if first <= self.last {
+            return Err(Failure::new(Oracle::Order, format!("number {} was given twice in one run", first.0)));
+        }
+        // Rule 4: issued after an acknowledgement means a higher number.
+        if first <= acked {
+            let what = format!("number {} is not above {}, acknowledged before", first.0, acked.0);
+            return Err(Failure::new(Oracle::Order, what));
+        }
+        self.last = write.last;
+        self.log.push(write);
+        Ok(())
+    }
+
+    /// A write up to `last` is answered with an error.
+    pub fn write_failed(&mut self, volume: VolumeId, sectors: Range<u64>, last: Seq) {
+        for sector in sectors {
+            let wild = self.wild.entry((volume, sector)).or_insert(WildSector { failed: last, until: None });
+            *wild = WildSector { failed: wild.failed.max(last), until: None };
+        }
+    }
+
+    /// A write up to `last` is answered with success.
+    pub fn write_done(&mut self, volume: VolumeId, sectors: Range<u64>, last: Seq) {
+        for sector in sectors {
+            // An older one may be answered later: it waited for the peer.
+            if let Some(WildSector { failed, until: until @ None }) = self.wild.get_mut(&(volume, sector))
+                && last > *failed
+            {
+                *until = Some(last);
+            }
+        }
+        self.acked = self.acked.max(last);
+    }
+
+    /// Some sectors may be on either side of a failed write.
+    pub fn has_wild(&self) -> bool {
+        self.wild.values().any(|wild| wild.until.is_none())
+    }
+
+    /// The secondary is in step at `at`: what was wild is what the primary holds.
+    pub fn is_repaired(&mut self, at: Seq, images: &[&[u8]]) {
+        let from = self.last.max(at);
+        for ((volume, sector), wild) in self.wild.iter_mut().filter(|(_, wild)| wild.until.is_none()) {
+            wild.until = Some(from);
+            let (volume, sector) = (*volume, *sector);
+            let bytes = &images[usize::from(volume.0)][sector as usize * SECTOR..][..SECTOR];
+            let bytes = bytes.try_into().expect("a whole sector");
+            self.repaired.push(RepairedSector { from, volume, sector, bytes });
+        }
+    }
+
+    /// A secondary's images are those after exactly the numbers up to `at`.
+    pub fn check_prefix(&mut self, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+        let replayed = self.replayed_to(at.seq);
+        let checked = self.compare_all(images, &replayed.images, at);
+        self.replayed = Some(replayed).filter(|replayed| replayed.is_whole);
+        checked
+    }
+
+    /// The volumes after exactly the numbers up to `seq`: what was looked at last, and what came after it.
+    fn replayed_to(&mut self, seq: Seq) -> ReplayedPrefix {
+        // A repair that was found since may belong before what was replayed.
+        let goes_on = |of: &ReplayedPrefix| of.seq <= seq && self.repaired.is_empty();
+        let fresh = || ReplayedPrefix { seq: Seq::NONE, writes: 0, is_whole: true, images: self.base.clone() };
+        let mut replayed = self.replayed.take().filter(goes_on).unwrap_or_else(fresh);
+        let mut repaired = self.repaired.iter().filter(|of| of.from <= seq).peekable();
+        let repair = |images: &mut [Vec<u8>], of: &RepairedSector| {
+            images[usize::from(of.volume.0)][of.sector as usize * SECTOR..][..SECTOR].copy_from_slice(&of.bytes);
+        };
+        for write in self.log.iter().skip(replayed.writes).take_while(|w| w.first <= seq) {
+            while let Some(of) = repaired.next_if(|of| of.from < write.first) {
+                repair(&mut replayed.images, of);
+            }
+            let parts = seq.0.min(write.last.0) - write.first.0 + 1;
+            let length = (parts * write.part_bytes).min(write.length);
+            for sector in write.offset / SECTOR as u64..(write.offset + length) / SECTOR as u64 {
+                let bytes = sector_bytes(write.fill, write.volume, sector);
+                let image = &mut replayed.images[usize::from(write.volume.0)];
+                image[sector as usize * SECTOR..][..SECTOR].copy_from_slice(&bytes);
+            }
+            replayed.is_whole &= write.last <= seq;
+            replayed.writes += 1;
+        }
+        repaired.for_each(|of| repair(&mut replayed.images, of));
+        replayed.seq = seq;
+        replayed
+    }
+
+    /// A write of the sector has failed.
+    pub fn has_failed(&self, volume: VolumeId, sector: u64) -> bool {
+        self.wild.contains_key(&(volume, sector))
+    }
+
+    /// Nobody knows which side of a failed write the sector is on at that number.
+    pub fn is_wild(&self, volume: VolumeId, sector: u64, at: Seq) -> bool {
+        self.wild.get(&(volume, sector)).is_some_and(|wild| wild.until.is_none_or(|until| at < until))
+    }
+
+    fn compare_all(&self, images: &[&[u8]], expected: &[Vec<u8>], at: Position) -> Result<(), Failure> {
+        for (volume, (image, expected)) in images.iter().zip(expected).enumerate() {
+            self.compare(VolumeId(volume as u16), image, expected, at)?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
+        if image == expected {
+            return Ok(());
+        }
+        for sector in 0..image.len().min(expected.len()) / SECTOR {
+            let (found, wanted) = (&image[sector * SECTOR..][..SECTOR], &expected[sector * SECTOR..][..SECTOR]);
+            if found != wanted && !self.is_wild(volume, sector as u64, at.seq) {
+                let word = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
+                let what = format!(
+                    "the secondary is not the prefix up to {}: volume {} sector {sector} holds write {}, not {}",
+                    at.seq.0,
+                    volume.0,
+                    word(found),
+                    word(wanted)
+                );
+                return Err(Failure::new(Oracle::Prefix, what));
+            }
+        }
+        Ok(())
+    }
+}

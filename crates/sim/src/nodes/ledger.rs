@@ -1,0 +1,171 @@
+//! What was typed at the nodes, what came of it, and what it makes of them: which one is meant to be primary of a group, by which
+//! settings, and whose copy was given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use engine::identity::Role;
+use engine::{Command, CommandId, CommandResult, GroupId, Settings, StartAlone};
+
+use crate::options::Options;
+
+#[derive(Default)]
+pub struct CommandLedger {
+    authority: BTreeMap<GroupId, usize>,
+    settings: BTreeMap<GroupId, Settings>,
+    /// Nodes whose copy of a group was given up by a forced promotion of the other.
+    given_up: BTreeSet<(GroupId, usize)>,
+    answers: BTreeMap<CommandId, bool>,
+    /// What came of each command, in words.
+    results: BTreeMap<CommandId, CommandResult>,
+    next_command: u64,
+    /// To which node each command went.
+    asked: BTreeMap<CommandId, usize>,
+    restart: BTreeSet<usize>,
+    /// Promotions that took place and have not served yet; the flag: forced.
+    promoted: BTreeMap<(GroupId, usize), bool>,
+    /// Forced promotions that were asked for and are not refused.
+    forces: BTreeMap<CommandId, (GroupId, usize)>,
+    /// The same, of nodes that died meanwhile.
+    cut_short: BTreeSet<(GroupId, usize)>,
+    /// Nodes that were told to sync since they started; the flag: in full.
+    typed_sync: BTreeMap<(GroupId, usize), bool>,
+}
+
+impl CommandLedger {
+    pub fn new(options: &Options) -> CommandLedger {
+        let settings = Settings {
+            mode: options.modes[0],
+            policy: options.policy,
+            wait_limit: Duration::from_millis(options.wait_limit_ms),
+            autosync: true,
+            queue_bytes: options.queue_bytes,
+            queue_items: options.queue_items,
+            start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
+        };
+        let groups = (0..options.groups()).map(GroupId);
+        CommandLedger {
+            authority: groups.clone().map(|g| (g, options.first_primary(g.0))).collect(),
+            settings: groups.map(|g| (g, settings)).collect(),
+            next_command: 1,
+            ..CommandLedger::default()
+        }
+    }
+
+    /// The node that is meant to be the group's primary.
+    pub fn authority(&self, group: GroupId) -> usize {
+        self.authority[&group]
+    }
+
+    pub fn settings(&self, group: GroupId) -> Settings {
+        self.settings[&group]
+    }
+
+    pub fn settings_mut(&mut self, group: GroupId) -> &mut Settings {
+        self.settings.get_mut(&group).expect("known")
+    }
+
+    pub fn discarded(&self, group: GroupId, node: usize) -> bool {
+        self.given_up.contains(&(group, node))
+    }
+
+    /// A command goes to a node.
+    pub fn typed(&mut self, node: usize, group: GroupId, command: &Command) -> CommandId {
+        self.next_command += 1;
+        let id = CommandId(self.next_command);
+        self.asked.insert(id, node);
+        match command {
+            Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
+            Command::Promote { force: true, .. } => _ = self.forces.insert(id, (group, node)),
+            _ => {}
+        }
+        id
+    }
+
+    /// Whether the command was done, once that is known.
+    pub fn answer(&self, id: CommandId) -> Option<bool> {
+        self.answers.get(&id).copied()
+    }
+
+    pub fn result(&self, id: CommandId) -> Option<&CommandResult> {
+        self.results.get(&id)
+    }
+
+    /// A sync was typed there since it started: in full?
+    pub fn typed_sync(&self, group: GroupId, node: usize) -> Option<bool> {
+        self.typed_sync.get(&(group, node)).copied()
+    }
+
+    /// Whether it was forced.
+    pub fn was_promoted(&mut self, group: GroupId, node: usize) -> bool {
+        let forced = self.forces.values().any(|asked| *asked == (group, node));
+        self.forces.retain(|_, asked| *asked != (group, node));
+        self.promoted.insert((group, node), forced);
+        forced
+    }
+
+    /// A node is through with starting: a forced promotion that its death cut short took place if it comes back as primary.
+    pub fn came_back(&mut self, group: GroupId, node: usize, role: Role) -> bool {
+        self.cut_short.remove(&(group, node)) && role == Role::Primary && self.authority[&group] != node
+    }
+
+    /// A node serves the group: was it forced to? `None`: it is an old primary that came back, another one was promoted
+    /// meanwhile.
+    pub fn takes_over(&mut self, group: GroupId, node: usize) -> Option<bool> {
+        let promoted = self.promoted.remove(&(group, node));
+        let before = self.authority[&group];
+        if promoted.is_none() && before != node {
+            return None;
+        }
+        let forced = promoted == Some(true);
+        if before != node && forced {
+            self.given_up.insert((group, before));
+        }
+        self.given_up.remove(&(group, node));
+        self.authority.insert(group, node);
+        Some(forced)
+    }
+
+    /// This node's copy is nobody's prefix before it is synced again.
+    pub fn gives_up(&mut self, group: GroupId, node: usize) {
+        self.given_up.insert((group, node));
+    }
+
+    /// A sync from this node ended: the other one's copy is of the present history again.
+    pub fn synced(&mut self, group: GroupId, node: usize) {
+        if self.authority[&group] == node {
+            self.given_up.retain(|(g, n)| *g != group || *n == node);
+        }
+    }
+
+    pub fn needs_restart(&mut self, node: usize) {
+        self.restart.insert(node);
+    }
+
+    /// The nodes that only a restart helps, since this was asked last.
+    pub fn take_restarts(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.restart)
+    }
+
+    /// The node died: what it was asked and has not answered it never will.
+    pub fn node_died(&mut self, node: usize) {
+        let (died, alive): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
+        self.forces = alive;
+        self.cut_short.extend(died.into_values());
+        self.typed_sync.retain(|(_, at), _| *at != node);
+        for id in self.asked.iter().filter(|(_, at)| **at == node).map(|(id, _)| *id) {
+            self.answers.entry(id).or_insert(false);
+        }
+    }
+
+    /// `failed`: its group did, so that what was refused may be on record all the same.
+    pub fn command_done(&mut self, id: CommandId, result: CommandResult, failed: impl Fn(GroupId) -> bool) {
+        let refused = matches!(result, CommandResult::Refused(_));
+        if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
+            self.cut_short.insert(forced);
+        }
+        self.answers.insert(id, !refused);
+        self.results.insert(id, result);
+    }
+}

@@ -1,0 +1,280 @@
+//! One node of the world: an engine, its disks, and what the world knows of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::marks::Mark;
+use engine::{GroupId, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
+
+use super::disk::Disk;
+use super::storage::{DiskJob, NodeStorage};
+use crate::options::Options;
+use crate::rng::Rng;
+
+/// A clean stop that was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct CleanStop {
+    /// For so long the node is down.
+    pub down_ns: u64,
+    /// What is written meanwhile.
+    pub outside: Vec<OutsideWrite>,
+}
+
+/// A range of a volume that somebody else writes: its first sector, and how many.
+#[derive(Clone, Copy, Debug)]
+pub struct OutsideWrite {
+    pub group: GroupId,
+    pub volume: VolumeId,
+    pub first: u64,
+    pub sectors: u64,
+}
+
+#[derive(Default)]
+pub struct SimNode {
+    engine: Option<Box<Node>>,
+    /// Completions of an older boot are nobody's.
+    boot: u64,
+    /// The machine's boot: a new one after every power loss.
+    machine_boot: u64,
+    pub storage: NodeStorage,
+    /// Groups that have started since it booted, those that serve, and those that have failed.
+    ready: BTreeSet<GroupId>,
+    serving: BTreeSet<GroupId>,
+    failed: BTreeSet<GroupId>,
+    wake_at: Option<u64>,
+    /// Its clocks: monotonic since boot, wall skewed.
+    booted_at: u64,
+    wall_skew_ns: i64,
+    /// In which boot the exports of a group opened last.
+    opened: BTreeMap<GroupId, u64>,
+    /// It goes by intent: its last words still leave.
+    stopping: bool,
+    /// The clean stop that is under way, where more is to come of it than a restart.
+    stop: Option<CleanStop>,
+    /// Groups whose state directory was emptied: the operator has them start as secondaries.
+    wiped: BTreeSet<GroupId>,
+    /// Volumes that somebody wrote while it was stopped; the host says so until a start is on record.
+    changed: BTreeSet<(GroupId, VolumeId)>,
+    /// Groups whose copy here was nobody's image any more after that.
+    lost_images: BTreeSet<GroupId>,
+}
+
+impl SimNode {
+    pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
+        SimNode {
+            storage: NodeStorage::new(id, options, rng),
+            machine_boot: 1,
+            wall_skew_ns: rng.below(4_000_000_000) as i64 - 2_000_000_000,
+            ..SimNode::default()
+        }
+    }
+
+    // ---- its process -------------------------------------------------------------------------------------------------
+
+    pub fn up(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    pub fn engine(&self) -> Option<&Node> {
+        self.engine.as_deref()
+    }
+
+    pub fn engine_mut(&mut self) -> Option<&mut Node> {
+        self.engine.as_deref_mut()
+    }
+
+    pub fn glance(&self, group: GroupId) -> Option<status::Glance> {
+        self.engine.as_ref()?.glance(group)
+    }
+
+    pub fn status_of(&self, group: GroupId) -> Option<status::GroupStatus> {
+        self.engine.as_ref()?.status_of(group)
+    }
+
+    /// How often its engine passed a coverage point since it booted.
+    pub fn coverage(&self, point: Mark) -> u64 {
+        self.engine.as_ref().map_or(0, |engine| engine.marks().count(point))
+    }
+
+    /// What its engine tells of a group, for a failure report.
+    pub fn explain(&self, group: GroupId) -> Option<String> {
+        self.engine.as_ref().map(|engine| engine.explain(group))
+    }
+
+    pub fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    pub fn machine_boot(&self) -> u64 {
+        self.machine_boot
+    }
+
+    /// The engine starts; its first input is still to come.
+    pub fn boots(&mut self, engine: Box<Node>, now: u64) {
+        self.engine = Some(engine);
+        self.boot += 1;
+        (self.stopping, self.booted_at) = (false, now);
+        self.serving.clear();
+        self.ready.clear();
+        self.failed.clear();
+    }
+
+    /// The process ends at once; `power`: the machine with it. Its engine as it was.
+    pub fn dies(&mut self, power: bool, rng: &mut Rng) -> Option<Box<Node>> {
+        self.boot += 1;
+        (self.wake_at, self.stop) = (None, None);
+        self.serving.clear();
+        self.ready.clear();
+        self.machine_boot += u64::from(power);
+        if power {
+            self.storage.lose_power(rng)
+        } else {
+            self.storage.kill(rng)
+        }
+        self.engine.take()
+    }
+
+    /// The restart that is due is nobody's.
+    pub fn stays_down(&mut self) {
+        self.boot += 1;
+    }
+
+    pub fn clocks(&self, now: u64) -> Now {
+        let wall = (1_700_000_000_000_000_000i64 + now as i64 + self.wall_skew_ns) as u64;
+        Now { mono: Mono(now - self.booted_at + 1), wall: Wall(wall) }
+    }
+
+    /// Its wall clock is wrong by so much more.
+    pub fn skews(&mut self, by_ns: i64) {
+        self.wall_skew_ns += by_ns;
+    }
+
+    pub fn up_ns(&self, now: u64) -> u64 {
+        now - self.booted_at
+    }
+
+    /// It wants to be woken earlier than it will be: after so long.
+    pub fn wakes_after(&mut self, now: u64) -> Option<u64> {
+        let at = self.engine.as_ref()?.next_timeout()?;
+        let at = (at.0 + self.booted_at).saturating_sub(1).max(now + 1);
+        if self.wake_at.is_some_and(|wake| wake <= at) {
+            return None;
+        }
+        self.wake_at = Some(at);
+        Some(at - now)
+    }
+
+    pub fn is_woken(&mut self) {
+        self.wake_at = None;
+    }
+
+    // ---- a clean stop ------------------------------------------------------------------------------------------------
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// What is to come of the clean stop that follows.
+    pub fn plans_stop(&mut self, stop: CleanStop) {
+        self.stop = Some(stop);
+    }
+
+    /// It has stopped.
+    pub fn stopped(&mut self) -> CleanStop {
+        self.stopping = true;
+        self.stop.take().unwrap_or(CleanStop { down_ns: 300_000_000, outside: Vec::new() })
+    }
+
+    // ---- its groups --------------------------------------------------------------------------------------------------
+
+    pub fn is_ready(&self, group: GroupId) -> bool {
+        self.ready.contains(&group)
+    }
+
+    /// A start is on record: what it found changed is no news any more.
+    pub fn is_started(&mut self, group: GroupId, as_primary: bool) {
+        self.ready.insert(group);
+        self.changed.retain(|(of, _)| *of != group);
+        if as_primary {
+            self.lost_images.remove(&group);
+        }
+    }
+
+    pub fn serves(&self, group: GroupId) -> bool {
+        self.serving.contains(&group)
+    }
+
+    /// Clients may ask it.
+    pub fn takes_requests(&self, group: GroupId) -> bool {
+        self.up() && self.serves(group)
+    }
+
+    pub fn set_serving(&mut self, group: GroupId, open: bool) {
+        if open {
+            self.serving.insert(group)
+        } else {
+            self.serving.remove(&group)
+        };
+    }
+
+    pub fn has_failed(&self, group: GroupId) -> bool {
+        self.failed.contains(&group)
+    }
+
+    pub fn fails(&mut self, group: GroupId) {
+        self.failed.insert(group);
+    }
+
+    /// The machine has lost its power since the exports of the group opened last.
+    pub fn lost_power_since_open(&self, group: GroupId) -> bool {
+        self.opened.get(&group) != Some(&self.machine_boot)
+    }
+
+    pub fn opens(&mut self, group: GroupId) {
+        self.opened.insert(group, self.machine_boot);
+    }
+
+    pub fn is_wiped(&self, group: GroupId) -> bool {
+        self.wiped.contains(&group)
+    }
+
+    pub fn wipes(&mut self, group: GroupId) {
+        self.storage.empties_records(group);
+        self.wiped.insert(group);
+    }
+
+    /// Somebody else has written to a volume.
+    pub fn is_changed(&mut self, group: GroupId, volume: VolumeId) {
+        self.changed.insert((group, volume));
+        self.lost_images.insert(group);
+    }
+
+    pub fn has_changed(&self, group: GroupId, volume: VolumeId) -> bool {
+        self.changed.contains(&(group, volume))
+    }
+
+    /// What was known of its copy is gone with its records, or under what somebody else wrote.
+    pub fn lost_its_image(&self, group: GroupId) -> bool {
+        self.wiped.contains(&group) || self.lost_images.contains(&group)
+    }
+
+    // ---- its disks ---------------------------------------------------------------------------------------------------
+
+    pub fn disk(&self, store: Store) -> &Disk {
+        self.storage.disk(store)
+    }
+
+    pub fn disk_mut(&mut self, store: Store) -> &mut Disk {
+        self.storage.disk_mut(store)
+    }
+
+    /// An operation of its disks ends.
+    pub fn finish(&mut self, job: DiskJob, now: u64, rng: &mut Rng) -> Result<IoDone, IoError> {
+        let serves = self.serves(job.group());
+        self.storage.finish(job, now, serves, rng)
+    }
+
+    /// The volumes as a reader sees them.
+    pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
+        self.storage.views(group)
+    }
+}

@@ -1,0 +1,497 @@
+//! What the disks of a node do with what its engine asks for, and what goes wrong there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::superblock::{self, Superblock};
+use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
+
+use super::disk::Disk;
+use crate::options::Options;
+use crate::options::spread::Spread;
+use crate::payload::{Meter, Meters, Payload, bytes_of, crc32c, hash};
+use crate::rng::Rng;
+
+/// Until then a trouble strikes each time, and not by chance.
+pub const ALWAYS: u64 = u64::MAX;
+
+/// A larger device holds no zeroes at its end, and not the same on both nodes.
+const FILLINGS: [u8; 2] = [0x77, 0xee];
+
+/// What a disk is doing.
+pub struct DiskJob {
+    store: Store,
+    kind: JobKind,
+}
+
+enum JobKind {
+    Write {
+        write: u64,
+        offset: u64,
+        length: u64,
+        durable: bool,
+    },
+    /// What was complete when it began.
+    Flush {
+        completions: u64,
+    },
+    /// `image`: where it begins on the disk.
+    Read {
+        offset: u64,
+        length: u32,
+        image: u64,
+        before: Vec<u8>,
+        kind: ReadKind,
+    },
+    ReadMeta {
+        offset: u64,
+        length: u32,
+    },
+    FindHole {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// What is wanted of what was read.
+enum ReadKind {
+    /// The content, if it has this checksum where one is given.
+    Plain {
+        crc: Option<u32>,
+    },
+    Summed,
+    Hash,
+}
+
+impl DiskJob {
+    /// What was written before it is on stable storage when it ends.
+    pub fn is_sync(&self) -> bool {
+        matches!(self.kind, JobKind::Flush { .. } | JobKind::Write { durable: true, .. })
+    }
+
+    pub fn group(&self) -> GroupId {
+        group_of(self.store)
+    }
+
+    /// The group whose volume it writes to.
+    pub fn writes_volume(&self) -> Option<GroupId> {
+        match (&self.kind, self.store) {
+            (JobKind::Write { .. }, Store::Volume(group, _)) => Some(group),
+            _ => None,
+        }
+    }
+}
+
+/// Temporary trouble of a node's disks: who makes it sets it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskTrouble {
+    /// Writes of clients fail, or replicated ones.
+    pub write_errors_until: u64,
+    pub apply_errors_until: u64,
+    pub read_errors_until: u64,
+    /// Each read of a volume fails.
+    pub unreadable_until: u64,
+    pub full_until: u64,
+    /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
+    pub serving_full_until: u64,
+    pub state_full_until: u64,
+    pub slow_until: u64,
+    /// A flush of a volume takes so much longer.
+    pub flush_ns: u64,
+    /// Nothing completes before this.
+    pub stalled_until: u64,
+    pub fail_next_flush: bool,
+    /// The next write of a superblock, bitmap or journal fails.
+    pub fail_next_record: bool,
+    /// The same of the one of this number among those to come; 0: none.
+    pub fail_record_in: u64,
+    /// Faults that made this trouble and have not shown yet.
+    pub unfelt: u64,
+}
+
+/// The disks of a node, and what is read and written there.
+#[derive(Default)]
+pub struct NodeStorage {
+    disks: BTreeMap<Store, Disk>,
+    pub trouble: DiskTrouble,
+    /// What its engine holds of each group.
+    payload: BTreeMap<GroupId, Meters>,
+    /// Groups of which a flush failed since their exports opened last: what it covered may be lost.
+    forgot: Vec<GroupId>,
+    /// Where clients write, if the volumes are far larger than that.
+    spread: Option<Arc<Spread>>,
+    /// How long an operation takes.
+    disk_ns: (u64, u64),
+    /// So much more its volumes' devices hold than all devices did at the beginning, and will hold from its next start on.
+    extra_bytes: u64,
+    grows_bytes: u64,
+    /// No more than that of its volumes is the checkers' concern.
+    image_bytes: usize,
+    volume_flushes: u64,
+    volume_read_bytes: u64,
+}
+
+/// All that a node keeps for a group beside the volumes.
+pub fn records(group: GroupId) -> [Store; 5] {
+    [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Journal(group), Store::Undo(group)]
+}
+
+/// What a superblock's file holds.
+pub fn superblock_in(file: &[u8], tag: u64) -> Option<Superblock> {
+    superblock::read(file, tag).ok().and_then(|read| read.found)
+}
+
+fn group_of(store: Store) -> GroupId {
+    let (Store::Volume(group, _)
+    | Store::Journal(group)
+    | Store::Superblock(group)
+    | Store::Bitmap(group)
+    | Store::Activity(group)
+    | Store::Undo(group)) = store;
+    group
+}
+
+/// Zeroes are holes here, in blocks of 4 KiB.
+fn first_run(image: &[u8]) -> (u64, bool) {
+    let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let mut blocks = image.chunks(4096);
+    let first = blocks.next().is_some_and(is_hole);
+    let more: usize = blocks.take_while(|block| is_hole(block) == first).map(<[u8]>::len).sum();
+    ((image.len().min(4096) + more) as u64, first)
+}
+
+impl NodeStorage {
+    pub fn new(node: usize, options: &Options, rng: &mut Rng) -> NodeStorage {
+        let mut disks = BTreeMap::new();
+        for g in (0..options.groups()).filter(|g| options.pairs[*g as usize].contains(&node)) {
+            let group = GroupId(g);
+            for v in 0..options.volumes {
+                let mut content = vec![0u8; options.image_bytes() as usize];
+                // Old content that the first sync must replace.
+                if rng.percent(50) && options.spread.is_none() {
+                    let end = content.len() / 2;
+                    content[..end].fill(0xee);
+                }
+                disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
+            }
+            let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| options.volume_bytes));
+            let activity = engine::activity_file_bytes(options.activity);
+            for (store, bytes) in [
+                (Store::Journal(group), options.journal_bytes),
+                (Store::Superblock(group), superblock::FILE_BYTES),
+                (Store::Activity(group), activity),
+                (Store::Undo(group), options.history_bytes),
+                (Store::Bitmap(group), bitmap),
+            ] {
+                disks.insert(store, Disk::blank(bytes as usize));
+            }
+        }
+        NodeStorage {
+            disks,
+            spread: options.spread.clone(),
+            disk_ns: options.disk_ns,
+            grows_bytes: options.extra_bytes.get(node).copied().unwrap_or(0),
+            image_bytes: usize::MAX,
+            ..NodeStorage::default()
+        }
+    }
+
+    pub fn disk(&self, store: Store) -> &Disk {
+        &self.disks[&store]
+    }
+
+    pub fn disk_mut(&mut self, store: Store) -> &mut Disk {
+        self.disks.get_mut(&store).expect("every store has a disk")
+    }
+
+    pub fn disks(&self) -> impl Iterator<Item = (&Store, &Disk)> {
+        self.disks.iter()
+    }
+
+    pub fn disks_mut(&mut self) -> impl Iterator<Item = (&Store, &mut Disk)> {
+        self.disks.iter_mut()
+    }
+
+    /// Another disk takes the place of one.
+    pub fn replace(&mut self, store: Store, disk: Disk) {
+        self.disks.insert(store, disk);
+    }
+
+    /// The volumes of a group, and its records.
+    pub fn stores_of(&self, group: GroupId) -> Vec<Store> {
+        let of_group = |store: &&Store| matches!(store, Store::Volume(g, _) if *g == group);
+        self.disks.keys().filter(of_group).copied().chain(records(group)).collect()
+    }
+
+    /// The volumes as a reader sees them.
+    pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
+        let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
+        let images = self.disks.range(volumes).map(|(_, disk)| disk.view());
+        images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
+    }
+
+    /// Nothing is recorded of the group any more.
+    pub fn empties_records(&mut self, group: GroupId) {
+        for store in records(group) {
+            let disk = self.disk_mut(store);
+            disk.restore(vec![0; disk.size()]);
+        }
+    }
+
+    pub fn lose_power(&mut self, rng: &mut Rng) {
+        self.disks.values_mut().for_each(|disk| disk.lose_power(rng));
+    }
+
+    /// The process died, and the machine lives.
+    pub fn kill(&mut self, rng: &mut Rng) {
+        self.disks.values_mut().for_each(|disk| disk.kill(rng));
+    }
+
+    /// How often volumes were flushed.
+    pub fn volume_flushes(&self) -> u64 {
+        self.volume_flushes
+    }
+
+    /// What was read of volumes.
+    pub fn volume_read_bytes(&self) -> u64 {
+        self.volume_read_bytes
+    }
+
+    pub fn payload(&self) -> &BTreeMap<GroupId, Meters> {
+        &self.payload
+    }
+
+    pub fn meters(&mut self, group: GroupId) -> &Meters {
+        self.payload.entry(group).or_default()
+    }
+
+    /// Where payload counts that was read: on a primary it joins the writes, from a journal it is replayed as one.
+    fn read_meter(&mut self, store: Store, serves: bool) -> &Meter {
+        let queued = matches!(store, Store::Journal(_)) || serves;
+        let meters = self.meters(group_of(store));
+        if queued { &meters.queued } else { &meters.aside }
+    }
+
+    pub fn extra_bytes(&self) -> u64 {
+        self.extra_bytes
+    }
+
+    /// The volumes' devices are so much larger at the next start.
+    pub fn grows_by(&mut self, bytes: u64) {
+        self.grows_bytes += bytes;
+    }
+
+    /// They are so much larger then, whatever was said before.
+    pub fn grows_to(&mut self, bytes: u64) {
+        self.grows_bytes = bytes;
+    }
+
+    /// A start: the devices have the size that the operator gave them since. True if they grew.
+    pub fn takes_up_devices(&mut self, node: usize, options: &Options) -> bool {
+        let more = std::mem::take(&mut self.grows_bytes) as usize;
+        if more == 0 {
+            return false;
+        }
+        self.extra_bytes += more as u64;
+        self.image_bytes = options.image_bytes() as usize;
+        let size_bytes = options.volume_bytes + self.extra_bytes;
+        let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| size_bytes)) as usize;
+        for (store, disk) in &mut self.disks {
+            match store {
+                Store::Volume(..) => disk.grow(more, FILLINGS[node % 2]),
+                Store::Bitmap(_) => disk.grow(bitmap.saturating_sub(disk.size()), 0),
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// The operation that an engine asks for, or where it writes what is no zero, and nobody writes. Any other output comes back.
+    pub fn begin(&mut self, output: Output) -> Result<(Token, Result<DiskJob, String>), Output> {
+        let (token, store, kind) = match output {
+            Output::Write { token, store, offset, parts, durable, .. } => {
+                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
+                let spread = self.spread_of(store);
+                let image = spread.map_or(offset, |spread| spread.image(offset, data.len() as u64).start);
+                let folded = spread.map(|spread| spread.folded(offset, &data));
+                let data = folded.unwrap_or(Some(data));
+                let job = data.map(|data| self.begin_write(store, image, data, durable));
+                return Ok((token, job.ok_or_else(|| format!("{store:?} from byte {offset} on"))));
+            }
+            Output::Zero { token, store, offset, length, durable, .. } => {
+                let range = self.image_of(store, offset, length);
+                let zeroes = vec![0; (range.end - range.start) as usize];
+                return Ok((token, Ok(self.begin_write(store, range.start, zeroes, durable))));
+            }
+            Output::Flush { token, store } => {
+                self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
+                (token, store, JobKind::Flush { completions: self.disk(store).begin_flush() })
+            }
+            Output::Read { token, store, offset, length, crc } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Plain { crc }))
+            }
+            Output::ReadSummed { token, store, offset, length } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Summed))
+            }
+            Output::ReadHash { token, store, offset, length } => {
+                (token, store, self.begin_read(store, offset, length, ReadKind::Hash))
+            }
+            Output::ReadMeta { token, store, offset, length } => (token, store, JobKind::ReadMeta { offset, length }),
+            Output::FindHole { token, store, offset, length } => (token, store, JobKind::FindHole { offset, length }),
+            other => return Err(other),
+        };
+        Ok((token, Ok(DiskJob { store, kind })))
+    }
+
+    /// Of the image of a volume, where it is wide.
+    fn begin_write(&mut self, store: Store, offset: u64, data: Vec<u8>, durable: bool) -> DiskJob {
+        let length = data.len() as u64;
+        let write = self.disk_mut(store).begin_write(offset, data);
+        DiskJob { store, kind: JobKind::Write { write, offset, length, durable } }
+    }
+
+    /// A write that ends while the read is under way may be in what it returns, or not.
+    fn begin_read(&self, store: Store, offset: u64, length: u32, kind: ReadKind) -> JobKind {
+        let image = self.image_of(store, offset, u64::from(length));
+        let before = self.disk(store).view()[image.start as usize..image.end as usize].to_vec();
+        JobKind::Read { offset, length, image: image.start, before, kind }
+    }
+
+    /// A volume's, if it is wide.
+    fn spread_of(&self, store: Store) -> Option<&Arc<Spread>> {
+        self.spread.as_ref().filter(|_| matches!(store, Store::Volume(..)))
+    }
+
+    fn image_of(&self, store: Store, offset: u64, length: u64) -> std::ops::Range<u64> {
+        self.spread_of(store).map_or(offset..offset + length, |spread| spread.image(offset, length))
+    }
+
+    /// How long it takes.
+    pub fn takes_ns(&mut self, job: &DiskJob, now: u64, rng: &mut Rng) -> u64 {
+        let (low, high) = self.disk_ns;
+        let is_slow = self.is_slow(now);
+        let flush = matches!((&job.kind, job.store), (JobKind::Flush { .. }, Store::Volume(..)));
+        let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
+        let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
+        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + stalled_ns
+    }
+
+    pub fn is_slow(&self, now: u64) -> bool {
+        self.trouble.slow_until > now
+    }
+
+    /// The trouble shows: so many faults that made it count now.
+    pub fn felt(&mut self) -> u64 {
+        std::mem::take(&mut self.trouble.unfelt)
+    }
+
+    /// A flush failed since this was asked last.
+    pub fn has_forgotten(&mut self, group: GroupId) -> bool {
+        let before = self.forgot.len();
+        self.forgot.retain(|forgot| *forgot != group);
+        self.forgot.len() < before
+    }
+
+    /// It ends; `serves`: its group's exports are open here.
+    pub fn finish(&mut self, job: DiskJob, now: u64, serves: bool, rng: &mut Rng) -> Result<IoDone, IoError> {
+        let store = job.store;
+        match job.kind {
+            JobKind::Write { write, offset, length, durable } => {
+                let error = self.write_error(store, now, serves, rng);
+                match error {
+                    Some(_) => self.disk_mut(store).fail_write(write, offset, length, rng),
+                    None => self.disk_mut(store).end_write(now, write, offset, length, durable),
+                }
+                error.map_or(Ok(IoDone::Done), Err)
+            }
+            JobKind::Flush { completions } => {
+                if let Store::Volume(group, _) = store
+                    && std::mem::take(&mut self.trouble.fail_next_flush)
+                {
+                    self.disk_mut(store).fail_flush(completions, rng);
+                    self.forgot.push(group);
+                    return Err(IoError::Io);
+                }
+                self.disk_mut(store).end_flush(completions);
+                Ok(IoDone::Done)
+            }
+            JobKind::ReadMeta { offset, length } => {
+                let all = self.disk(store).view();
+                let end = (offset as usize + length as usize).min(all.len());
+                Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
+            }
+            JobKind::FindHole { offset, length } => {
+                // Of a wide volume most is no part of the image.
+                let known = self.spread.is_none().then(|| &self.disk(store).view()[offset as usize..]);
+                let (run, is_hole) = known.map_or((length, false), |image| first_run(&image[..length as usize]));
+                Ok(IoDone::Run { length: run, is_hole })
+            }
+            JobKind::Read { offset, length, image, before, kind } => {
+                let is_volume = matches!(store, Store::Volume(..));
+                if is_volume {
+                    self.volume_read_bytes += u64::from(length);
+                }
+                let unreadable = self.trouble.unreadable_until > now;
+                if is_volume && (unreadable || strikes(self.trouble.read_errors_until, now, 10, rng)) {
+                    return Err(IoError::Io);
+                }
+                let view = &self.disk(store).view()[image as usize..][..before.len()];
+                let data = if view != before && rng.percent(50) { before } else { view.to_vec() };
+                let spread = self.spread_of(store).cloned();
+                // Of a wide volume most is no part of the image: not looked at byte by byte.
+                let zero = !matches!(kind, ReadKind::Hash) && data.iter().all(|b| *b == 0);
+                let meter = self.read_meter(store, serves);
+                match spread {
+                    Some(spread) if matches!(kind, ReadKind::Hash) => {
+                        Ok(IoDone::Hash(spread.hash(offset, u64::from(length), &data)))
+                    }
+                    Some(spread) => kind.answer(spread.unfolded(offset, u64::from(length), &data), zero, meter),
+                    None => kind.answer(data, zero, meter),
+                }
+            }
+        }
+    }
+
+    /// Whether a write fails now, and how.
+    fn write_error(&mut self, store: Store, now: u64, serves: bool, rng: &mut Rng) -> Option<IoError> {
+        let trouble = &mut self.trouble;
+        if !matches!(store, Store::Volume(..)) {
+            if trouble.state_full_until > now {
+                return Some(IoError::NoSpace);
+            }
+            let fails = trouble.fail_record_in == 1;
+            trouble.fail_record_in = trouble.fail_record_in.saturating_sub(1);
+            return (std::mem::take(&mut trouble.fail_next_record) || fails).then_some(IoError::Io);
+        }
+        if serves && trouble.serving_full_until > now {
+            return Some(IoError::NoSpace);
+        }
+        if serves {
+            let fails = trouble.write_errors_until > now && rng.percent(5);
+            return fails.then(|| *rng.pick(&[IoError::Io, IoError::NoSpace]));
+        }
+        if strikes(trouble.full_until, now, 30, rng) {
+            return Some(IoError::NoSpace);
+        }
+        strikes(trouble.apply_errors_until, now, 5, rng).then_some(IoError::Io)
+    }
+}
+
+/// Whether a trouble that lasts until then strikes now: by chance, or each time where a scenario has it last [`ALWAYS`].
+fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
+    until > now && (until == ALWAYS || rng.percent(percent))
+}
+
+impl ReadKind {
+    fn answer(self, data: Vec<u8>, zero: bool, meter: &Meter) -> Result<IoDone, IoError> {
+        match self {
+            ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
+            ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),
+            ReadKind::Summed => {
+                let crc = crc32c(&data);
+                Ok(IoDone::Summed { buf: Payload::handed_over(data, meter), zero, crc })
+            }
+            ReadKind::Hash => Ok(IoDone::Hash(hash(&data))),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What can go wrong in a seed, and how a seed draws it.
+
+use crate::rng::Rng;
+
+macro_rules! fault_kinds {
+    ($($(#[$doc:meta])* $kind:ident,)*) => {
+        /// What can go wrong; each seed draws some.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FaultKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl FaultKind {
+            pub const ALL: &[FaultKind] = &[$(FaultKind::$kind),*];
+        }
+    };
+}
+
+fault_kinds! {
+    KillPrimary,
+    KillSecondary,
+    PowerPrimary,
+    PowerSecondary,
+    PowerBoth,
+    CleanRestart,
+    Cut,
+    CutOneWay,
+    Swizzle,
+    Flap,
+    HalfOpen,
+    DuplicateSession,
+    ClockJump,
+    LocalWriteErrors,
+    ApplyErrors,
+    RecordError,
+    FlushFails,
+    SecondaryFull,
+    ReadErrors,
+    SlowSecondary,
+    SlowPrimary,
+    StalledSecondary,
+    /// While a node has no power, a bit of one of its records turns over.
+    Rot,
+    /// The same, and nothing of its bitmap or its activity log is left whole.
+    RotAll,
+    /// The same, and a write meant for another place is found over one of its records.
+    Astray,
+    /// A secondary's records come back as they were a while ago.
+    OldCopy,
+    /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
+    SlowThenPower,
+    ModeChange,
+    Switchover,
+    Failover,
+    OperatorLogging,
+    FullSync,
+    /// Any command, to any node, at any moment.
+    Whim,
+    /// The same to both nodes at once.
+    WhimOfTwo,
+}
+
+impl FaultKind {
+    /// Every seed kills each node of a group at least once; the rest is drawn, and comes in any order.
+    pub fn draw(rng: &mut Rng) -> Vec<FaultKind> {
+        let mut faults = vec![FaultKind::KillPrimary, FaultKind::PowerSecondary, FaultKind::Cut];
+        for fault in FaultKind::ALL.iter().copied().filter(|_| rng.percent(35)).collect::<Vec<_>>() {
+            let at = rng.between(3, faults.len() as u64);
+            faults.insert(at as usize, fault);
+        }
+        faults
+    }
+
+    /// Mostly commands, among a few faults.
+    pub fn draw_skirmish(rng: &mut Rng) -> Vec<FaultKind> {
+        let mut faults = vec![
+            FaultKind::Whim,
+            FaultKind::Whim,
+            FaultKind::WhimOfTwo,
+            FaultKind::DuplicateSession,
+            FaultKind::CleanRestart,
+        ];
+        faults.extend((0..rng.between(2, 8)).map(|_| *rng.pick(FaultKind::ALL)));
+        faults
+    }
+}

@@ -1,0 +1,253 @@
+//! Scenarios that go their way whatever happens: at each time a step, done if it can be done then. So the same one can be
+//! played again with a crash at any of its instants.
+
+use engine::Command;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+
+use super::{GROUP, MILLISECOND, SECOND, options};
+use crate::options::Options;
+use crate::oracle::Failure;
+use crate::simulation::Simulation;
+use crate::trips::Trip;
+use crate::world::World;
+
+/// One thing that happens in a scripted scenario.
+#[derive(Clone, Copy, Debug)]
+pub enum ScriptStep {
+    /// A client's write at the node that serves, if one does.
+    Write {
+        volume: u16,
+        offset: u64,
+        length: u64,
+    },
+    Zero {
+        volume: u16,
+        offset: u64,
+        length: u64,
+    },
+    Flush {
+        volume: u16,
+    },
+    Sync {
+        full: bool,
+    },
+    Mode(Mode),
+    /// To a node, by its number.
+    Demote(usize),
+    Promote {
+        node: usize,
+        force: bool,
+    },
+    Crash {
+        node: usize,
+        power: bool,
+        down_ns: u64,
+    },
+    Cable([bool; 2]),
+}
+
+/// A world, and what happens in it when.
+pub struct ScriptedScenario {
+    pub name: &'static str,
+    pub options: Options,
+    pub steps: Vec<(u64, ScriptStep)>,
+}
+
+/// After its last step it goes on for so long before it is healed.
+const EPILOGUE_NS: u64 = SECOND;
+
+impl ScriptedScenario {
+    /// Plays the scenario up to its end; with trips it is cut short there.
+    pub fn play(&self, trips: &[Trip], verbose: bool) -> Simulation {
+        let mut simulation = Simulation::new(self.options.clone(), verbose);
+        simulation.world.unattended = true;
+        simulation.world.trips.set_due(trips.to_vec());
+        for (at, step) in &self.steps {
+            simulation.run_until(*at);
+            if simulation.world.verdict().is_ok() {
+                step.play(&mut simulation.world);
+            }
+        }
+        simulation.pass(EPILOGUE_NS);
+        simulation
+    }
+
+    /// Plays it and heals the world: the verdict, and the virtual time it took.
+    pub fn check(&self, trips: &[Trip], verbose: bool) -> (Result<(), Failure>, u64) {
+        let mut simulation = self.play(trips, verbose);
+        simulation.world.unattended = false;
+        simulation.heal();
+        (simulation.world.verdict().clone(), simulation.world.now())
+    }
+}
+
+impl ScriptStep {
+    fn play(self, world: &mut World) {
+        world.log(format_args!("story: {self:?}"));
+        let primary = world.cluster.primary(GROUP);
+        let entropy = world.rng.draw();
+        match self {
+            ScriptStep::Write { .. } | ScriptStep::Zero { .. } | ScriptStep::Flush { .. } if !world.serves(GROUP) => {}
+            ScriptStep::Write { volume, offset, length } => _ = world.write_at(GROUP, volume, offset, length, false),
+            ScriptStep::Zero { volume, offset, length } => _ = world.zero_at(GROUP, volume, offset, length, false),
+            ScriptStep::Flush { volume } => _ = world.flush_at(GROUP, volume),
+            ScriptStep::Sync { full } => _ = world.command(primary, GROUP, Command::Sync { full }),
+            ScriptStep::Mode(mode) => world.set_mode(GROUP, mode),
+            ScriptStep::Demote(node) => _ = world.command(node, GROUP, Command::Demote),
+            ScriptStep::Promote { node, force } => _ = world.command(node, GROUP, Command::Promote { force, entropy }),
+            ScriptStep::Crash { node, power, down_ns } => world.crash(node, power, down_ns),
+            ScriptStep::Cable(passes) => world.cut(passes),
+        }
+    }
+}
+
+/// Two small volumes, a small log and journal: a scenario meets every one of its limits soon.
+fn small(mode: Mode) -> Options {
+    Options {
+        volume_bytes: 256 * KIB,
+        journal_bytes: 384 * KIB,
+        window_bytes: 128 * KIB,
+        queue_bytes: 128 * KIB,
+        start_alone_ms: 1000,
+        ..options(mode, Policy::Degrade)
+    }
+}
+
+/// `count` writes of 8 KiB over both volumes, every 5 ms from `from` on, a flush behind every eighth.
+fn load(steps: &mut Vec<(u64, ScriptStep)>, from: u64, count: u64) {
+    for n in 0..count {
+        let at = from + n * 5 * MILLISECOND;
+        let volume = (n % 2) as u16;
+        let offset = n * 12 * KIB % (240 * KIB);
+        steps.push((at, ScriptStep::Write { volume, offset, length: 8 * KIB }));
+        if n % 8 == 7 {
+            steps.push((at + MILLISECOND, ScriptStep::Flush { volume }));
+        }
+        if n % 11 == 10 {
+            steps.push((at + 2 * MILLISECOND, ScriptStep::Zero { volume, offset: offset + 512, length: 5 * KIB }));
+        }
+    }
+}
+
+/// The first sync, in peace, then `more`.
+fn in_step(name: &'static str, mode: Mode, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
+    let mut steps = vec![(SECOND / 5, ScriptStep::Sync { full: true })];
+    more(&mut steps);
+    steps.sort_by_key(|(at, _)| *at);
+    ScriptedScenario { name, options: small(mode), steps }
+}
+
+/// Over 400 kB/s everything is dirty and goes over in cuts; `more` begins a moment after them, at four seconds.
+fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
+    let script = in_step(name, Mode::Async, |steps| {
+        load(steps, 3 * SECOND, 20);
+        steps.push((4 * SECOND - MILLISECOND, ScriptStep::Sync { full: true }));
+        more(steps);
+    });
+    ScriptedScenario { options: Options { bytes_per_s: 400_000, ..script.options }, ..script }
+}
+
+/// Every one there is.
+pub fn all() -> Vec<ScriptedScenario> {
+    [in_one_role(), in_both_roles()].into_iter().flatten().collect()
+}
+
+/// The primary stays the primary.
+fn in_one_role() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    vec![
+        ScriptedScenario {
+            name: "first-sync",
+            options: small(Mode::Async),
+            steps: {
+                let mut steps = vec![(SECOND / 5, ScriptStep::Sync { full: true })];
+                load(&mut steps, SECOND / 10, 40);
+                steps.sort_by_key(|(at, _)| *at);
+                steps
+            },
+        },
+        in_step("sync-mode", Mode::Sync, |steps| load(steps, second(1), 24)),
+        in_step("journal-wrap", Mode::Async, |steps| load(steps, second(1), 90)),
+        in_step("incarnation-change", Mode::Async, |steps| {
+            load(steps, second(1), 20);
+            let crash = ScriptStep::Crash { node: 0, power: true, down_ns: SECOND / 5 };
+            steps.push((second(1) + 97 * MILLISECOND, crash));
+            load(steps, second(1) + SECOND / 2, 30);
+        }),
+        in_step("link-lost-and-back", Mode::Async, |steps| {
+            // What the queue has room for, until the silence is noticed and longer.
+            load(steps, second(1), 12);
+            steps.push((second(1) + 20 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(8), ScriptStep::Cable([true; 2])));
+            load(steps, second(8) + SECOND / 2, 40);
+        }),
+        in_step("queue-full-link-lost", Mode::Async, |steps| {
+            load(steps, second(1), 60);
+            steps.push((second(1) + 20 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(2), ScriptStep::Cable([true; 2])));
+            load(steps, second(2), 20);
+        }),
+        ScriptedScenario {
+            options: Options { history_bytes: 160 * KIB, ..small(Mode::Async) },
+            ..in_step("history-full", Mode::Async, |steps| {
+                load(steps, second(1), 20);
+                steps.push((second(1) + SECOND / 2, ScriptStep::Mode(Mode::Logging)));
+                load(steps, second(1) + SECOND * 3 / 5, 40);
+                steps.push((second(2), ScriptStep::Mode(Mode::Async)));
+                steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
+            })
+        },
+        slow_link("cut", |steps| load(steps, second(4), 60)),
+        in_step("both-lose-power", Mode::Sync, |steps| {
+            load(steps, second(1), 30);
+            steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
+            steps.push((second(1) + 71 * MILLISECOND, ScriptStep::Crash { node: 0, power: true, down_ns: SECOND / 3 }));
+            load(steps, second(2), 10);
+        }),
+    ]
+}
+
+/// The secondary becomes the primary.
+fn in_both_roles() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    vec![
+        in_step("handover", Mode::Async, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Demote(0)));
+            steps.push((second(1) + 900 * MILLISECOND, ScriptStep::Promote { node: 1, force: false }));
+            load(steps, second(2), 20);
+        }),
+        in_step("failover", Mode::Nearsync, |steps| {
+            load(steps, second(1), 20);
+            let crash = ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND };
+            steps.push((second(1) + 60 * MILLISECOND, crash));
+            steps.push((second(2), ScriptStep::Promote { node: 1, force: true }));
+            load(steps, second(2) + SECOND / 2, 20);
+            steps.push((second(4), ScriptStep::Demote(0)));
+            steps.push((second(5), ScriptStep::Sync { full: true }));
+        }),
+        in_step("promote-mid-sync", Mode::Async, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + SECOND / 2, ScriptStep::Mode(Mode::Logging)));
+            load(steps, second(1) + SECOND * 3 / 5, 40);
+            steps.push((second(2), ScriptStep::Mode(Mode::Async)));
+            steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
+            let crash = ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND };
+            steps.push((second(2) + 12 * MILLISECOND, crash));
+            steps.push((second(2) + SECOND / 4, ScriptStep::Promote { node: 1, force: true }));
+            load(steps, second(2) + SECOND / 2, 10);
+            steps.push((second(5), ScriptStep::Demote(0)));
+            steps.push((second(6), ScriptStep::Sync { full: true }));
+        }),
+        slow_link("promote-mid-cut", |steps| {
+            load(steps, second(4), 60);
+            // The first cut has ended, the second carries what was written meanwhile.
+            steps.push((second(5) + SECOND / 2, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
+            steps.push((second(6), ScriptStep::Promote { node: 1, force: true }));
+            load(steps, second(6) + SECOND / 2, 10);
+            steps.push((second(9), ScriptStep::Demote(0)));
+            steps.push((second(10), ScriptStep::Sync { full: true }));
+        }),
+    ]
+}

@@ -1,0 +1,75 @@
+//! The first sync of a wide volume would take hours: both nodes begin as they would be after it, with records that a small
+//! world of the same kind left at a clean stop, and bitmaps of the true size without a bit in them.
+
+use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
+use engine::cell::{self, CELL_BYTES, Head};
+use engine::limits::REGION_BYTES;
+use engine::superblock::Superblock;
+use engine::{GroupId, Input, NodeId, Store, VolumeId};
+
+use super::{SECOND, Simulation};
+use crate::options::Options;
+use crate::world::{FirstRecords, World};
+
+/// What the nodes of a world with wide volumes begin with; none where no volume is wide.
+pub fn first_records(options: &Options) -> FirstRecords {
+    if options.spread.is_none() {
+        return Vec::new();
+    }
+    let small = Options { volume_bytes: 2 * REGION_BYTES, spread: None, block_bytes: 4096, ..options.clone() };
+    let (mut simulation, group) = (Simulation::new(small, false), GroupId(0));
+    while !simulation.world.cluster.in_step(group) {
+        let now = simulation.world.now();
+        assert!(simulation.world.verdict().is_ok() && now < 300 * SECOND, "two small nodes do not come in step");
+        simulation.pass(SECOND / 2);
+    }
+    for node in 0..2 {
+        simulation.world.input(node, Input::Stop);
+    }
+    let mut left: [Option<FirstRecords>; 2] = [None, None];
+    while left.iter().any(Option::is_none) {
+        assert!(simulation.world.now() < 600 * SECOND, "two small nodes do not stop");
+        simulation.pass(SECOND / 20);
+        for (node, left) in left.iter_mut().enumerate() {
+            if !simulation.world.cluster[node].up() && left.is_none() {
+                *left = Some(records_of(&simulation.world, options, node, group));
+            }
+        }
+    }
+    left.into_iter().flatten().flatten().collect()
+}
+
+/// What a node that was stopped keeps. Without a rollback point nothing of the undo store is read.
+fn records_of(world: &World, options: &Options, node: usize, group: GroupId) -> FirstRecords {
+    let content = |store: Store| world.cluster[node].disk(store).view().to_vec();
+    // What they are to be records of is larger.
+    let sb = Superblock { sizes: Vec::new(), ..world.cluster.superblock(node, group) };
+    let (mut superblock, newest) = (content(Store::Superblock(group)), sb.encode());
+    superblock[sb.slot_offset() as usize..][..newest.len()].copy_from_slice(&newest);
+    vec![
+        (node, Store::Superblock(group), superblock),
+        (node, Store::Activity(group), content(Store::Activity(group))),
+        (node, Store::Journal(group), content(Store::Journal(group))),
+        (node, Store::Bitmap(group), clean_bitmap(options, &sb)),
+    ]
+}
+
+/// A bitmap file without a bit, as if each cell had been written five times.
+fn clean_bitmap(options: &Options, sb: &Superblock) -> Vec<u8> {
+    let (node, peer): (NodeId, NodeId) = (sb.node, sb.peer);
+    let size = options.volume_bytes;
+    let cells = engine::bitmap_file_bytes([size].into_iter()) / CELL_BYTES;
+    let mut file = Vec::new();
+    for volume in 0..options.volumes {
+        for index in 0..cells {
+            let place = file.len() as u64;
+            let body = BitmapCell::encode(VolumeId(volume), size, index * REGIONS_PER_CELL, sb.confirmed, &[]);
+            for update in [4, 5] {
+                let head = Head { node, peer, tag: sb.tag, update, place, ..Head::default() };
+                file.extend(cell::encode(bitmap::KIND, &head, &body));
+            }
+        }
+    }
+    assert!((file.len() as u64).is_multiple_of(CELL_BYTES), "a bitmap is whole cells");
+    file
+}

@@ -1,0 +1,184 @@
+//! What ledger and checkers make of what an engine tells.
+
+use engine::identity::Role;
+use engine::state::State;
+use engine::{Event, GroupId, Store};
+
+use super::{ActorCue, World, WorldEvent};
+use crate::checkers::ExportOpening;
+use crate::checkers::facts::KnownFact;
+use crate::nodes::node::OutsideWrite;
+use crate::oracle::{Failure, Oracle};
+use crate::stamps::SECTOR;
+use crate::stamps::{Fill, content};
+
+/// A stamp that no client's write has.
+const FOREIGN: u64 = 1 << 60;
+
+impl World {
+    pub(super) fn observe(&mut self, node: usize, group: GroupId, event: Event) -> Result<(), Failure> {
+        match &event {
+            Event::AppliedWrite { .. } => {}
+            Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
+            other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
+        }
+        self.checkers.writes.event(node, group, &event)?;
+        match event {
+            Event::Ready { role, .. } => self.is_ready(node, group, role),
+            Event::Demoted => {
+                self.checkers.facts.remove(KnownFact::OperatorAsked(group, node));
+                self.checkers.sees_primary(&self.cluster, node, group);
+                Ok(())
+            }
+            Event::RollbackPoint { at, .. } => {
+                self.sync_begins(group, node);
+                self.checkers.check_consent(&self.cluster, self.cluster.other(group, node), group)?;
+                self.checkers.check_prefix(&self.cluster, node, group, at)
+            }
+            Event::RolledBack { .. } => {
+                self.checkers.is_rolled_back(group, node);
+                Ok(())
+            }
+            Event::Promoted { .. } => {
+                self.checkers.is_promoted(&self.cluster, group, node);
+                if self.cluster.ledger.was_promoted(group, node) {
+                    self.checkers.facts.add(KnownFact::Forked(group));
+                }
+                self.checkers.sees_primary(&self.cluster, node, group);
+                Ok(())
+            }
+            Event::Admitted { .. } => self.checkers.check_alone(&self.cluster, node, group),
+            Event::Decided { row, .. } => {
+                self.tally.rows.insert(row);
+                Ok(())
+            }
+            Event::SyncBegan { full, dirty_bytes, .. } => self.sync_began(node, group, full, dirty_bytes),
+            Event::Note(words) => {
+                self.checkers.hears(&self.cluster, node, group, &words);
+                if self.unattended {
+                    self.said.push((node, words));
+                }
+                Ok(())
+            }
+            Event::CutEnded { .. } if self.cluster.primary(group) != node => {
+                self.checkers.check_secondary(&self.cluster, node, group)
+            }
+            Event::SyncEnded { .. } | Event::CutEnded { .. } => {
+                self.cluster.ledger.synced(group, node);
+                self.checkers.is_synced(&self.cluster, group, node);
+                Ok(())
+            }
+            Event::State { from, to, .. } => {
+                self.tally.edges.insert((from.word(), to.word()));
+                self.checkers.sees_state(&self.cluster, group, node, to);
+                if matches!(to, State::Failed(_)) {
+                    self.cluster[node].fails(group);
+                    // Only a restart helps; the operator sees to it.
+                    self.cluster.ledger.needs_restart(node);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_ready(&mut self, node: usize, group: GroupId, role: Role) -> Result<(), Failure> {
+        let is_primary = self.cluster.is_primary(node, group);
+        self.cluster[node].is_started(group, is_primary);
+        let came_back = self.cluster.ledger.came_back(group, node, role);
+        if came_back {
+            self.checkers.wire.forget_ever(group, node);
+            self.checkers.facts.add(KnownFact::Forked(group));
+        }
+        if role == Role::Secondary && !came_back {
+            return self.checkers.check_returned(&self.cluster, node, group);
+        }
+        self.checkers.sees_primary(&self.cluster, node, group);
+        Ok(())
+    }
+
+    fn sync_began(&mut self, node: usize, group: GroupId, full: bool, dirty_bytes: u64) -> Result<(), Failure> {
+        self.checkers.check_asked_for(&self.cluster, node, group)?;
+        if !full {
+            self.checkers.check_consent(&self.cluster, node, group)?;
+            self.checkers.check_covered(&self.cluster, group)?;
+            self.over |= self.cluster.options.takes_hours(dirty_bytes);
+        } else if self.cluster.options.syncs_for_hours() {
+            self.over = true;
+        } else if self.cluster.primary(group) != node {
+            // After a fork somebody had the other primary overwrite this one.
+            let other = self.cluster.other(group, node);
+            if !self.cluster.is_primary(other, group) {
+                self.checkers.writes.overwritten(group);
+            }
+            self.cluster.ledger.gives_up(group, other);
+        }
+        Ok(())
+    }
+
+    /// A secondary has its rollback point: from now on its copy is overwritten. In the stream the primary's dirty regions
+    /// clear on the way, so that only the secondary's own tell what a rollback undoes.
+    fn sync_begins(&mut self, group: GroupId, secondary: usize) {
+        if !self.unattended && self.checkers.wire.syncs_in_stream(group, secondary) && self.rng.percent(60) {
+            let status = self.cluster[self.cluster.other(group, secondary)].status_of(group);
+            let dirty: u64 = status.iter().flat_map(|status| &status.volumes).map(|v| v.dirty_bytes).sum();
+            let bytes_per_s = self.cluster.options.bytes_per_s;
+            let after = self.rng.between(1_000_000, 10_000_000 + dirty * 1_000_000 / (bytes_per_s / 1000));
+            self.timeline.schedule(after, WorldEvent::Cue(ActorCue::MidSync(group)));
+        }
+    }
+
+    /// A node opens a group's exports, or closes them.
+    pub(super) fn serve(&mut self, node: usize, group: GroupId, open: bool) -> Result<(), Failure> {
+        if open && self.cluster[node].has_failed(group) {
+            let what = format!("node {node} opens group {}, which has failed", group.0);
+            return Err(Failure::new(Oracle::Durability, what));
+        }
+        self.cluster[node].set_serving(group, open);
+        if !open {
+            return Ok(());
+        }
+        self.checkers.check_one_writer(&self.cluster, node, group)?;
+        let Some(glance) = self.glance(node, group) else { return Ok(()) };
+        let was_authority = self.cluster.primary(group) == node;
+        let given_up = self.cluster.ledger.discarded(group, node);
+        let Some(forced) = self.cluster.ledger.takes_over(group, node) else { return Ok(()) };
+        if !was_authority && self.checkers.facts.has(KnownFact::Forked(group)) {
+            // The other one may go on as well, and what it answers from here on is nobody's order.
+            let other = self.cluster.other(group, node);
+            self.cluster.ledger.gives_up(group, other);
+        }
+        let lost_power = self.cluster[node].lost_power_since_open(group);
+        let forgot = self.cluster[node].storage.has_forgotten(group);
+        self.cluster[node].opens(group);
+        let opening = ExportOpening { node, group, glance, was_authority, given_up, forced, lost_power, forgot };
+        self.checkers.check_opening(&self.cluster, self.timeline.now(), &opening)
+    }
+
+    /// Somebody else writes to a volume while its node is stopped cleanly: an administrator mounts it, restores it, or copies
+    /// something over it. The host finds that at the next start, and until a start is on record at each one after it.
+    pub(super) fn write_from_outside(&mut self, node: usize, write: OutsideWrite) {
+        let OutsideWrite { group, volume, first, sectors } = write;
+        // After any other stop nobody can tell (docs/reliability.md, P7).
+        let Some(record) = self.cluster.record(node, group).filter(|record| record.clean) else { return };
+        self.draw_request();
+        let bytes = content(Fill::Stamp(FOREIGN + self.next_request), volume, first..first + sectors);
+        self.log(format_args!(
+            "somebody writes {sectors} sectors of volume {} of node {node} from {first} on",
+            volume.0
+        ));
+        let sim = &mut self.cluster[node];
+        sim.disk_mut(Store::Volume(group, volume)).goes_astray(first as usize * SECTOR, &bytes);
+        sim.is_changed(group, volume);
+        // Whatever it was, its copy is not that any more.
+        self.checkers.wire.forget(group, node);
+        if record.identity.role == Role::Primary {
+            self.checkers.facts.add(KnownFact::ChangedOutside(group, node));
+        }
+        if self.cluster.primary(group) == node {
+            self.checkers.writes.changed_outside(group, volume, first, &bytes);
+        } else {
+            self.checkers.writes.promises_void(group);
+        }
+    }
+}

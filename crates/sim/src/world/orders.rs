@@ -1,0 +1,123 @@
+//! What is typed at the nodes, and what their clients ask.
+
+use engine::state::Mode;
+use engine::{Command, CommandId, GroupId, Input, Request, RequestId, Settings, VolumeId};
+
+use super::World;
+use crate::checkers::facts::KnownFact;
+use crate::checkers::writes::ClientRequest;
+use crate::payload::Payload;
+use crate::stamps::SECTOR;
+use crate::stamps::{Fill, content};
+
+impl World {
+    pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
+        let id = self.cluster.ledger.typed(node, group, &command);
+        self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
+        if let Command::Sync { full } = command {
+            self.checkers.facts.remove(KnownFact::ChangedOutside(group, node));
+            if full && self.cluster.primary(group) == node {
+                self.checkers.writes.tail_given_up(group);
+            }
+        }
+        let set = if let Command::Set(settings) = &command { Some(*settings) } else { None };
+        let releases = set.is_some() || matches!(command, Command::Logging);
+        if releases {
+            self.checkers.writes.order_typed(group);
+        }
+        self.input(node, Input::Command { group, id, command });
+        if releases {
+            // What was admitted before in the same turn was checked only now.
+            self.checkers.writes.order_typed(group);
+        }
+        let counts = self.cluster.primary(group) == node && self.cluster.ledger.answer(id) == Some(true);
+        if let Some(settings) = set.filter(|_| counts) {
+            self.checkers.writes.set_settings(group, &settings);
+        }
+        id
+    }
+
+    pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
+        self.set(group, |settings| settings.mode = mode);
+    }
+
+    /// Types new settings at both nodes.
+    pub fn set(&mut self, group: GroupId, change: impl FnOnce(&mut Settings)) {
+        let now = self.now();
+        for node in self.cluster.pair(group) {
+            self.checkers.sees_doubt(&self.cluster, now, node, group);
+        }
+        change(self.cluster.ledger.settings_mut(group));
+        let settings = self.cluster.ledger.settings(group);
+        let primary = self.cluster.primary(group);
+        if self.cluster[primary].up() {
+            self.command(primary, group, Command::Set(settings));
+        }
+        let other = self.cluster.other(group, primary);
+        if self.cluster[other].up() {
+            self.command(other, group, Command::Set(settings));
+        }
+    }
+
+    /// What the node's copy was known to be no longer holds: its records are old, or were emptied.
+    pub fn copy_is_void(&mut self, group: GroupId, node: usize) {
+        self.checkers.copy_is_void(group, node);
+        self.cluster.ledger.gives_up(group, node);
+    }
+
+    /// A client's request at a node; not waited for. `no_hole`: where zeroes are written, they are no hole.
+    pub fn ask(&mut self, node: usize, group: GroupId, asked: ClientRequest, no_hole: bool) -> RequestId {
+        let id = self.draw_request();
+        let (volume, request) = match asked {
+            ClientRequest::Flush { volume, .. } => (volume, Request::Flush),
+            ClientRequest::Write { volume, offset: image, length, fill, fua } => {
+                let offset = self.cluster.options.placed(image);
+                let request = match fill {
+                    Fill::Zero => Request::Zero { offset, length, no_hole, fua },
+                    Fill::Stamp(_) => {
+                        let sectors = image / SECTOR as u64..(image + length) / SECTOR as u64;
+                        let data = content(fill, volume, sectors);
+                        let buf = Payload::handed_over(data, &self.cluster[node].storage.meters(group).queued);
+                        Request::Write { offset, length, buf, fua }
+                    }
+                };
+                (volume, request)
+            }
+        };
+        self.checkers.writes.issued(id, node, group, asked, self.timeline.now());
+        self.input(node, Input::Request { group, volume, id, request });
+        id
+    }
+
+    pub(super) fn draw_request(&mut self) -> RequestId {
+        self.next_request += 1;
+        RequestId(self.next_request - 1)
+    }
+
+    /// A write of stamped sectors at the node that serves.
+    pub fn write_at(&mut self, group: GroupId, volume: u16, offset: u64, length: u64, fua: bool) -> RequestId {
+        let (fill, volume) = (Fill::Stamp(self.checkers.writes.stamp(group)), VolumeId(volume));
+        self.ask_primary(group, ClientRequest::Write { volume, offset, length, fill, fua }, false)
+    }
+
+    /// A trim or write-zeroes there.
+    pub fn zero_at(&mut self, group: GroupId, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
+        let (fill, volume) = (Fill::Zero, VolumeId(volume));
+        self.ask_primary(group, ClientRequest::Write { volume, offset, length, fill, fua: false }, no_hole)
+    }
+
+    /// A flush there.
+    pub fn flush_at(&mut self, group: GroupId, volume: u16) -> RequestId {
+        self.ask_primary(group, ClientRequest::flush(VolumeId(volume)), false)
+    }
+
+    fn ask_primary(&mut self, group: GroupId, asked: ClientRequest, no_hole: bool) -> RequestId {
+        let node = self.cluster.primary(group);
+        self.ask(node, group, asked, no_hole)
+    }
+
+    /// The node that is meant to serve does.
+    pub fn serves(&self, group: GroupId) -> bool {
+        self.cluster[self.cluster.primary(group)].takes_requests(group)
+    }
+}

@@ -1,0 +1,336 @@
+//! A peer that is authenticated and wrong: what it asks for again and again, what it never reads, numbers at their end. And very many
+//! seeds of such a peer, each checked against stated bounds.
+
+use engine::identity::{Identity, Role};
+use engine::state::{Mode, Policy};
+use engine::wire::{FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
+use engine::*;
+use sim::hostile;
+use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
+
+/// `sim --liars` runs others.
+const SEEDS: u64 = 2000;
+const SECOND: u64 = 1_000_000_000;
+const HISTORY: Generation = Generation { number: 3, tag: 33 };
+const RUN: Incarnation = Incarnation(7);
+const SESSION: SessionId = SessionId(5);
+const PART: u64 = limits::PART_BYTES_MAX;
+
+#[test]
+fn a_lying_peer_is_refused_bounded_and_survived() {
+    let many = hostile::run_many(0, SEEDS);
+    println!("{}", many.sum);
+    assert!(many.failed.is_empty(), "{} seeds failed; sim --liars {:?}", many.failed.len(), many.failed.first());
+    assert!(many.sum.refused > SEEDS && many.sum.states.len() >= 7, "{}", many.sum);
+}
+
+// ---- a victim, and what is sent to it --------------------------------------------------------------------------------
+
+fn at(time_ns: u64) -> Now {
+    Now { mono: Mono(time_ns), wall: Wall(1_700_000_000 * SECOND + time_ns) }
+}
+
+fn shape(volume_bytes: u64) -> MachineShape {
+    MachineShape {
+        volumes: 1,
+        volume_bytes,
+        mode: Mode::Async,
+        policy: Policy::Degrade,
+        memory_bytes: limits::MEMORY_BYTES_MIN,
+        link_timeout_s: 5,
+    }
+}
+
+fn header(kind: Kind) -> Header {
+    Header::new(kind, SESSION, GROUP)
+}
+
+fn numbered(kind: Kind, seq: u64) -> Header {
+    let named = Header { origin: NodeId(1), incarnation: RUN, generation_tag: HISTORY.tag, ..header(kind) };
+    Header { seq: Seq(seq), ..named }
+}
+
+fn hello(role: Role, volume_bytes: u64) -> GroupHello {
+    let identity = Identity { role, generation: HISTORY, incarnation: RUN, ..Identity::default() };
+    GroupHello { identity, volume_bytes: vec![volume_bytes], ..GroupHello::default() }
+}
+
+fn began(seq: u64) -> SyncBegin {
+    let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(seq) };
+    let parent = Position::default();
+    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
+}
+
+/// A secondary that takes numbers of a primary that is played here.
+fn secondary(volume_bytes: u64) -> BareMachine {
+    let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+    victim.start(now);
+    victim.complete_all(now);
+    victim.link_up(now, SESSION.0);
+    assert!(victim.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
+    assert!(victim.receive(now, header(Kind::SyncBegin), began(0).encode()));
+    victim.complete_all(now);
+    assert!(said(&victim, Kind::SyncReady) == 1);
+    victim.sent.clear();
+    victim
+}
+
+fn said(machine: &BareMachine, kind: Kind) -> usize {
+    machine.sent.iter().filter(|(header, _)| header.kind == kind).count()
+}
+
+fn pull(question: u64, offset: u64) -> Header {
+    Header { seq: Seq(question), offset, length: PART, ..header(Kind::Pull) }
+}
+
+// ---- what it asks for --------------------------------------------------------------------------------------------------
+
+#[test]
+fn however_often_a_range_is_asked_for_few_are_read_and_the_newest_question_counts() {
+    let (mut victim, now) = (secondary(64 << 20), at(2 * SECOND));
+    for question in 1..200 {
+        for n in 0..limits::PULLS_IN_FLIGHT as u64 {
+            assert!(victim.receive(now, pull(question, n * PART), Vec::new()));
+            let (reads, bytes) = victim.volume_reads();
+            assert!(reads <= 4 && bytes <= 4 * PART, "question {question}: {reads} reads, {bytes} bytes");
+        }
+    }
+    assert!(victim.closed.is_empty());
+    victim.complete_all(now);
+    assert!(victim.unsent_bytes < limits::UNSENT_BYTES_UNMEASURED + 2 * PART, "{}", victim.unsent_bytes);
+    assert!(victim.meter.bytes() <= 4 * PART, "{} bytes of payload are held", victim.meter.bytes());
+    while said(&victim, Kind::Pulled) < limits::PULLS_IN_FLIGHT {
+        assert!(victim.unsent_bytes > 0, "all that was asked last is answered");
+        victim.takes(now, PART);
+        victim.complete_all(now);
+    }
+    assert!(victim.sent.iter().all(|(header, _)| header.kind != Kind::Pulled || header.seq == Seq(199)));
+}
+
+#[test]
+fn more_ranges_at_once_than_may_be_end_the_session() {
+    let (mut victim, now) = (secondary(64 << 20), at(2 * SECOND));
+    for n in 0..=limits::PULLS_IN_FLIGHT as u64 {
+        assert!(victim.closed.is_empty());
+        assert!(victim.receive(now, pull(1, n * PART), Vec::new()));
+    }
+    assert!(victim.closed[0].contains("more ranges at once than may be asked for"), "{:?}", victim.closed);
+}
+
+#[test]
+fn dirty_regions_asked_for_a_thousand_times_are_sent_as_the_link_takes_them() {
+    // 1 TiB: 4 MiB of bits, 128 frames of 32 KiB for each time.
+    let volume_bytes = 1 << 40;
+    let (mut machine, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+    machine.start(now);
+    machine.complete_all(now);
+    // A demoted primary that never met a peer holds all of its regions for different.
+    machine.link_up(now, SESSION.0);
+    assert!(machine.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
+    machine.sent.clear();
+    for question in 0..1000 {
+        assert!(machine.receive(now, Header { seq: Seq(question), ..header(Kind::BitsAsk) }, Vec::new()));
+        assert!(machine.outputs < 64, "{} outputs for one question", machine.outputs);
+    }
+    assert!(machine.unsent_bytes < limits::UNSENT_BYTES_UNMEASURED + PART, "{}", machine.unsent_bytes);
+}
+
+#[test]
+fn a_tail_whose_ranges_overlap_is_refused() {
+    let range = |offset| VolumeRange { volume: VolumeId(0), offset, length: 4096 };
+    for (ranges, fits) in
+        [([range(0), range(4096)], true), ([range(0), range(0)], false), ([range(4096), range(0)], false)]
+    {
+        let (mut victim, now) = in_doubt();
+        let question = victim.sent.iter().find(|(header, _)| header.kind == Kind::TailAsk).expect("it asks").0.seq;
+        let tail = Header { seq: question, flags: flags::LAST, ..header(Kind::Tail) };
+        assert!(victim.receive(now, tail, encode_ranges(&ranges)));
+        assert_eq!(victim.closed.is_empty(), fits, "{:?}", victim.closed);
+    }
+}
+
+// ---- what it never reads ------------------------------------------------------------------------------------------------
+
+#[test]
+fn heartbeats_of_a_peer_that_never_reads_are_not_piled_up() {
+    let mut victim = secondary(1 << 20);
+    let mut time = 2 * SECOND;
+    for n in 0..200_000u64 {
+        assert!(victim.receive(at(time), header(Kind::Heartbeat), n.to_le_bytes().to_vec()));
+        time += SECOND / 100;
+        victim.handle(at(time), Input::Tick);
+    }
+    let most = limits::UNSENT_BYTES_UNMEASURED + limits::CLOGGED_BYTES + 2 * HEADER_BYTES as u64;
+    assert!(victim.unsent_bytes <= most, "{} bytes wait for a peer that reads nothing", victim.unsent_bytes);
+    victim.sent.clear();
+    victim.takes(at(time), u64::MAX);
+    let echo = victim.sent.iter().find(|(header, _)| header.kind == Kind::HeartbeatEcho).expect("the newest goes back");
+    assert_eq!(echo.1, 199_999u64.to_le_bytes());
+}
+
+#[test]
+fn a_heartbeat_is_eight_bytes() {
+    let mut victim = secondary(1 << 20);
+    assert!(!victim.receive(at(2 * SECOND), header(Kind::Heartbeat), vec![0; 9]));
+    assert!(!victim.receive(at(2 * SECOND), header(Kind::HeartbeatEcho), vec![0; 60_000]));
+}
+
+#[test]
+fn a_peer_that_asks_and_does_not_read_is_parted_with() {
+    let (mut victim, now) = (secondary(1 << 20), at(2 * SECOND));
+    // A sync for another run is answered with who this node is.
+    let begin = SyncBegin { to: Incarnation(9), ..began(0) }.encode();
+    let mut frames = 0;
+    while victim.closed.is_empty() && frames < 1_000_000 {
+        assert!(victim.receive(now, header(Kind::SyncBegin), begin.clone()));
+        frames += 1;
+    }
+    assert!(victim.unsent_bytes < 12 << 20, "{} bytes wait", victim.unsent_bytes);
+    assert!(victim.closed[0].contains("asks and does not read"), "{:?}", victim.closed);
+    let before = victim.unsent_bytes;
+    assert!(victim.receive(now, header(Kind::SyncBegin), begin));
+    assert_eq!((victim.unsent_bytes, victim.closed.len()), (before, 1), "nothing more of it is listened to");
+}
+
+// ---- numbers at their end ------------------------------------------------------------------------------------------------
+
+#[test]
+fn numbers_at_the_edge_of_64_bits_are_refused_before_they_count() {
+    let far = [limits::NUMBER_MAX + 1, 1 << 63, u64::MAX - 1, u64::MAX];
+    for number in far {
+        for bent in [
+            Header { seq: Seq(number), ..numbered(Kind::Void, 1) },
+            Header { flushed: Seq(number), ..numbered(Kind::Void, 1) },
+            Header { offset: number, ..numbered(Kind::Void, 1) },
+            Header { length: number, ..numbered(Kind::Zero, 1) },
+            Header { incarnation: Incarnation(number), ..numbered(Kind::Void, 1) },
+        ] {
+            assert!(!secondary(1 << 20).receive(at(2 * SECOND), bent, Vec::new()), "{bent:?}");
+        }
+        let position = Position { seq: Seq(number), ..Position::default() };
+        let points = FlushPoints { incarnation: RUN, volumes: vec![Seq(number)] };
+        for (kind, payload) in [
+            (Kind::SyncBegin, began(number).encode()),
+            (Kind::SyncBegin, SyncBegin { dirty_bytes: number, ..began(0) }.encode()),
+            (Kind::TailAsk, points.encode()),
+            (Kind::GroupState, GroupHello { dirty_bytes: number, ..hello(Role::Primary, 1 << 20) }.encode()),
+            (Kind::GroupState, GroupHello { volume_bytes: vec![number], ..hello(Role::Primary, 1 << 20) }.encode()),
+            (Kind::GroupState, {
+                let hello = hello(Role::Primary, 1 << 20);
+                GroupHello { identity: Identity { position, ..hello.identity }, ..hello }.encode()
+            }),
+        ] {
+            let mut victim = secondary(1 << 20);
+            victim.receive(at(2 * SECOND), header(kind), payload);
+            assert!(victim.closed[0].contains("with a payload it cannot have"), "{kind:?} {:?}", victim.closed);
+        }
+    }
+    let late = Header { wall: Wall(u64::MAX), ..numbered(Kind::Void, 1) };
+    assert!(!secondary(1 << 20).receive(at(2 * SECOND), late, Vec::new()));
+}
+
+#[test]
+fn what_ships_checks_its_sums() {
+    let manifest = include_str!("../../../Cargo.toml");
+    let (_, release) = manifest.split_once("[profile.release]").expect("a profile");
+    let release = release.split("\n[").next().expect("its lines");
+    assert!(release.contains("overflow-checks = true"), "{release}");
+}
+
+/// The last numbers that are believed: what comes of them is still a number that a peer believes.
+#[test]
+fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_still_listens() {
+    let volume_bytes = 1 << 20;
+    let last = Generation { number: limits::NUMBER_MAX, tag: 34 };
+    let (mut victim, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
+    victim.start(now);
+    victim.complete_all(now);
+    victim.link_up(now, SESSION.0);
+    let mut says = hello(Role::Primary, volume_bytes);
+    says.identity.generation = last;
+    assert!(victim.receive(now, header(Kind::GroupHello), says.encode()));
+    let begin = began(0);
+    let begin = SyncBegin { from: Position { generation: last, ..begin.from }, nothing_dirty: true, ..begin };
+    assert!(victim.receive(now, header(Kind::SyncBegin), begin.encode()));
+    victim.complete_all(now);
+    let end = Header { generation_tag: last.tag, wall: Wall(limits::WALL_MAX), ..numbered(Kind::SyncEnd, 1) };
+    assert!(victim.receive(now, end, Vec::new()));
+    victim.complete_all(now);
+    victim.handle(at(2 * SECOND), Input::Tick);
+    victim.complete_all(at(2 * SECOND));
+    victim.command(at(2 * SECOND), Command::Promote { force: true, entropy: 99 });
+    victim.complete_all(at(2 * SECOND));
+    let identity = victim.node.glance(GROUP).expect("a group").identity;
+    assert_eq!(
+        (identity.role, identity.generation),
+        (Role::Primary, Generation { number: limits::NUMBER_MAX, tag: 99 })
+    );
+    let (_, told) = victim.sent.iter().rev().find(|(header, _)| header.kind == Kind::GroupState).expect("it says so");
+    assert!(GroupHello::decode(told).is_some(), "and is believed");
+    let mut rng = sim::rng::Rng::new(1);
+    (0..20).for_each(|_| victim.write(at(3 * SECOND), &mut rng));
+    victim.complete_all(at(3 * SECOND));
+    assert!(victim.unanswered.is_empty());
+}
+
+// ---- what it makes stand still -------------------------------------------------------------------------------------------
+
+/// Records that change nothing need no disk: whoever sends more of them at once than may be under way waited for the next one.
+#[test]
+fn very_many_records_that_change_nothing_are_applied_to_the_last_one() {
+    let (mut victim, now) = (secondary(1 << 20), at(2 * SECOND));
+    for seq in 1..=500 {
+        assert!(victim.receive(now, numbered(Kind::Void, seq), Vec::new()));
+    }
+    for second in 2..6 {
+        victim.handle(at(second * SECOND), Input::Tick);
+        victim.complete_all(at(second * SECOND));
+    }
+    let (_, ack) = victim.sent.iter().rev().find(|(header, _)| header.kind == Kind::Ack).expect("it confirms");
+    assert_eq!(engine::wire::Ack::decode(ack).expect("ours").applied, Seq(500));
+}
+
+/// A primary that lost its power in the midst of writes and asks its peer what that confirmed.
+fn in_doubt() -> (BareMachine, Now) {
+    let volume_bytes = 1 << 20;
+    let (mut victim, now) = (BareMachine::new(0, Role::Primary, shape(volume_bytes)), at(SECOND));
+    victim.start(now);
+    victim.complete_all(now);
+    let run = victim.node.glance(GROUP).expect("a group").identity;
+    victim.restart(now, true);
+    victim.complete_all(now);
+    victim.link_up(now, SESSION.0);
+    assert!(!victim.serves, "its export waits");
+    let position = Position { generation: run.generation, incarnation: run.incarnation, seq: Seq(0) };
+    let identity = Identity { role: Role::Secondary, generation: run.generation, position, ..Identity::default() };
+    let says = GroupHello { identity, volume_bytes: vec![volume_bytes], ..GroupHello::default() };
+    assert!(victim.receive(now, header(Kind::GroupHello), says.encode()));
+    (victim, now)
+}
+
+#[test]
+fn signs_of_life_do_not_keep_an_export_closed_for_what_is_never_sent() {
+    let (mut victim, now) = in_doubt();
+    let (asked, _) = victim.sent.iter().find(|(header, _)| header.kind == Kind::TailAsk).expect("it asks").clone();
+    let tail = Header { seq: asked.seq, flags: flags::LAST, ..header(Kind::Tail) };
+    let range = VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 };
+    assert!(victim.receive(now, tail, encode_ranges(&[range])));
+    victim.complete_all(now);
+    assert_eq!(said(&victim, Kind::Pull), 1);
+    let hello = victim.node.glance(GROUP).expect("a group").identity;
+    let position = Position { generation: hello.generation, incarnation: Incarnation(1), seq: Seq(0) };
+    let identity = Identity { role: Role::Secondary, generation: hello.generation, position, ..Identity::default() };
+    let says = GroupHello { identity, volume_bytes: vec![1 << 20], ..GroupHello::default() }.encode();
+    for second in 2..200 {
+        let now = at(second * SECOND);
+        assert!(victim.receive(now, header(Kind::GroupState), says.clone()));
+        victim.handle(now, Input::Tick);
+        victim.complete_all(now);
+        victim.takes(now, u64::MAX);
+        if victim.serves {
+            assert!(second > 60, "start_alone");
+            return;
+        }
+    }
+    panic!("the export is closed after 200 s: {}", victim.node.status()[0].reason);
+}
