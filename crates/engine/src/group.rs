@@ -1,5 +1,5 @@
 //! A group: volumes that share one write order, queue, mode and role. This file owns the outermost state and routes;
-//! a write's life is in `primary.rs`, the receiving side in `replica.rs`, regions in `resync.rs`, start in `start.rs`.
+//! a write's life is in `primary/`, the receiving side in `secondary/`, regions in `peer/`, start in `group/start.rs`.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -7,34 +7,34 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::activity::Activity;
-use crate::answers::Answers;
-use crate::bits::BitmapWriter;
-use crate::cuts::{CatchUp, Cut};
-use crate::held_up::HeldUp;
-use crate::identity::{Confirmed, Identity, Role, Unbroken};
+use crate::durability::saving::Saver;
+use crate::formats::identity::{Confirmed, Identity, Role, Unbroken};
+use crate::formats::wire::{GroupHello, Header, Kind};
+use crate::group::start::StartStage;
+use crate::group::told::Told;
 use crate::ids::*;
 use crate::limits;
-use crate::link::{LinkUse, PeerView};
-use crate::marks::Marks;
-use crate::memory::reserve;
-use crate::primary::{WriteOp, frame_bytes};
-use crate::queue::Queue;
-use crate::record::SuperWriter;
-use crate::repair::Repair;
-use crate::replica::Replica;
-use crate::resync::Resync;
-use crate::rollback::{Rollback, Then};
-use crate::saving::Saver;
-use crate::settle::{Pulling, Settling};
-use crate::slots::{Op, Slots};
-use crate::stall::Stall;
-use crate::start::StartStage;
+use crate::peer::cuts::{CatchUp, Cut};
+use crate::peer::queue::Queue;
+use crate::peer::repair::Repair;
+use crate::peer::resync::Resync;
+use crate::peer::settle::{Pulling, Settling};
+use crate::peer::stall::Stall;
+use crate::primary::held_up::HeldUp;
+use crate::primary::write::{WriteOp, frame_bytes};
+use crate::records::activity::Activity;
+use crate::records::bits::BitmapWriter;
+use crate::records::record::SuperWriter;
+use crate::secondary::answers::Answers;
+use crate::secondary::receive::Replica;
+use crate::secondary::rollback::{Rollback, Then};
+use crate::shared::link::{LinkUse, PeerView};
+use crate::shared::marks::Marks;
+use crate::shared::memory::reserve;
+use crate::shared::slots::{Op, Slots};
+use crate::shared::time::{Mono, Now, Timers, Wall};
+use crate::shared::volume::Volume;
 use crate::state::{Broken, State, legal};
-use crate::time::{Mono, Now, Timers, Wall};
-use crate::told::Told;
-use crate::volume::Volume;
-use crate::wire::{GroupHello, Header, Kind};
 use crate::{CommandResult, Event, GroupConfig, IoDone, IoError, Output, Request, SendPayload, Settings};
 
 /// All timers of a node.
@@ -593,12 +593,12 @@ impl Group {
                 self.peer_sync_ready(cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
+            Kind::Ack => crate::formats::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
             Kind::ProbeResult => {
                 self.probe_result(cx, &header);
                 Some(())
             }
-            Kind::SyncBegin => crate::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
+            Kind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
             Kind::Tick => self.primary_tick(cx, &header, control),
             Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
                 self.receive(cx, &header, payload);
@@ -712,6 +712,15 @@ impl Cx<'_> {
         self.send(link, header, if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload) });
     }
 }
+
+pub mod contradiction;
+pub mod orders;
+pub mod roles;
+pub mod sizes;
+pub mod start;
+pub mod status;
+pub mod told;
+pub mod turns;
 
 /// A request for a volume of this group.
 impl Group {

@@ -5,19 +5,19 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::codec::Reader;
-use crate::gate::Gate;
+use crate::formats::codec::Reader;
+use crate::formats::wire::{Header, Kind};
 use crate::group::{Cx, Group, LinkTimer, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits;
-use crate::link::Link;
-use crate::marks::{Mark, Marks};
-use crate::memory::Memory;
 use crate::planted::{Fault, planted};
-use crate::primary::frame_bytes;
-use crate::size::Size;
-use crate::time::{Mono, Now, Timers};
-use crate::wire::{Header, Kind};
+use crate::primary::write::frame_bytes;
+use crate::shared::gate::Gate;
+use crate::shared::link::Link;
+use crate::shared::marks::{Mark, Marks};
+use crate::shared::memory::Memory;
+use crate::shared::size::Size;
+use crate::shared::time::{Mono, Now, Timers};
 use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.

@@ -1,0 +1,73 @@
+//! What a peer cannot mean: frames that contradict what it said of itself in this session, or what it was sent. Such a frame
+//! ends the session with a sentence before anything of it is acted on.
+//!
+//! A session delivers in order, and a node says who it has become before it acts so. So what it said last holds for whatever
+//! comes behind it, until it says something else.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::formats::wire::{Ack, GroupHello, Header, Kind};
+use crate::group::Group;
+use crate::ids::{Position, Seq};
+use crate::state::State;
+
+impl Group {
+    /// Who the peer said it is.
+    fn peer_said(&self) -> Option<&GroupHello> {
+        self.hello.as_ref().or(self.early_hello.as_ref())
+    }
+
+    /// Why this peer cannot have meant this frame; a look at its header.
+    pub fn contradiction(&self, header: &Header) -> Option<String> {
+        let kind = header.kind;
+        let said = self.peer_said();
+        if kind == Kind::GroupHello && said.is_some() {
+            return Some("a second GroupHello in one session".into());
+        }
+        let sender = kind.sender()?;
+        let Some(said) = said else { return Some(format!("a {kind:?} frame before it said who it is")) };
+        if self.is_starting() && !matches!(self.state, State::Failed(_)) {
+            return Some(format!("a {kind:?} frame before it heard who this node is"));
+        }
+        if sender != said.identity.role {
+            return Some(format!("a {kind:?} frame, though it said that it is the {}", said.identity.role.word()));
+        }
+        let identity = &said.identity;
+        let named = (self.config.peer, identity.incarnation, identity.generation.tag);
+        let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
+        (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
+    }
+
+    /// Whether a stream that begins here is one of the run and the history that the peer named.
+    pub fn is_of_the_peer(&self, from: Position, parent: Position) -> bool {
+        self.peer_said().is_some_and(|said| {
+            let identity = &said.identity;
+            let named = (identity.generation, identity.incarnation, identity.parent);
+            (from.generation, from.incarnation, parent) == named
+        })
+    }
+
+    /// The last number that was handed to the link: the peer can have no later one.
+    pub fn sent_through(&self) -> Seq {
+        self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1))
+    }
+
+    /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
+    pub fn was_begun(&self, attempt: u64) -> bool {
+        let waits = self.cut_begins(attempt) || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
+        (1..=self.passes).contains(&attempt) && !waits
+    }
+}
+
+/// Why these confirmations cannot be, after those before them, from a peer that was sent numbers through `sent`.
+pub(crate) fn ack_contradicts(ack: &Ack, before: [Seq; 3], sent: Seq) -> Option<&'static str> {
+    let now = [ack.received, ack.durable, ack.applied];
+    if !now.is_sorted_by(|a, b| a >= b) {
+        return Some("an acknowledgement of more than it received");
+    }
+    if ack.received > sent {
+        return Some("an acknowledgement of numbers that were not sent to it");
+    }
+    now.iter().zip(before).any(|(now, before)| *now < before).then_some("an acknowledgement that goes back")
+}

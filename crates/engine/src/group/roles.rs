@@ -1,0 +1,416 @@
+//! Demotion and promotion, by hand: the operator demotes one side, then promotes the other. A promotion takes a new
+//! generation that names where it left the old one, durable before the first write is served (rule 5).
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::CommandResult;
+use crate::Output;
+use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::formats::wire::Kind;
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
+use crate::shared::size::Size;
+use crate::shared::time::Mono;
+use crate::state::{Broken, State};
+
+/// How long a demotion waits for the peer to have everything.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+impl Group {
+    pub fn demote(&mut self, cx: &mut Cx, id: CommandId) {
+        if self.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary already");
+        }
+        cx.out.push_back(Output::Serve { group: self.id(), open: false });
+        self.stop_settling();
+        (self.wanted_full, self.wanted_update) = (None, false);
+        self.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
+    }
+
+    pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
+        let overdue = cx.now.mono >= deadline;
+        if overdue {
+            self.fail_waiting(cx);
+        }
+        if matches!(self.state, State::Failed(_)) {
+            self.phase = Phase::Running;
+            return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
+        }
+        if overdue {
+            self.cut_sync_short(cx);
+        }
+        if !self.primary_at_rest(cx) || !self.pulled_is_durable(cx) {
+            return;
+        }
+        // A peer that has applied every number so far holds no whole image before the sync's end has one too.
+        let draining = self.stream.is_some_and(|s| s.open && (s.applied < self.last_seq || self.syncs()));
+        if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
+            return;
+        }
+        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
+        self.phase = Phase::Recording;
+        // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
+        // hold that against what it follows.
+        self.save_bits_exactly(cx, AfterBits::Demote { id });
+    }
+
+    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
+    /// what waits for that waits no longer. What is left of the sync stays marked.
+    pub fn cut_sync_short(&mut self, cx: &mut Cx) {
+        if self.resync.is_some() {
+            self.fall_to_logging(cx, "the sync is cut short: it would take longer than a stop or a demotion waits");
+        }
+    }
+
+    pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
+        if let State::Failed(broken) = self.state {
+            // Another store failed while the bits were being stored.
+            self.phase = Phase::Running;
+            return cx.refuse(id, broken.words());
+        }
+        let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.last_seq));
+        // Also without a stream, if nothing was written since the last one had brought everything over.
+        let all_there = match self.stream {
+            Some(stream) => stream.open && stream.applied == self.last_seq && !self.syncs(),
+            None => self.sb.current.confirmed.place == position && self.peer_stands_at(position),
+        };
+        let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
+        let wall = self.last_wall;
+        self.fall_to_logging(cx, "demoted");
+        // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
+        self.has_chosen();
+        let identity = &mut self.sb.current.identity;
+        identity.role = Role::Secondary;
+        identity.position = position;
+        identity.handed_over = clean;
+        identity.inconsistent = false;
+        self.sb.current.primary_mode = Some(self.settings.mode);
+        // As a primary this node comes back in another generation.
+        self.sb.current.confirmed = Confirmed::default();
+        self.replica.stand_at(position, wall);
+        self.empty_journal();
+        self.sb.current.applied_wall = wall;
+        let text = self.demoted_words(clean, dirty_bytes);
+        self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
+    }
+
+    /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
+    fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
+        if clean {
+            return "demoted; the peer has everything and may be promoted".into();
+        }
+        let (dirty, in_doubt) = (Size(dirty_bytes), self.is_in_doubt());
+        let differs = match (dirty_bytes, in_doubt) {
+            (0, false) => {
+                "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"
+                    .into()
+            }
+            (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
+            (_, true) => format!(
+                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+                 power"
+            ),
+        };
+        let there = match &self.hello {
+            None => "a promotion there, if the peer is not primary already, needs --force",
+            Some(_) => "a promotion there needs --force",
+        };
+        let follows = match (dirty_bytes, in_doubt) {
+            _ if self.peer_is_primary() => {
+                "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
+                 this node has"
+                    .into()
+            }
+            (0, false) => there.into(),
+            (_, false) => format!("{there} and gives that up"),
+            (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
+        };
+        format!("{differs}; {follows}")
+    }
+
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    pub fn empty_journal(&mut self) {
+        let head = self.replica.ring.head_after(Seq(u64::MAX));
+        let sb = &mut self.sb.current;
+        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
+    }
+
+    /// As the peer said last, in this session.
+    fn peer_is_primary(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
+    }
+
+    /// The peer is connected, and holds the image of this place, whole.
+    fn peer_stands_at(&self, place: Position) -> bool {
+        self.hello.as_ref().is_some_and(|hello| {
+            let identity = &hello.identity;
+            identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
+        })
+    }
+
+    pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
+        self.phase = Phase::Running;
+        cx.event(self.id(), crate::Event::Demoted);
+        self.say_hello(cx, Kind::GroupState);
+        if let State::Failed(broken) = self.state {
+            let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
+            return cx.answer(id, CommandResult::Warning(text));
+        }
+        cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+    }
+
+    pub fn promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if self.role() == Role::Primary {
+            return cx.refuse(id, "this node is the primary already");
+        }
+        let identity = self.sb.current.identity;
+        if identity.generation.is_blank() {
+            let why = match identity.is_new() {
+                true => "this node has never completed a sync: it holds no image of the group, --force or not",
+                false => {
+                    "a volume was written while farshore was stopped here: this copy is no image of the group any more, --force or not, \
+                     before a sync from the other node has ended"
+                }
+            };
+            return cx.refuse(id, why);
+        }
+        if self.promotable().is_none() && !planted(Fault::PromoteMidSync) {
+            cx.marks.hit(Mark::PromoteRefusedMidSync);
+            return cx.refuse(id, &self.no_image());
+        }
+        if !force && let Some(why) = self.promote_needs_force(cx) {
+            return cx.refuse(id, &why);
+        }
+        cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        if identity.inconsistent && !planted(Fault::PromoteMidSync) {
+            return self.begin_rollback(cx, id, force, entropy);
+        }
+        // A sync that was about to begin has overwritten nothing yet.
+        self.replica.lost_session();
+        self.phase = Phase::Promoting { id, force, entropy };
+    }
+
+    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
+    fn promote_needs_force(&self, cx: &Cx) -> Option<String> {
+        let position = self.promotable().map_or(Position::default(), |(position, _)| position);
+        let at = position.seq.0;
+        let hello = match &self.hello {
+            Some(hello) if cx.peer.link.is_some() => hello,
+            _ => {
+                return Some(format!(
+                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+                ));
+            }
+        };
+        if hello.identity.role == Role::Primary {
+            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
+        }
+        if self.is_in_doubt() {
+            return Some(format!(
+                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
+            ));
+        }
+        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
+        let same_place = hello.identity.handed_over && equal;
+        if same_place {
+            return None;
+        }
+        if self.takes_demotion_back() && equal {
+            return Some(
+                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
+                 the demotion back"
+                    .into(),
+            );
+        }
+        if hello.dirty_bytes == 0 {
+            return Some(format!(
+                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
+                 at sequence {at} and gives up what only the peer may have"
+            ));
+        }
+        Some(format!(
+            "the peer was demoted with {} that this node does not have; \
+             --force promotes this node at sequence {at} and gives that up",
+            Size(hello.dirty_bytes)
+        ))
+    }
+
+    pub fn proceed_promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if matches!(self.state, State::Failed(_)) {
+            self.phase = Phase::Running;
+            return cx.refuse(id, "a store of this node failed while the journal was being applied");
+        }
+        self.land(cx);
+        if self.replica.waits_for_primary() {
+            // Should nothing come of this promotion, the primary learns that it cannot know what it lost.
+            self.give_up_kept(self.replica.durable);
+        }
+        if !self.replica_at_rest(cx) {
+            return;
+        }
+        self.store_promotion_bits(cx, id, force, entropy);
+    }
+
+    /// The volumes hold the image that is promoted.
+    pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        self.phase = Phase::Recording;
+        if force && self.peer_may_be_ahead() {
+            // What the peer wrote alone is not known here: every region may differ (P3).
+            self.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+        }
+        self.use_what_both_hold();
+        self.save_bits(cx, AfterBits::Promote { id, force, entropy });
+    }
+
+    fn peer_may_be_ahead(&self) -> bool {
+        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.replica.position();
+        let never_left = self.takes_demotion_back() && self.peer_stands_at(self.replica.position());
+        !never_left && self.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+    }
+
+    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
+    /// with its own, and a peer that was not promoted meanwhile never left that.
+    fn takes_demotion_back(&self) -> bool {
+        self.sb.current.identity.handed_over
+    }
+
+    pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        if let State::Failed(broken) = self.state {
+            self.phase = Phase::Running;
+            return cx.refuse(id, broken.words());
+        }
+        let position = self.replica.position();
+        self.empty_journal();
+        self.take_doubt_along();
+        // Above the peer's too, where that is known: what the operator promotes is the newest there is.
+        let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
+        let peer_dirty = self.peer_may_be_ahead();
+        let takes_back = self.takes_demotion_back();
+        let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
+        if takes_back && !peer_dirty {
+            self.sb.current.confirmed = Confirmed { place: position, image: position };
+        }
+        let identity = &mut self.sb.current.identity;
+        let generation = Generation { number: identity.generation.number_after(peers), tag: entropy };
+        identity.parent = position;
+        identity.generation = generation;
+        identity.incarnation.0 += 1;
+        identity.role = Role::Primary;
+        identity.handed_over = false;
+        identity.continued = takes_back;
+        self.sb.current.given_up = Seq::NONE;
+        self.sb.current.alone = true;
+        self.sb.current.compare = false;
+        self.sb.current.held_in_logging = false;
+        self.last_seq = Seq::NONE;
+        self.last_wall = self.replica.applied_wall;
+        self.applied_wall = crate::Wall(0);
+        self.peer_reached(cx, self.replica.applied_wall);
+        self.recovered = None;
+        self.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
+        let follows = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
+            "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
+             'start_alone'; the peer needs 'sync --full' to follow"
+                .into()
+        } else if takes_back && peer_dirty {
+            "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one that \
+             was has written is not here"
+                .into()
+        } else if force && peer_dirty {
+            "whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow".into()
+        } else if let Some(silent) = silent {
+            format!(
+                "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \
+                 not here",
+                silent.as_millis()
+            )
+        } else {
+            "nothing is missing".into()
+        };
+        let other_mode = self.serves_otherwise().unwrap_or_default();
+        let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
+        let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
+        self.told = None;
+        self.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
+    }
+
+    /// What is set on this node counts from now on, whatever the primary before had.
+    fn serves_otherwise(&self) -> Option<String> {
+        let (before, now) = (self.sb.current.primary_mode?, self.settings.mode);
+        (before != now).then(|| {
+            format!(
+                "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
+                 goes on with that",
+                now.word(),
+                before.word(),
+                before.word()
+            )
+        })
+    }
+
+    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
+        self.phase = Phase::Running;
+        let generation = self.sb.current.identity.generation;
+        cx.event(self.id(), crate::Event::Promoted { generation });
+        self.replica = crate::secondary::receive::Replica::after_promotion(&self.config, &self.replica);
+        self.empty_undo();
+        if let State::Failed(broken) = self.state {
+            cx.refuse(id, &failed_meanwhile(broken));
+        } else {
+            self.reason = "promoted".into();
+            self.open_or_withhold(cx);
+            cx.answer(id, answer.told(self.peer_is_primary()));
+        }
+        self.say_hello(cx, Kind::GroupState);
+        match self.early_hello.take() {
+            // Promoted out of a start that stood still: only now it is known who meets the peer.
+            Some(hello) => self.peer_hello(cx, hello),
+            // As a primary it may be one that does not fit.
+            None if self.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
+            None => self.meet_peer(cx),
+        }
+    }
+}
+
+/// What a promotion came to.
+#[derive(Debug)]
+pub(crate) struct PromotionAnswer {
+    /// The image that was promoted.
+    at: String,
+    /// What it lacks, and what follows for the peer.
+    follows: String,
+    other_mode: String,
+    warn: bool,
+}
+
+impl PromotionAnswer {
+    /// A peer that is primary, before or since, goes on with what is not here.
+    fn told(self, both_are_primary: bool) -> CommandResult {
+        let PromotionAnswer { at, follows, other_mode, warn } = self;
+        if both_are_primary {
+            return CommandResult::Warning(format!(
+                "{at}; both nodes are primary now: what the other one acknowledges is not here, and one of them is to be demoted{other_mode}"
+            ));
+        }
+        let text = format!("{at}; {follows}{other_mode}");
+        if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) }
+    }
+}
+
+/// Another store failed while the promotion was being recorded: nothing is opened over it.
+fn failed_meanwhile(broken: Broken) -> String {
+    format!(
+        "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
+        broken.words()
+    )
+}

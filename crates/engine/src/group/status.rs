@@ -1,0 +1,416 @@
+//! Plain data for people: what `status` shows.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::Settings;
+use crate::formats::identity::{Identity, Role};
+use crate::group::{Group, Phase};
+use crate::ids::*;
+use crate::node::Node;
+use crate::secondary::rollback::NO_SPACE;
+use crate::shared::link::Link;
+pub use crate::shared::link::LinkStatus;
+use crate::shared::time::{Mono, Now, Wall};
+use crate::state::{Mode, Pause, Protection, State};
+
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    pub id: GroupId,
+    pub identity: Identity,
+    pub role: Role,
+    pub settings: Settings,
+    /// What is wanted. On a secondary that of the primary whose copy this is; `None`: none was heard of yet.
+    pub mode: Option<Mode>,
+    /// On a primary that was promoted, and has no copy in step since: the mode of the one before, where it was another.
+    pub served_before_in: Option<Mode>,
+    /// Times of writes stand still: the primary's wall clock is so far behind them.
+    pub clock_behind: Option<Duration>,
+    pub state: State,
+    /// What the group is busy with, or why it is where it is.
+    pub reason: String,
+    pub starting: bool,
+    /// A volume of this primary was written while the node was stopped: what stands here goes to the peer when `sync` is typed.
+    pub changed_outside: bool,
+    pub protection: Protection,
+    pub volumes: Vec<VolumeStatus>,
+    pub queue: QueueStatus,
+    pub peer: PeerStatus,
+    pub sync: Option<SyncStatus>,
+    /// A sync that was ordered and has not begun.
+    pub sync_ordered: bool,
+    /// Where this group stands in the line of those that wait for their turn to sync; 1: it is next.
+    pub sync_place: Option<usize>,
+    /// Received and not yet on the volumes (secondary).
+    pub unapplied_bytes: u64,
+    /// What the group holds of the node's memory, or has promised to take.
+    pub memory_bytes: u64,
+    /// What a promotion would give now (secondary): the place in the write order, and the primary's time of it.
+    pub promotable: Option<(Position, Wall)>,
+    pub rollback_point: Option<RollbackPointStatus>,
+    pub writes: u64,
+    pub written_bytes: u64,
+    /// Of regions, read for a sync: compared, sent or told to be zero.
+    pub resynced_bytes: u64,
+    /// Of them, those whose hash was asked about, and those that went as data.
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    /// Fetched back from the peer after a power loss.
+    pub pulled_bytes: u64,
+}
+
+/// What the groups of a node share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedStatus {
+    /// Held or promised by all groups, and what they may (rule 22).
+    pub memory_bytes: u64,
+    pub memory_limit_bytes: u64,
+    /// Groups that start now, and that wait for their turn to.
+    pub starting: (usize, usize),
+    /// Groups that sync now as primaries, and that wait for their turn to.
+    pub syncing: (usize, usize),
+}
+
+/// The image before the sync under way, kept by a secondary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RollbackPointStatus {
+    /// For `mark drop`.
+    pub name: String,
+    pub position: Position,
+    /// The primary's time of that place.
+    pub wall: Wall,
+    /// Of the undo store: in use, still reserved for the sync, in all.
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+    pub limit_bytes: u64,
+    /// Why it cannot be gone back to, if it cannot.
+    pub damaged: Option<String>,
+}
+
+/// A group at one moment, cheap to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    pub identity: Identity,
+    pub state: State,
+    pub mode: Mode,
+    pub protection: Protection,
+    /// Why this secondary does not apply.
+    pub paused: Option<Pause>,
+    /// Through with starting, and not changing its role or stopping.
+    pub running: bool,
+    /// Running, and nothing is under way: both images should be equal when the peer says so too.
+    pub settled: bool,
+    /// What this primary lost with its power may still have to be fetched.
+    pub in_doubt: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeStatus {
+    /// In this group, and on whichever node is primary.
+    pub size_bytes: u64,
+    /// What its device holds here; the rest is not used.
+    pub device_bytes: u64,
+    pub dirty_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueStatus {
+    pub bytes: u64,
+    pub items: u64,
+    pub bytes_hwm: u64,
+    pub items_hwm: u64,
+    pub blocked: Duration,
+    pub blocked_writers: u64,
+    /// How long writers were held up of late, one after the other: it runs back while they are not.
+    pub held_up: Duration,
+    /// What that may come to before the policy acts; `None`: under `strict` it does not.
+    pub held_up_limit: Option<Duration>,
+    /// It came to half of that or more, and is not over.
+    pub holds_writers_up: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    pub node: NodeId,
+    pub link: LinkStatus,
+    pub link_since: Mono,
+    pub link_reason: String,
+    pub round_trip: Duration,
+    pub rate_bytes_per_s: Option<u64>,
+    pub role: Option<Role>,
+    /// As the primary says; `None`: unknown, on a secondary that does not hear it.
+    pub lag_bytes: Option<u64>,
+    /// `None`: unknown, or nothing was applied yet.
+    pub lag: Option<Duration>,
+    /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.
+    pub told: Option<TellingStatus>,
+    /// What the peer is set to, as it told last; a promotion there serves by it.
+    pub settings: Option<Settings>,
+    pub dirty_bytes: u64,
+    /// Sequence and the primary's time of the last write known to be applied.
+    pub recovery_point: Option<(Seq, Wall)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TellingStatus {
+    pub since: Duration,
+    pub lag_bytes: u64,
+    pub lag: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SyncStatus {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub sent_bytes: u64,
+    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
+    pub cut: Option<u64>,
+    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
+    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
+    pub dirtied_bytes_per_s: Option<u64>,
+    pub carried_bytes_per_s: Option<u64>,
+}
+
+impl Node {
+    /// Inner places of a group as one line, for a simulator's failure report.
+    pub fn explain(&self, id: GroupId) -> String {
+        self.groups.get(&id).map_or_else(String::new, |g| {
+            let link = self.links.get(&g.config.peer);
+            alloc::format!(
+                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
+                g.phase,
+                g.blocked,
+                g.activity.cold,
+                g.waiting_ack,
+                g.slots.write_ops(),
+                g.stream,
+                g.resync,
+                g.cut,
+                g.replica
+            )
+        })
+    }
+
+    /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
+    pub fn oldest_kept(&self, id: GroupId) -> Option<Seq> {
+        self.groups.get(&id).and_then(|group| group.replica.kept.oldest())
+    }
+
+    /// The few facts a judge looks at after every step.
+    pub fn glance(&self, id: GroupId) -> Option<Glance> {
+        let g = self.groups.get(&id)?;
+        Some(Glance {
+            identity: g.identity(),
+            state: g.state,
+            mode: g.settings.mode,
+            protection: g.protection(),
+            paused: g.replica.paused,
+            running: matches!(g.phase, Phase::Running),
+            in_doubt: g.is_in_doubt(),
+            settled: matches!(g.phase, Phase::Running) && g.settled(),
+        })
+    }
+
+    /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
+    pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
+        self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
+    }
+
+    pub fn shared(&self) -> SharedStatus {
+        SharedStatus {
+            memory_bytes: self.memory.held_bytes(),
+            memory_limit_bytes: self.memory.limit_bytes(),
+            starting: self.starts.counts(),
+            syncing: self.syncs.counts(),
+        }
+    }
+
+    /// How large a volume is in its group: what its export has, on whichever node that opens.
+    pub fn volume_bytes(&self, group: GroupId, volume: VolumeId) -> Option<u64> {
+        let group = self.groups.get(&group)?;
+        group.volumes.get(usize::from(volume.0)).map(|volume| volume.config.size_bytes)
+    }
+
+    pub fn status(&self) -> Vec<GroupStatus> {
+        self.groups.keys().filter_map(|id| self.status_of(*id)).collect()
+    }
+
+    /// `None`: there is no such group.
+    pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
+        let group = self.groups.get(&id)?;
+        let status = group.status(self.links.get(&group.config.peer)?, self.now);
+        Some(GroupStatus { sync_place: self.syncs.place(id), ..status })
+    }
+}
+
+impl Group {
+    fn status(&self, link: &Link, now: Now) -> GroupStatus {
+        let identity = self.identity();
+        let role = identity.role;
+        let secondary = role == Role::Secondary;
+        let (held_up, held_up_limit) = self.held_up(now.mono);
+        GroupStatus {
+            id: self.id(),
+            identity,
+            role,
+            settings: self.settings,
+            mode: if secondary { self.mode_of_primary() } else { Some(self.settings.mode) },
+            served_before_in: self.mode_of_primary().filter(|mode| !secondary && *mode != self.settings.mode),
+            clock_behind: self.clock_behind(now),
+            state: self.shown_state(self.told_state().filter(|_| secondary)),
+            reason: self.standstill().map_or_else(|| self.shown_reason(), |(_, why)| why.into()),
+            starting: matches!(self.phase, Phase::Starting(_)),
+            changed_outside: role == Role::Primary && self.sb.current.changed_outside,
+            protection: self.protection(),
+            volumes: self
+                .volumes
+                .iter()
+                .zip(self.device_sizes())
+                .map(|(v, device_bytes)| VolumeStatus {
+                    size_bytes: v.config.size_bytes,
+                    device_bytes,
+                    dirty_bytes: v.dirty.dirty_bytes(),
+                })
+                .collect(),
+            queue: QueueStatus {
+                bytes: self.queue.bytes(),
+                items: self.queue.len(),
+                bytes_hwm: self.queue.bytes_hwm,
+                items_hwm: self.queue.items_hwm,
+                blocked: Duration::from_nanos(self.counters.blocked_ns),
+                blocked_writers: self.blocked.len() as u64,
+                held_up,
+                held_up_limit,
+                holds_writers_up: self.was_held_up(),
+            },
+            peer: self.peer_status(link, now),
+            sync: self.sync_status(),
+            sync_ordered: self.sync_is_ordered(),
+            sync_place: None,
+            unapplied_bytes: self.replica.unapplied_bytes(),
+            memory_bytes: self.held_bytes(),
+            promotable: self.promotable().map(|(place, wall)| (place, self.time_of_copy(place.seq, wall))),
+            rollback_point: self.rollback_point(),
+            writes: self.counters.writes,
+            written_bytes: self.counters.written_bytes,
+            resynced_bytes: self.counters.resynced_bytes,
+            compared_bytes: self.counters.compared_bytes,
+            shipped_bytes: self.counters.shipped_bytes,
+            pulled_bytes: self.counters.pulled_bytes,
+        }
+    }
+
+    fn sync_is_ordered(&self) -> bool {
+        let waits = self.wanted_update || self.full_sync_due || self.full_is_wanted();
+        waits && self.role() == Role::Primary && !self.syncs()
+    }
+
+    fn sync_status(&self) -> Option<SyncStatus> {
+        let before = self.catch_up.sent_bytes;
+        if let Some(cut) = &self.cut {
+            let rates = self.cut_rates();
+            return Some(SyncStatus {
+                done_bytes: cut.done_bytes,
+                total_bytes: cut.total_bytes,
+                sent_bytes: before + cut.payload_bytes,
+                cut: self.cut_number(),
+                dirtied_bytes_per_s: rates.map(|r| r.dirtied),
+                carried_bytes_per_s: rates.map(|r| r.carried),
+            });
+        }
+        self.resync.as_ref().map(|r| SyncStatus {
+            done_bytes: r.done_bytes,
+            total_bytes: r.total_bytes,
+            sent_bytes: before + r.sent_bytes,
+            cut: None,
+            dirtied_bytes_per_s: None,
+            carried_bytes_per_s: None,
+        })
+    }
+
+    /// Why nothing is written to the volumes of this secondary, and in what words.
+    pub fn standstill(&self) -> Option<(Pause, &'static str)> {
+        if self.restore_waits_for_space() {
+            return Some((Pause::PeerFull, NO_SPACE));
+        }
+        self.replica.paused.map(|pause| (pause, pause.words()))
+    }
+
+    /// A secondary shows the state its primary told, unless it knows better.
+    fn shown_state(&self, told: Option<State>) -> State {
+        match (self.state, self.standstill()) {
+            (State::Failed(_), _) => self.state,
+            (_, Some((pause, _))) => State::Paused(pause),
+            _ => told.unwrap_or(self.state),
+        }
+    }
+
+    fn rollback_point(&self) -> Option<RollbackPointStatus> {
+        let point = self.sb.current.rollback_point;
+        (point.id != 0).then(|| RollbackPointStatus {
+            name: crate::secondary::rollback::name(point.id),
+            position: point.position,
+            wall: point.wall,
+            used_bytes: self.saver.store.used_bytes(),
+            reserved_bytes: self.saver.store.reserved_bytes(),
+            limit_bytes: self.config.history_bytes,
+            damaged: self.undo_damaged.clone(),
+        })
+    }
+
+    fn settled(&self) -> bool {
+        match self.role() {
+            Role::Primary => {
+                self.stream.is_some_and(|s| s.applied == self.last_seq)
+                    && self.resync.is_none()
+                    && self.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+            }
+            Role::Secondary => self.replica.applied == self.replica.received,
+        }
+    }
+
+    fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
+        let status = PeerStatus {
+            node: self.config.peer,
+            link: link.status,
+            link_since: link.since,
+            link_reason: link.reason.clone(),
+            round_trip: link.round_trip(),
+            rate_bytes_per_s: link.rate(),
+            role: self.hello.as_ref().map(|h| h.identity.role),
+            lag_bytes: None,
+            lag: None,
+            told: None,
+            settings: self.peer_settings,
+            dirty_bytes: self.dirty_bytes(),
+            recovery_point: None,
+        };
+        match self.role() {
+            Role::Primary => {
+                let behind = self.behind(now);
+                let (lag_bytes, lag) = (Some(behind.lag_bytes), behind.lag);
+                PeerStatus { lag_bytes, lag, recovery_point: behind.applied, ..status }
+            }
+            Role::Secondary => self.status_of_copy(status, now.mono),
+        }
+    }
+
+    /// How far it is behind only its primary knows.
+    fn status_of_copy(&self, status: PeerStatus, now: Mono) -> PeerStatus {
+        // In the middle of a sync it can present what a promotion would give, and no more.
+        let (place, wall) = match self.sb.current.identity.inconsistent {
+            true => self.promotable().map(|(place, wall)| (place.seq, wall)).unzip(),
+            false => (Some(self.replica.recovered()), Some(self.replica.applied_wall)),
+        };
+        let known = wall.filter(|wall| *wall != Wall(0));
+        let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));
+        let status = PeerStatus { recovery_point, ..status };
+        let Some((tick, since, counts)) = self.told(now) else { return status };
+        let told = Some(TellingStatus { since, lag_bytes: tick.lag_bytes, lag: tick.lag });
+        if !counts {
+            return PeerStatus { told, ..status };
+        }
+        PeerStatus { told, lag_bytes: Some(tick.lag_bytes), lag: tick.lag, dirty_bytes: tick.dirty_bytes, ..status }
+    }
+}

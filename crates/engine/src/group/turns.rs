@@ -1,0 +1,258 @@
+//! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
+//! input of a group what that group holds, and lets the next ones go on.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::formats::identity::{Decision, Identity, Role};
+use crate::group::start::StartStage;
+use crate::group::{Cx, Group, Phase, TimerKey};
+use crate::ids::GroupId;
+use crate::node::{Node, mix};
+use crate::planted::{Fault, planted};
+use crate::shared::marks::Mark;
+use crate::state::{Broken, State};
+
+/// Groups short of memory that are asked in one turn; the others are in the next.
+const ASKED_MAX: usize = 64;
+
+impl Node {
+    /// Every group asks for a turn to start.
+    pub(crate) fn start_all(&mut self, entropy: u64, boot: u128) {
+        (self.start_entropy, self.boot) = (entropy, boot);
+        let ids: Vec<GroupId> = self.groups.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.starts.wait(id));
+    }
+
+    /// Before [`crate::Input::Start`]: the group is not taken up in this run, and `why` says so to operators. None of its stores is
+    /// asked for anything. Its peer hears who this node was at last, as far as that is known, and that its half has failed.
+    pub fn refuse(&mut self, id: GroupId, why: String, recorded: Option<Identity>) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        assert!(matches!(group.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
+        group.refused = Some(why);
+        if let Some(identity) = recorded {
+            (group.sb.current.identity, group.sb.durable) = (identity, identity);
+        }
+    }
+
+    /// What a group holds now, and whether it is still at what it had a turn for.
+    pub(crate) fn settle(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let held = group.held_bytes();
+        let before = core::mem::replace(&mut group.counted_bytes, held);
+        self.memory.account(group.reserve_bytes, before, held);
+        self.memory_freed |= held < before;
+        if core::mem::take(&mut group.wants_memory) && !core::mem::replace(&mut group.waits_for_memory, true) {
+            self.marks.hit(Mark::MemoryShort);
+            self.short_of_memory.push_back(id);
+        }
+        let link_use = group.link_use();
+        if link_use != group.counted_use {
+            let before = core::mem::replace(&mut group.counted_use, link_use);
+            if let Some(link) = self.links.get_mut(&group.config.peer) {
+                link.uses(before, link_use);
+            }
+        }
+        if !matches!(group.phase, Phase::Starting(_)) {
+            self.starts.leave(id);
+        }
+        if group.state == State::Syncing {
+            self.syncs.enter(self.now.mono, id);
+        } else {
+            self.syncs.leave(id);
+            if core::mem::take(&mut group.wants_turn) {
+                self.marks.hit(Mark::SyncWaitedForTurn);
+                if !planted(Fault::TurnForgotten) {
+                    self.syncs.wait(id);
+                }
+            }
+        }
+    }
+
+    /// Lets those in whose turn it is; called after every input.
+    pub(crate) fn give_turns(&mut self) {
+        let now = self.now.mono;
+        while let Some(id) = self.starts.next(now) {
+            // Each group's generation gets a tag of its own.
+            let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
+            self.in_group(id, |g, cx| {
+                if matches!(g.phase, Phase::Starting(StartStage::Idle)) {
+                    match g.refused.take() {
+                        Some(why) => g.start_failed(cx, Broken::Device, &why),
+                        None => g.start(cx, entropy, boot),
+                    }
+                }
+            });
+        }
+        while let Some(id) = self.syncs.next(now) {
+            self.in_group(id, Group::turn_to_sync);
+        }
+        for (key, frees_at) in
+            [(TimerKey::Starts, self.starts.frees_at(now)), (TimerKey::Syncs, self.syncs.frees_at(now))]
+        {
+            match frees_at {
+                Some(at) => self.timers.set(key, at),
+                None => self.timers.clear(key),
+            }
+        }
+    }
+
+    /// Memory came free: those who were short of it are asked, in the order in which they ran short.
+    pub(crate) fn lend_memory(&mut self) {
+        if !core::mem::take(&mut self.memory_freed) {
+            return;
+        }
+        let short = self.short_of_memory.len();
+        for _ in 0..short.min(ASKED_MAX) {
+            let Some(id) = self.short_of_memory.pop_front() else { return };
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.waits_for_memory = false;
+            }
+            self.in_group(id, |g, cx| g.memory_freed(cx));
+        }
+        self.memory_freed |= short > ASKED_MAX;
+    }
+}
+
+impl Group {
+    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
+    pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
+        if !cx.may_sync {
+            self.waits_for_turn(full);
+            if self.state == State::Logging {
+                self.transition(cx, State::Logging, "waiting for its turn: other groups of this node are syncing");
+            }
+            return false;
+        }
+        let full = self.full_is_wanted() || full;
+        self.wanted_full = self.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        if self.stream.is_some() || self.cut.is_some() {
+            // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
+            self.fail_held(cx);
+            self.fall_to_logging(cx, "the operator asked for a sync");
+        }
+        if full {
+            self.ask_nothing(cx);
+            self.mark_everything(cx);
+        } else if self.settle(cx) {
+            self.begin_sync(cx, false);
+        }
+        true
+    }
+
+    /// The secondary has space again for a sync that was paused; while it was, others took its place.
+    pub fn resume_in_turn(&mut self, cx: &mut Cx) {
+        (self.catch_up.resumes, self.wants_turn) = (true, true);
+        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
+        self.transition(cx, self.state, why);
+    }
+
+    /// Nothing is read for a sync that waits to go on.
+    pub fn waits_to_resume(&self) -> bool {
+        self.catch_up.resumes && matches!(self.state, State::Paused(_))
+    }
+
+    /// What an operator is told whose `sync` has nothing to begin.
+    pub fn under_way(&self) -> String {
+        match self.state {
+            State::Syncing => "a sync is under way already".into(),
+            State::Paused(_) if self.catch_up.resumes => format!("under way already: {}", self.reason),
+            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
+            _ => "the group is already in step; nothing to do".into(),
+        }
+    }
+
+    /// Begins a sync that an operator typed; what he is told.
+    pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
+        if !self.sync_in_turn(cx, full) {
+            return "the sync begins by itself when it is its turn: other groups of this node are syncing";
+        }
+        if full || self.syncs() { "sync began" } else { "the sync begins as soon as it is settled what the peer holds" }
+    }
+
+    /// A sync waits for its turn.
+    pub fn waits_for_turn(&mut self, full: bool) {
+        self.wants_turn = true;
+        if full {
+            self.wanted_full = self.hello.as_ref().map(|hello| hello.identity.generation);
+        }
+    }
+
+    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
+    /// has taken up our history meanwhile holds none.
+    pub fn full_is_wanted(&self) -> bool {
+        let theirs = self.hello.as_ref().map(|hello| hello.identity.generation);
+        let ours = Some(self.sb.current.identity.generation);
+        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
+    }
+
+    /// A place for a sync is this group's, if it still has use for it.
+    fn turn_to_sync(&mut self, cx: &mut Cx) {
+        if self.waits_to_resume() && self.syncs() {
+            return self.resume(cx);
+        }
+        let may = self.role() == Role::Primary
+            && matches!(self.phase, Phase::Running)
+            && !matches!(self.state, State::Failed(_))
+            && self.hello.as_ref().is_some_and(|h| !h.failed)
+            && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
+        if may && self.full_is_wanted() {
+            self.sync_in_turn(cx, true);
+        } else if self.state == State::Logging {
+            self.try_autosync(cx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::{ActivityConfig, GroupConfig, NodeConfig, NodeId, Settings, VolumeConfig, limits};
+
+    fn node_of(groups: u32) -> Node {
+        let volume = VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false };
+        let group = |number| GroupConfig {
+            id: GroupId(number),
+            tag: u64::from(number),
+            peer: NodeId(1),
+            starts_as: Role::Primary,
+            meets_peer_first: false,
+            volumes: vec![volume],
+            settings: Settings::default(),
+            journal_bytes: limits::JOURNAL_BYTES_DEFAULT,
+            window_bytes: limits::WINDOW_BYTES_DEFAULT,
+            activity: ActivityConfig::default(),
+            history_bytes: limits::HISTORY_BYTES_DEFAULT,
+        };
+        Node::new(NodeConfig {
+            node: NodeId(0),
+            groups: (0..groups).map(group).collect(),
+            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
+            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+            syncs_at_once: limits::SYNCS_AT_ONCE,
+        })
+    }
+
+    /// A hundred groups ran short of memory, and some came free once. Those whom the first turn did not ask were not asked in the
+    /// next one either: they waited until somebody else gave something back.
+    #[test]
+    fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
+        let mut node = node_of(100);
+        for id in (0..100).map(GroupId) {
+            node.groups.get_mut(&id).expect("of this node").wants_memory = true;
+            node.settle(id);
+        }
+        assert_eq!(node.short_of_memory.len(), 100);
+        node.memory_freed = true;
+        let waiting = |node: &Node| node.groups.values().filter(|group| group.waits_for_memory).count();
+        node.lend_memory();
+        assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
+        node.lend_memory();
+        assert_eq!(waiting(&node), 0);
+        node.lend_memory();
+        assert!(!node.memory_freed, "nobody is left to ask");
+    }
+}

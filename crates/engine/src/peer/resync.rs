@@ -1,0 +1,649 @@
+//! Regions travel in the one ordered stream (rule 7): a region is read under a lock on its range, takes its number at
+//! that moment, and is sent between the live writes with lower and higher numbers. So the secondary applies a resync like
+//! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use crate::formats::identity::{Decision, Role};
+use crate::formats::wire::{Header, Kind, SyncBegin, flags};
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES};
+use crate::peer::queue::{Body, Item, cost};
+use crate::peer::settle::Settling;
+use crate::peer::stall::unreadable;
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::shared::time::Mono;
+use crate::shared::volume::Conflict;
+use crate::state::{Mode, State};
+use crate::{Event, IoDone, IoError, Output, Slice, Store};
+
+/// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// A range to be sent or compared.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+}
+
+impl Range {
+    /// Payload of its read in the queue: that of a comparison has none.
+    fn queued_bytes(&self, compare: bool) -> u64 {
+        if compare { 0 } else { self.length }
+    }
+}
+
+/// One read under way, or waiting for its range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResyncRead {
+    range: Range,
+    compare: bool,
+    /// Its numbers: one for each part, so that no frame keeps a slow link busy for long (rule 25).
+    first: Seq,
+    last: Seq,
+    part_bytes: u64,
+    /// The pass it belongs to; a read of an older pass is forgotten.
+    pass: u64,
+}
+
+/// A pass over the dirty regions.
+#[derive(Debug)]
+pub(crate) struct Resync {
+    pass: u64,
+    /// The peer was told of it.
+    pub begun: bool,
+    /// The peer is ready for it.
+    ready: bool,
+    /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
+    pub repair: bool,
+    /// Next region to look at.
+    volume: usize,
+    region: u64,
+    pub reads: usize,
+    /// What reads that wait for their range will hold: they are in no queue yet.
+    pub waiting_bytes: u64,
+    probes: BTreeMap<Seq, Range>,
+    /// Ranges found different, or whose read failed.
+    resend: VecDeque<Range>,
+    failures: u32,
+    /// After a read that failed nothing is read before this.
+    reads_again_at: Mono,
+    /// When it last had room in the queue for a read, or nothing to read.
+    pub had_room_at: Mono,
+    end: Option<Seq>,
+    pub total_bytes: u64,
+    pub done_bytes: u64,
+    pub sent_bytes: u64,
+}
+
+/// What a pass reads next.
+struct NextRead {
+    range: Range,
+    compare: bool,
+    /// The region at which the walk goes on; `None`: it is of what is sent again.
+    goes_on_at: Option<u64>,
+}
+
+impl Resync {
+    /// The next read begins: another one is the next.
+    fn begins_read(&mut self, next: &NextRead) {
+        self.reads += 1;
+        if let Some(region) = next.goes_on_at {
+            self.region = region;
+            return;
+        }
+        let Some(range) = self.resend.front_mut() else { return };
+        range.offset += next.range.length;
+        range.length -= next.range.length;
+        if range.length == 0 {
+            self.resend.pop_front();
+        }
+    }
+
+    /// The pass of this number is still to be announced.
+    pub fn begins(&self, pass: u64) -> bool {
+        self.pass == pass && !self.begun
+    }
+
+    pub fn new(now: Mono, pass: u64, repair: bool, total_bytes: u64) -> Resync {
+        Resync {
+            pass,
+            begun: repair,
+            ready: repair,
+            repair,
+            volume: 0,
+            region: 0,
+            reads: 0,
+            waiting_bytes: 0,
+            probes: BTreeMap::new(),
+            resend: VecDeque::new(),
+            failures: 0,
+            reads_again_at: Mono(0),
+            had_room_at: now,
+            end: None,
+            total_bytes,
+            done_bytes: 0,
+            sent_bytes: 0,
+        }
+    }
+}
+
+impl Group {
+    // ---- beginning -------------------------------------------------------------------------------------------------
+
+    /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
+    pub fn try_autosync(&mut self, cx: &mut Cx) {
+        if self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        match self.state {
+            State::Logging => self.autosync_from_logging(cx),
+            State::CatchingUp | State::Replicating if self.resync.is_none() => self.begin_repair(cx),
+            // A sync or a pause is under way: look again after it.
+            _ if self.repair.due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
+            _ => {}
+        }
+    }
+
+    fn autosync_from_logging(&mut self, cx: &mut Cx) {
+        if self.hello.is_none() {
+            return;
+        }
+        let waits = if self.settings.mode == Mode::Logging {
+            Some("mode is logging")
+        } else if self.sb.current.held_in_logging {
+            Some("waiting for 'sync': the operator holds the group in logging")
+        } else if self.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
+            Some(crate::CHANGED_OUTSIDE)
+        } else if !(self.settings.autosync || self.wanted_update || self.full_is_wanted()) {
+            Some("waiting for 'sync': autosync is off")
+        } else {
+            None
+        };
+        if let Some(waits) = waits {
+            let why = match self.decision() {
+                // That one would be refused.
+                Some(Decision::NeedsFullSync(why)) if !self.full_is_wanted() => alloc::format!("{why}"),
+                Some(Decision::Refuse(why)) => alloc::format!("{why}"),
+                _ => waits.into(),
+            };
+            return self.transition(cx, State::Logging, &why);
+        }
+        let healthy = self.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due;
+        let may = match self.decision() {
+            Some(Decision::UpdateSync | Decision::Continue(_)) => true,
+            Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(),
+            _ => false,
+        };
+        if cx.now.mono < self.stall.left_alone_until {
+            if healthy && may {
+                self.transition(cx, State::Logging, self.stall.pause_words());
+            }
+            let wait = self.stall.left_alone_until.since(cx.now.mono);
+            return self.set_timer(cx, GroupTimer::Autosync, wait);
+        }
+        if healthy && may && self.settle(cx) {
+            self.sync_in_turn(cx, false);
+        }
+    }
+
+    pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
+        if cx.peer.link.is_none() {
+            return;
+        }
+        let compare = self.volumes.iter().any(|v| v.doubt.is_some());
+        let dirty_bytes = self.dirty_bytes();
+        cx.marks.hit(match (full, compare) {
+            (true, _) => Mark::FullSyncBegan,
+            (_, true) => Mark::CompareSyncBegan,
+            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
+            _ => Mark::UpdateSyncBegan,
+        });
+        self.counters.syncs += 1;
+        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        match (full, compare) {
+            (true, _) => self.begin_catch_up(cx, "full sync"),
+            // What is dirty is not known: most of it is answered by a hash, in the stream.
+            (_, true) => {
+                let why = "update sync; what was being written when this primary stopped is compared";
+                self.begin_sync_in_stream(cx, why);
+            }
+            _ => self.begin_catch_up(cx, "update sync"),
+        }
+    }
+
+    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
+    pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
+        let dirty_bytes = self.dirty_bytes();
+        self.begin_stream(cx);
+        self.stream_began = self.last_seq;
+        self.passes += 1;
+        self.resync = Some(Resync::new(cx.now.mono, self.passes, false, dirty_bytes));
+        self.transition(cx, State::Syncing, why);
+        self.watch_sync(cx);
+    }
+
+    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
+    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
+    fn announce_sync(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
+        let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
+        let recorded = !self.generation_due;
+        let Some(link) = link.filter(|_| self.flushed_through(cx, self.stream_began) && recorded) else { return };
+        let from = self.place(self.stream_began);
+        let dirty_bytes = self.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let parent = self.sb.current.identity.parent;
+        let to = self.peers_run();
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
+        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
+        if let Some(resync) = self.resync.as_mut() {
+            resync.begun = true;
+        }
+    }
+
+    /// The run that the peer said it is in.
+    pub fn peers_run(&self) -> Incarnation {
+        self.hello.as_ref().map_or(Incarnation(0), |hello| hello.identity.incarnation)
+    }
+
+    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    pub fn syncs(&self) -> bool {
+        self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
+    }
+
+    pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
+        if !self.was_begun(header.offset) {
+            return self.protocol_error(cx, "an answer to a sync that was not begun");
+        }
+        self.stall.answered(cx.now.mono);
+        if self.state == State::Logging {
+            self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
+        if let Some(from) = self.peer_ready_for_cut(cx.now.mono, header.offset) {
+            return self.peer_took_up(from, true);
+        }
+        // An answer to a begin that was abandoned meanwhile is nobody's.
+        let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
+        let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
+        resync.ready = true;
+        stream.open = true;
+        let dirty = resync.total_bytes > 0;
+        self.peer_took_up(self.place(self.stream_began), dirty);
+    }
+
+    /// It has taken up our history: should this sync end early, the next meeting starts from here.
+    fn peer_took_up(&mut self, begin: Position, dirty: bool) {
+        self.sb.current.alone = false;
+        // Until now the order stood: what ends before the peer has heard of it is begun again.
+        (self.wanted_full, self.wanted_update) = (None, false);
+        let ours = self.sb.current.identity;
+        if let Some(hello) = self.hello.as_mut() {
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
+            theirs.handed_over = false;
+            theirs.inconsistent |= dirty;
+        }
+    }
+
+    /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+    pub fn mark_everything(&mut self, cx: &mut Cx) {
+        for volume in &mut self.volumes {
+            volume.dirty.set_all();
+            volume.doubt = None;
+        }
+        self.sb.current.compare = false;
+        self.save_bits(cx, AfterBits::FullSync);
+    }
+
+    pub fn begin_full_sync(&mut self, cx: &mut Cx) {
+        match self.settling {
+            Settling::Done if self.full_is_wanted() => {}
+            // Once it is on record that nothing will be pulled.
+            Settling::Draining | Settling::Recording => return self.full_sync_due = true,
+            // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
+            _ => return,
+        }
+        let fits = self.state == State::Logging && matches!(self.phase, Phase::Running) && self.hello.is_some();
+        let sb = &self.sb.current;
+        let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
+        let held = sb.held_in_logging || changed || self.settings.mode == Mode::Logging;
+        if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+            return;
+        }
+        if !cx.may_sync {
+            // Another group took the place while this one's bits were being stored.
+            self.waits_for_turn(true);
+            return;
+        }
+        self.begin_sync(cx, true);
+    }
+
+    // ---- the pass --------------------------------------------------------------------------------------------------
+
+    /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
+    /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
+    pub fn pump_resync(&mut self, cx: &mut Cx) {
+        if self.cut.is_some() {
+            return self.pump_cut(cx);
+        }
+        self.announce_sync(cx);
+        loop {
+            let reads = self.resync.as_ref().filter(|r| r.ready && r.end.is_none());
+            let Some(resync) = reads.filter(|_| !self.waits_to_resume()) else { return };
+            let busy = resync.reads >= limits::RESYNC_READS_MAX
+                || cx.now.mono < resync.reads_again_at
+                || self.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
+                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
+            if busy {
+                return;
+            }
+            let next = self.next_read(cx);
+            if next.as_ref().is_some_and(|next| !self.has_room_for_sync(cx, next.range.queued_bytes(next.compare))) {
+                return self.look_for_room(cx);
+            }
+            if let Some(resync) = self.resync.as_mut() {
+                resync.had_room_at = cx.now.mono;
+            }
+            match next {
+                Some(next) => self.read_range(cx, next),
+                None if self.end_pass(cx) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
+    /// for it.
+    fn longest_sync_read(&self, cx: &Cx) -> u64 {
+        let most = cx.peer.part_bytes.min(self.settings.queue_bytes / 4).min(self.sync_memory_bytes(cx));
+        (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
+    }
+
+    /// What is to be read next; it stays the next until the read begins.
+    fn next_read(&mut self, cx: &mut Cx) -> Option<NextRead> {
+        let longest_read = self.longest_sync_read(cx);
+        let resync = self.resync.as_mut()?;
+        if let Some(&range) = resync.resend.front() {
+            let length = range.length.min(longest_read);
+            return Some(NextRead { range: Range { length, ..range }, compare: false, goes_on_at: None });
+        }
+        while let Some(volume) = self.volumes.get(resync.volume) {
+            let mut skipped = 0;
+            let found = volume.next_to_ship(resync.region, &mut skipped);
+            if skipped > 0 {
+                cx.marks.hit(Mark::ResyncSkippedCovered);
+            }
+            let Some(first) = found else {
+                resync.volume += 1;
+                resync.region = 0;
+                continue;
+            };
+            let mut next = first + 1;
+            let size = volume.config.size_bytes;
+            let compare = volume.in_doubt(first);
+            let longest = if compare { limits::PROBE_BYTES } else { longest_read };
+            let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
+            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
+                next += 1;
+            }
+            // What was skipped is not looked at again.
+            resync.region = first;
+            let offset = first * REGION_BYTES;
+            let length = (next * REGION_BYTES).min(size) - offset;
+            let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
+            let length = if leaves_tail { length / 4096 * 4096 } else { length };
+            let range = Range { volume: VolumeId(resync.volume as u16), offset, length };
+            return Some(NextRead { range, compare, goes_on_at: Some(next) });
+        }
+        None
+    }
+
+    fn read_range(&mut self, cx: &mut Cx, next: NextRead) {
+        let NextRead { range, compare, .. } = next;
+        let resync = self.resync.as_mut().expect("a pass is under way");
+        resync.begins_read(&next);
+        let pass = resync.pass;
+        let slot = self.slots.insert(Op::Resync(ResyncRead {
+            range,
+            compare,
+            first: Seq::NONE,
+            last: Seq::NONE,
+            part_bytes: 0,
+            pass,
+        }));
+        match self.volume(range.volume).conflict(range.offset, range.length) {
+            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(cx, slot),
+            None => self.admit_resync_read(cx, slot),
+            Some(conflict) => {
+                if conflict == Conflict::Write {
+                    cx.marks.hit(Mark::ResyncWaitedForWrite);
+                }
+                if let Some(resync) = self.resync.as_mut() {
+                    resync.waiting_bytes += next.range.queued_bytes(next.compare);
+                }
+                self.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
+            }
+        }
+    }
+
+    /// What a read waited for has its range free.
+    pub fn admit_waiting_read(&mut self, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(read)) = self.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+        let Some(resync) = self.resync.as_mut().filter(|resync| resync.pass == read.pass) else {
+            // The stream ended while the read waited for its range.
+            self.volume(read.range.volume).let_go(slot);
+            self.slots.take(slot);
+            return;
+        };
+        resync.waiting_bytes -= read.range.queued_bytes(read.compare);
+        self.admit_resync_read(cx, slot);
+    }
+
+    /// The range is free: lock it, take the number, read.
+    fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(mut read)) = self.slots.get(slot) else { unreachable!("the slot is a resync read's") };
+        let Range { volume, offset, length } = read.range;
+        let wall = self.stamp(cx);
+        read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
+        read.first = self.last_seq.next();
+        let mut done = 0;
+        while done < length {
+            let part = read.part_bytes.min(length - done);
+            self.last_seq = self.last_seq.next();
+            self.queue.push(Item {
+                seq: self.last_seq,
+                volume,
+                offset: offset + done,
+                length: part,
+                wall,
+                flags: flags::RESYNC,
+                body: Body::Pending,
+                cost_bytes: cost(if read.compare { 0 } else { part }),
+            });
+            done += part;
+        }
+        read.last = self.last_seq;
+        if let Some(op) = self.slots.get_resync(slot) {
+            *op = read;
+        }
+        self.volume(volume).mark_shipped(offset, length, read.last);
+        self.volume(volume).occupy(slot, offset, length, read.first, false);
+        let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
+        cx.out.push_back(if read.compare {
+            Output::ReadHash { token, store, offset, length: length as u32 }
+        } else {
+            Output::Read { token, store, offset, length: length as u32, crc: None }
+        });
+    }
+
+    pub fn resync_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        let Some(Op::Resync(read)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
+        let range = read.range;
+        self.volume(range.volume).release(slot);
+        if self.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+            self.place_read(cx, &read, result);
+        }
+        self.wake_range_waiters(cx, range.volume);
+    }
+
+    fn place_read(&mut self, cx: &mut Cx, read: &ResyncRead, result: Result<IoDone, IoError>) {
+        let range = read.range;
+        let resync = self.resync.as_mut().expect("checked by the caller");
+        resync.reads -= 1;
+        let body = match result {
+            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { buf, .. }) => {
+                resync.sent_bytes += range.length;
+                self.counters.shipped_bytes += range.length;
+                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+            }
+            Ok(IoDone::Hash(hash)) => {
+                resync.probes.insert(read.first, range);
+                self.counters.compared_bytes += range.length;
+                Body::Probe(hash)
+            }
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
+            Err(_) => {
+                if cx.now.mono >= resync.reads_again_at {
+                    // Others that were under way beside it say nothing new.
+                    resync.failures += 1;
+                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
+                }
+                resync.resend.push_back(range);
+                Body::Void
+            }
+        };
+        let voided = matches!(body, Body::Void);
+        if !voided {
+            resync.failures = 0;
+        }
+        if !voided && !read.compare {
+            resync.done_bytes += range.length;
+        }
+        let failures = resync.failures;
+        self.fill_parts(read, &body);
+        if voided {
+            self.volume(range.volume).mark_uncovered(range.offset, range.length);
+            self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+        self.counters.resynced_bytes += range.length;
+        // Its bits clear after a local flush; nothing else may ask for one.
+        self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
+        if failures >= READ_FAILURES_MAX {
+            let why = unreadable(range.volume, range.offset);
+            if self.resync.as_ref().is_some_and(|r| r.repair) {
+                return self.put_off_repair(cx, &why);
+            }
+            self.pause_for_own_store(cx, &why);
+        }
+    }
+
+    /// Gives each part of a read its share of what was read.
+    fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
+        let mut start = 0;
+        for seq in (read.first.0..=read.last.0).map(Seq) {
+            if !matches!(body, Body::Data(_)) {
+                self.queue.lighten(seq, cost(0));
+            }
+            let Some(item) = self.queue.get_mut(seq) else { continue };
+            item.body = match body {
+                Body::Data(whole) => {
+                    Body::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
+                }
+                other => other.clone(),
+            };
+            start += read.part_bytes;
+        }
+    }
+
+    /// The peer's answer to a hash.
+    pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
+        let sent = self.sent_through();
+        let Some(resync) = self.resync.as_mut().filter(|r| r.probes.contains_key(&header.seq)) else { return };
+        if header.seq > sent {
+            return self.protocol_error(cx, "an answer to a comparison that was not sent to it");
+        }
+        let Some(range) = resync.probes.remove(&header.seq) else { return };
+        self.stall.moved(cx.now.mono);
+        if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
+            cx.marks.hit(Mark::ProbeEqual);
+            resync.done_bytes += range.length;
+            return;
+        }
+        cx.marks.hit(Mark::ProbeDiffered);
+        resync.resend.push_back(range);
+        self.volume(range.volume).mark_uncovered(range.offset, range.length);
+    }
+
+    /// Nothing is left to read: when all answers are in, the end takes its number. True: there is something left.
+    fn end_pass(&mut self, cx: &mut Cx) -> bool {
+        let Some(resync) = self.resync.as_mut() else { return false };
+        if resync.reads > 0 || !resync.probes.is_empty() {
+            return false;
+        }
+        let mut skipped = 0;
+        let left = self.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
+        if let Some(volume) = left {
+            // A local write failed behind the walk.
+            (resync.volume, resync.region) = (volume, 0);
+            return true;
+        }
+        if resync.repair {
+            self.repair_ended();
+            return false;
+        }
+        let wall = self.stamp(cx);
+        self.last_seq = self.last_seq.next();
+        let seq = self.last_seq;
+        self.queue.push(Item {
+            seq,
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            wall,
+            flags: 0,
+            body: Body::SyncEnd,
+            cost_bytes: cost(0),
+        });
+        if let Some(resync) = self.resync.as_mut() {
+            resync.end = Some(seq);
+        }
+        false
+    }
+
+    /// The sync is over once the peer applied its end.
+    pub fn sync_progress(&mut self, cx: &mut Cx) {
+        let (Some(resync), Some(stream)) = (self.resync.as_ref(), self.stream.as_mut()) else { return };
+        if resync.end.is_none_or(|end| end > stream.applied) {
+            return;
+        }
+        stream.catching_up_since = cx.now.mono;
+        let applied = stream.applied;
+        let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
+        self.resync = None;
+        self.volumes.iter_mut().for_each(|volume| volume.doubt = None);
+        if core::mem::take(&mut self.sb.current.compare) {
+            self.save(cx, None);
+        }
+        self.tidy_bits(cx);
+        cx.event(self.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
+        if let Some(hello) = self.hello.as_mut() {
+            hello.identity.generation = self.sb.current.identity.generation;
+            hello.identity.inconsistent = false;
+        }
+        // It holds a whole image again.
+        self.confirmed(self.place(applied));
+        self.transition(cx, State::CatchingUp, "the sync is done");
+    }
+}

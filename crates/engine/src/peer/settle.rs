@@ -1,0 +1,810 @@
+//! What two nodes settle before anything is sent: the bits both hold against each other are joined (rule 6), and what the
+//! peer confirmed of a run that ended without power is fetched back, by exact written range (P1).
+//!
+//! ```text
+//! hello -> peer has bits? BitsAsk/Bits, stored -> a run in doubt? TailAsk/Tail -> Pull/Pulled -> flush -> record -> go on
+//! ```
+//! A primary that lost power withholds its export until that is done, or until `start_alone` says otherwise. Once it has
+//! served, nothing is pulled any more: it would change blocks under its clients. Then the operator decides.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::durability::kept::merged;
+use crate::formats::bitmap::{region_span, regions};
+use crate::formats::identity::{Decision, Identity, Role};
+use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, decode_ranges, flags};
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
+use crate::shared::size::Size;
+use crate::shared::slots::Op;
+use crate::shared::time::Mono;
+use crate::shared::volume::Volume;
+use crate::state::{Broken, State};
+use crate::{Bytes, Event, FramePayload, Output, SendPayload, Slice, StartAlone, Store};
+
+/// How far the settling of this session has come, on the primary.
+#[derive(Debug)]
+pub(crate) enum Settling {
+    NotYet,
+    AskedBits,
+    StoringBits,
+    AskedTail {
+        ranges: Vec<VolumeRange>,
+    },
+    StoringRanges {
+        ranges: Vec<VolumeRange>,
+    },
+    Pulling(Pull),
+    /// What was pulled becomes durable before it is on record that nothing is in doubt.
+    Draining,
+    Recording,
+    /// The operator has to say what becomes of writes that only the peer may have.
+    Asking,
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pull {
+    left: VecDeque<VolumeRange>,
+    asked: Vec<VolumeRange>,
+    bytes: u64,
+}
+
+impl Pull {
+    /// The next piece to ask for. A range may be as long as its volume: it is cut up as it is asked for.
+    fn next(&mut self, longest: u64) -> Option<VolumeRange> {
+        let range = self.left.front_mut()?;
+        let piece = VolumeRange { length: longest.min(range.length), ..*range };
+        (range.offset, range.length) = (range.offset + piece.length, range.length - piece.length);
+        if range.length == 0 {
+            self.left.pop_front();
+        }
+        Some(piece)
+    }
+}
+
+/// How an export opens that stays closed until the operator chooses, while the peer is away.
+const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
+     until you choose: 'farshore sync GROUP' here, once the peer is connected, keeps this node's content, and \
+     'farshore set GROUP start_alone=serve' opens it without the peer";
+
+/// The same of one that is new.
+const CLOSED_UNTIL_MET: &str = "nothing was recorded of this group here, and the export opens when this node has met its peer: start \
+     farshore there; 'farshore set GROUP start_alone=serve' opens it without";
+
+/// And when it has met one that is not.
+const CLOSED_AS_PEER_LIVED: &str = "nothing was recorded of this group here, the peer has lived, and the export stays closed until you \
+     choose: to keep the peer's copy, demote this node and promote the peer with --force; 'farshore sync GROUP --full' here \
+     overwrites that copy, 'farshore set GROUP start_alone=serve' opens the export beside it";
+
+/// What is under way on the volumes for pulls, also for one whose session is over.
+#[derive(Debug, Default)]
+pub(crate) struct Pulling {
+    writing: usize,
+    flushes: usize,
+    unflushed: bool,
+    /// When something of what was asked for came last.
+    moved_at: Mono,
+}
+
+impl Group {
+    // ---- the primary asks -------------------------------------------------------------------------------------------
+
+    /// Whether this session may go on to send; if not, what is missing was asked for.
+    pub fn settle(&mut self, cx: &mut Cx) -> bool {
+        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
+        match self.settling {
+            Settling::Done => return true,
+            Settling::NotYet if self.peer_went_back() => {
+                self.went_back_in_doubt(cx);
+                return false;
+            }
+            Settling::NotYet => {}
+            _ => return false,
+        }
+        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
+            self.questions += 1;
+            cx.send(link, self.question(cx, Kind::BitsAsk), SendPayload::None);
+            self.settling = Settling::AskedBits;
+            return false;
+        }
+        self.settle_tail(cx);
+        matches!(self.settling, Settling::Done)
+    }
+
+    /// The peer may have confirmed what this node lost with its power.
+    fn settle_tail(&mut self, cx: &mut Cx) {
+        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return };
+        if !self.is_in_doubt() {
+            self.settling = Settling::Done;
+            return;
+        }
+        if !self.followed_in_doubt(&hello.identity) {
+            // It has nothing of that run.
+            return self.nothing_in_doubt(cx);
+        }
+        let sb = &self.sb.current;
+        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
+        self.questions += 1;
+        cx.send(link, self.question(cx, Kind::TailAsk), SendPayload::Control(points.encode()));
+        self.settling = Settling::AskedTail { ranges: Vec::new() };
+        self.reason = "asking the peer what it confirmed before this node lost power".into();
+    }
+
+    /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
+    /// apart.
+    fn question(&self, cx: &Cx, kind: Kind) -> Header {
+        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, self.id()) }
+    }
+
+    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
+    /// promoted again before it could ask.
+    pub fn settle_fork(&mut self, cx: &mut Cx) {
+        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
+        if self.withheld && self.sb.current.is_unmet() && peer_is_new {
+            cx.marks.hit(Mark::NewPairMet);
+            return self.nothing_in_doubt(cx);
+        }
+        if self.withheld && self.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity)) {
+            self.settle(cx);
+        }
+    }
+
+    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
+    /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
+    /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
+    fn followed_in_doubt(&self, theirs: &Identity) -> bool {
+        let (sb, place) = (&self.sb.current, theirs.position);
+        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
+        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
+        let has_run =
+            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
+        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
+        let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
+        self.is_in_doubt() && (is_there || follows && !is_later)
+    }
+
+    /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
+    pub fn is_in_doubt(&self) -> bool {
+        self.sb.current.in_doubt != Incarnation(0)
+    }
+
+    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
+    pub fn forget_doubt(&mut self) {
+        self.sb.current.in_doubt = Incarnation(0);
+        self.has_chosen();
+        self.sb.current.doubt_generations = [Generation::BLANK; 2];
+        self.sb.current.served_in_doubt = false;
+        self.begin_flush_points();
+    }
+
+    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
+    pub fn begin_flush_points(&mut self) {
+        if !self.is_in_doubt() {
+            self.sb.current.flushed = vec![Seq::NONE; self.volumes.len()];
+        }
+    }
+
+    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
+    /// and so has nothing to give.
+    pub fn take_doubt_along(&mut self) {
+        // One that failed may not know where it stands.
+        let hello = self.hello.as_ref().filter(|hello| !hello.failed);
+        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
+            self.forget_doubt();
+        }
+        self.begin_flush_points();
+    }
+
+    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
+    pub fn never_served(&mut self) {
+        if self.withheld {
+            self.sb.current.served_in_doubt = false;
+        }
+    }
+
+    /// The export closes for a demotion: should this node be promoted again, it asks again.
+    pub fn stop_settling(&mut self) {
+        self.never_served();
+        self.settling = Settling::NotYet;
+        (self.withheld, self.full_sync_due) = (false, false);
+    }
+
+    /// The peer has failed, or was promoted: it answers nothing any more.
+    pub fn stop_asking(&mut self) {
+        let asks = matches!(self.settling, Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
+            self.settling = Settling::NotYet;
+        }
+    }
+
+    fn nothing_in_doubt(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Failed(_)) {
+            // What was fetched may be lost again: the next start asks again.
+            return;
+        }
+        self.settling = Settling::Draining;
+        if !self.pulled_is_durable(cx) {
+            return;
+        }
+        self.settling = Settling::Recording;
+        self.forget_doubt();
+        self.save_in_both_slots(cx, AfterSuper::Settled);
+    }
+
+    pub fn settled_recorded(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Recording) {
+            self.settling = Settling::Done;
+        }
+        if matches!(self.state, State::Failed(_)) {
+            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
+            return;
+        }
+        self.open_exports(cx);
+        if core::mem::take(&mut self.full_sync_due) && self.full_is_wanted() {
+            self.begin_full_sync(cx);
+        } else {
+            self.meet_if_apart(cx);
+        }
+    }
+
+    /// Something that stood in the way of a sync is done.
+    fn meet_if_apart(&mut self, cx: &mut Cx) {
+        if self.stream.is_none() && self.cut.is_none() {
+            self.meet_peer(cx);
+        }
+    }
+
+    /// The operator chose this node's content: `sync` was typed.
+    pub fn settle_by_order(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Asking) && self.sb.current.is_unmet() {
+            self.nothing_in_doubt(cx);
+        } else if matches!(self.settling, Settling::Asking) && !self.is_in_doubt() {
+            self.settling = Settling::Done;
+        } else if matches!(self.settling, Settling::Asking) {
+            let note = "the operator chose this node's content over what only the peer may have confirmed";
+            cx.event(self.id(), Event::Note(note.into()));
+            self.nothing_in_doubt(cx);
+        }
+    }
+
+    /// This node's content is to overwrite the peer's: nothing is asked of it.
+    pub fn ask_nothing(&mut self, cx: &mut Cx) {
+        if !matches!(self.settling, Settling::Done | Settling::Draining | Settling::Recording) {
+            self.settling = Settling::Asking;
+            self.settle_by_order(cx);
+        }
+    }
+
+    /// A frame of the settling, on either side. `None`: not one that may come now.
+    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
+        if !matches!(self.phase, Phase::Running) || matches!(self.state, State::Failed(_)) {
+            return Some(());
+        }
+        match (header.kind, payload) {
+            (Kind::BitsAsk, FramePayload::None) => self.bits_asked(header.seq),
+            // Of a question that was given up meanwhile.
+            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.questions) => {}
+            (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
+            (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
+            (Kind::TailAsk, FramePayload::Control(bytes)) => {
+                let points = FlushPoints::decode(bytes)?;
+                // One that was promoted meanwhile has nothing to tell.
+                self.replica.tail_asked = Some((points, header.seq)).filter(|_| self.role() == Role::Secondary);
+                self.answer_tail(cx);
+            }
+            (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
+            (Kind::Tail, FramePayload::None) => self.tail_arrived(cx, header, Vec::new())?,
+            (Kind::Pull, FramePayload::None) => self.pull_asked(cx, header)?,
+            (Kind::Pulled, FramePayload::Data(buf)) => self.pulled(cx, header, buf.clone())?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn bits_arrived(&mut self, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
+        if !matches!(self.settling, Settling::AskedBits) {
+            return Some(());
+        }
+        let at = usize::from(header.volume.0);
+        let (theirs, volume) = (*self.hello.as_ref()?.volume_bytes.get(at)?, self.volumes.get_mut(at)?);
+        let last = header.offset.checked_add(words.len() as u64 * 8)?;
+        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
+        // Its volume may be larger than ours.
+        if !in_words || last > regions(theirs).next_multiple_of(64) {
+            return None;
+        }
+        for (at, word) in words.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().ok()?);
+            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+        }
+        if header.flags & flags::LAST != 0 {
+            cx.marks.hit(Mark::BitsJoined);
+            self.settling = Settling::StoringBits;
+            self.save_bits(cx, AfterBits::Joined { question: self.questions });
+        }
+        Some(())
+    }
+
+    /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal.
+    pub fn bits_joined(&mut self, cx: &mut Cx) {
+        if matches!(self.settling, Settling::StoringBits) {
+            self.settling = Settling::NotYet;
+            if let Some(hello) = &mut self.hello {
+                // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
+                let known = &mut self.sb.current.confirmed;
+                let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
+                known.place = known.place.min(hello.identity.position).max(earliest);
+                hello.dirty_bytes = 0;
+            }
+            self.meet_if_apart(cx);
+        }
+    }
+
+    fn tail_arrived(&mut self, cx: &mut Cx, header: &Header, more: Vec<VolumeRange>) -> Option<()> {
+        let Settling::AskedTail { ranges } = &mut self.settling else { return Some(()) };
+        // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
+        let mut before = ranges.last().copied();
+        for range in &more {
+            let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
+            if !fits(&self.volumes, range) || !before.is_none_or(apart) {
+                return None;
+            }
+            before = Some(*range);
+        }
+        ranges.extend(more);
+        if ranges.len() > limits::KEPT_MAX {
+            return None;
+        }
+        if header.flags & flags::LAST == 0 {
+            return Some(());
+        }
+        let ranges = core::mem::take(ranges);
+        if header.flags & flags::UNKNOWN != 0 {
+            self.ask_about_unknown(cx);
+        } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
+            cx.marks.hit(Mark::NothingToPull);
+            self.nothing_in_doubt(cx);
+        } else if self.is_written_since() {
+            self.ask_operator(cx, &ranges);
+        } else {
+            for range in &ranges {
+                let (first, last) = region_span(range.offset, range.length);
+                let dirty = &mut self.volume(range.volume).dirty;
+                (first..=last).for_each(|region| _ = dirty.set(region));
+            }
+            self.settling = Settling::StoringRanges { ranges };
+            self.save_bits(cx, AfterBits::Pull { question: self.questions });
+        }
+        Some(())
+    }
+
+    /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
+    fn is_written_since(&self) -> bool {
+        let sb = &self.sb.current;
+        // That it serves without the peer may be on its way to the record: then it opens in this very moment.
+        let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
+        sb.served_in_doubt || changed || !self.withheld
+    }
+
+    fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
+        cx.marks.hit(Mark::TailAskedAbout);
+        self.settling = Settling::Asking;
+        let outside = self.withheld && self.sb.current.changed_outside;
+        if outside {
+            // Somebody's bytes may stand where the peer's would come.
+            self.stays_closed(cx, None);
+        }
+        let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
+        let bytes: u64 = ranges.iter().map(|range| range.length).sum();
+        let why = format!(
+            "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
+             '{}' here keeps this node's content; to keep the peer's, demote this node \
+             and promote the peer with --force",
+            Size(bytes),
+            ranges.len(),
+            self.keeps_this_nodes_content()
+        );
+        self.fall_to_logging(cx, &why);
+    }
+
+    /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
+    fn keeps_this_nodes_content(&self) -> &'static str {
+        match self.decision() {
+            Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
+            _ => "farshore sync GROUP",
+        }
+    }
+
+    /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
+    /// known to nobody any more.
+    fn went_back_in_doubt(&mut self, cx: &mut Cx) {
+        let Some(Decision::NeedsFullSync(why)) = self.decision().filter(|_| self.is_in_doubt() && self.withheld) else {
+            return;
+        };
+        cx.marks.hit(Mark::WentBackInDoubt);
+        self.settling = Settling::Asking;
+        let why = format!(
+            "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
+             demote this node and promote the peer with --force",
+            self.keeps_this_nodes_content()
+        );
+        self.stay_closed_for(cx, why);
+    }
+
+    fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
+        self.stays_closed(cx, Some(why.clone()));
+        self.fall_to_logging(cx, &why);
+        self.reason = why;
+    }
+
+    /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
+    fn ask_about_unknown(&mut self, cx: &mut Cx) {
+        cx.marks.hit(Mark::TailUnknown);
+        self.settling = Settling::Asking;
+        let keeps = self.keeps_this_nodes_content();
+        if !self.withheld {
+            let why = format!(
+                "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+                 more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
+                 holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+            );
+            return self.fall_to_logging(cx, &why);
+        }
+        let why = format!(
+            "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
+             peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+        );
+        self.stay_closed_for(cx, why);
+    }
+
+    /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
+    /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
+    fn stays_closed(&mut self, cx: &mut Cx, told: Option<String>) {
+        let may_open = self.settings.start_alone == StartAlone::Serve;
+        if !self.withheld || self.sb.current.is_closed_until_chosen() || may_open {
+            return;
+        }
+        let then = AfterSuper::StaysClosed { told };
+        if planted(Fault::ChoiceForgotten) {
+            return self.after_super(cx, then);
+        }
+        self.sb.current.given_up = Seq(u64::MAX);
+        self.never_served();
+        self.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        self.save_in_both_slots(cx, then);
+    }
+
+    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
+    pub fn has_chosen(&mut self) {
+        if self.sb.current.is_closed_until_chosen() {
+            self.sb.current.given_up = Seq::NONE;
+        }
+    }
+
+    /// The export waits for its operator, and for nothing else.
+    pub fn waits_for_choice(&self) -> bool {
+        let closed =
+            self.withheld && self.sb.current.is_closed_until_chosen() && !matches!(self.state, State::Failed(_));
+        closed && self.settings.start_alone != StartAlone::Serve
+    }
+
+    /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
+    pub fn shown_reason(&self) -> String {
+        if !self.waits_for_choice() || matches!(self.settling, Settling::Asking) {
+            return self.reason.clone();
+        }
+        format!("{}; {}", self.reason, self.closed_words())
+    }
+
+    /// Why the export is closed, and how it opens.
+    pub fn closed_words(&self) -> &'static str {
+        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
+        match (self.sb.current.is_unmet(), peer_has_lived) {
+            (false, _) => CLOSED_UNTIL_CHOSEN,
+            (true, false) => CLOSED_UNTIL_MET,
+            (true, true) => CLOSED_AS_PEER_LIVED,
+        }
+    }
+
+    fn range_is_ours(&self, range: &VolumeRange) -> bool {
+        fits(&self.volumes, range)
+    }
+
+    /// What will be pulled is marked durably: fetch it.
+    pub fn begin_pull(&mut self, cx: &mut Cx) {
+        let is_written_since = self.is_written_since();
+        let Settling::StoringRanges { ranges } = &mut self.settling else { return };
+        if is_written_since {
+            let ranges = core::mem::take(ranges);
+            return self.ask_operator(cx, &ranges);
+        }
+        let left = core::mem::take(ranges).into();
+        self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
+        self.pulling.moved_at = cx.now.mono;
+        self.pump_pull(cx);
+    }
+
+    fn pump_pull(&mut self, cx: &mut Cx) {
+        let question = self.question(cx, Kind::Pull);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
+        let Settling::Pulling(pull) = &mut self.settling else { return };
+        let Some(link) = cx.peer.link else { return };
+        while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
+            && let Some(range) = pull.next(longest)
+        {
+            pull.asked.push(range);
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
+            cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
+        }
+        if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
+            cx.marks.hit(Mark::TailPulled);
+            let bytes = pull.bytes;
+            self.counters.pulled_bytes += bytes;
+            cx.event(self.id(), Event::Pulled { bytes });
+            self.nothing_in_doubt(cx);
+        }
+    }
+
+    fn pulled(&mut self, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
+        let Settling::Pulling(pull) = &mut self.settling else { return Some(()) };
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        // The peer's disks answer in any order.
+        let at = pull.asked.iter().position(|asked| *asked == range)?;
+        let asked = pull.asked.swap_remove(at);
+        self.pulling.moved_at = cx.now.mono;
+        self.pulling.writing += 1;
+        let token = self.start_op(Op::PullWrite { bytes: asked.length });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Volume(self.id(), asked.volume),
+            offset: asked.offset,
+            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
+            durable: false,
+            waits_for_peer: false,
+        });
+        Some(())
+    }
+
+    pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
+        self.pulling.writing -= 1;
+        self.pulling.unflushed = true;
+        if !ok {
+            return self.fail(cx, Broken::VolumeApply);
+        }
+        // Of a session that ended meanwhile: harmless, it is asked for again.
+        if let Settling::Pulling(pull) = &mut self.settling {
+            pull.bytes += bytes;
+        }
+        self.pump_pull(cx);
+        self.pull_rests(cx);
+    }
+
+    pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        self.pulling.flushes -= 1;
+        if !ok {
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        self.pull_rests(cx);
+    }
+
+    /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
+    /// power loss would take back what they have read.
+    pub fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
+        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return false;
+        }
+        if !core::mem::take(&mut self.pulling.unflushed) {
+            return true;
+        }
+        self.pulling.flushes = self.volumes.len();
+        for index in 0..self.volumes.len() {
+            let token = self.start_op(Op::PullFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        }
+        false
+    }
+
+    /// Who waited for that goes on.
+    fn pull_rests(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Failed(_)) || self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return;
+        }
+        if matches!(self.settling, Settling::Draining) {
+            self.nothing_in_doubt(cx);
+        }
+        self.start_alone(cx);
+    }
+
+    // ---- the secondary answers --------------------------------------------------------------------------------------
+
+    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
+    pub fn answer_tail(&mut self, cx: &mut Cx) {
+        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary {
+            return;
+        }
+        self.give_up_unlanded(cx);
+        if !self.replica_at_rest(cx) {
+            return;
+        }
+        let Some((points, question)) = self.replica.tail_asked.take() else { return };
+        let same_run = points.incarnation == self.replica.position().incarnation;
+        let mut ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
+        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
+        let given_up = self.sb.current.given_up;
+        // Of what was given up whole nobody knows which run it was of.
+        let given_up =
+            given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.replica.kept.primary_flushed());
+        // A journal that was read back may hold more than an answer does.
+        let too_many = ranges.len() > limits::KEPT_MAX;
+        if too_many {
+            ranges.clear();
+        }
+        let unknown = given_up || too_many;
+        self.answers.tail(question, ranges, unknown);
+    }
+
+    fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
+            return None;
+        }
+        if self.role() == Role::Secondary && !self.range_asked(header.seq, range) {
+            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
+        }
+        Some(())
+    }
+
+    // ---- a lone primary ---------------------------------------------------------------------------------------------
+
+    /// Whether this primary may open its exports now, and when it may if not (rule 24).
+    pub fn open_or_withhold(&mut self, cx: &mut Cx) {
+        let serves = !self.is_in_doubt() || self.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
+        if serves && !self.sb.current.is_unmet() {
+            return cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        }
+        self.withheld = true;
+        self.withheld_since = cx.now.mono;
+        if self.sb.current.is_unmet() && self.waits_for_choice() {
+            cx.event(self.id(), Event::Note(self.closed_words().into()));
+        }
+        self.start_alone(cx);
+    }
+
+    /// The time to wait for the peer is over, or the operator changed it.
+    pub fn start_alone(&mut self, cx: &mut Cx) {
+        let broken = matches!(self.state, State::Failed(_));
+        if broken || !self.withheld || self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        let wait = match self.settings.start_alone {
+            StartAlone::Serve => core::time::Duration::ZERO,
+            StartAlone::Wait(wait) => wait,
+        };
+        if self.waits_for_choice() {
+            // The operator was asked, and waiting answers nothing.
+            return;
+        }
+        if self.sb.current.is_unmet() {
+            return self.nothing_in_doubt(cx);
+        }
+        let waited = cx.now.mono.since(self.withheld_since);
+        if waited < wait {
+            self.reason = format!(
+                "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
+                 ('start_alone')",
+                wait.as_secs()
+            );
+            let at = self.withheld_since.plus(wait);
+            return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
+        }
+        let fetches = matches!(self.settling, Settling::Pulling(_)) && self.pulling.writing == 0;
+        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
+            let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
+            cx.event(self.id(), Event::Note(note.into()));
+            self.stop_asking();
+        }
+        let asks = matches!(self.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::Draining | Settling::Recording) {
+            // It comes back right now.
+            return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
+        if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
+            cx.marks.hit(Mark::ServedAloneInDoubt);
+            self.sb.current.served_in_doubt = true;
+            // By 'start_alone' the operator may just have chosen.
+            self.has_chosen();
+            self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
+        }
+    }
+
+    /// It is on record that this node serves what the peer may know better.
+    pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Failed(_)) || self.waits_for_choice() {
+            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
+            self.never_served();
+            return self.save(cx, None);
+        }
+        self.open_exports(cx);
+        if matches!(self.settling, Settling::Asking) {
+            // What the operator was told is true of an export that is closed.
+            self.settling = Settling::NotYet;
+        }
+        // One that stood still is asked anew: from now on the operator has the choice.
+        self.meet_if_apart(cx);
+    }
+
+    pub fn open_exports(&mut self, cx: &mut Cx) {
+        if core::mem::take(&mut self.withheld) && matches!(self.phase, Phase::Running) {
+            cx.out.push_back(Output::Serve { group: self.id(), open: true });
+        }
+    }
+
+    // ---- a history that goes on alone -------------------------------------------------------------------------------
+
+    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
+    /// histories can be told apart (rule 5).
+    pub fn want_generation(&mut self, cx: &mut Cx) {
+        let sb = &mut self.sb.current;
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
+            return;
+        }
+        cx.marks.hit(Mark::GenerationContinued);
+        let old = sb.identity;
+        sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
+        let number = old.generation.number_after(0);
+        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.continued = true;
+        sb.alone = true;
+        self.generation_due = true;
+        self.save_in_both_slots(cx, AfterSuper::NewGeneration);
+    }
+
+    pub fn generation_recorded(&mut self, cx: &mut Cx) {
+        self.generation_due = false;
+        let generation = self.sb.current.identity.generation;
+        cx.event(self.id(), Event::WritesAlone { generation });
+        self.pump_activity(cx);
+        self.say_hello(cx, Kind::GroupState);
+        self.meet_if_apart(cx);
+    }
+}
+
+/// The range is one of whole sectors inside its volume.
+fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
+    let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
+    let volume = volumes.get(usize::from(range.volume.0));
+    let end = range.offset.checked_add(range.length);
+    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
+}
+
+const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_joined_and_volumes_kept_apart() {
+        let range = |volume, offset, length| VolumeRange { volume: VolumeId(volume), offset, length };
+        let all =
+            vec![range(1, 0, 512), range(0, 1024, 512), range(0, 0, 1024), range(0, 4096, 512), range(0, 4096, 512)];
+        assert_eq!(merged(all), [range(0, 0, 1536), range(0, 4096, 512), range(1, 0, 512)]);
+    }
+}

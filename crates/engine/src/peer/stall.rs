@@ -1,0 +1,290 @@
+//! A peer that stands still while its link lives (rule 17): how that is noticed, and how long it is then left alone.
+//!
+//! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile. The peer stood
+//!   still only if it had what is waited for, or had no room for it: else it was we who did not send it, because the link carried
+//!   other things first.
+//! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
+//!   [`limits::SYNC_STALLED_AFTER`] without one ends it, while something of this group is with the peer.
+//! * A sync in the stream that live writes leave no room for, while the peer takes them, goes on by cuts.
+//! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
+//!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
+//!   operator's `sync`, once.
+//! * The same pause follows a sync for which a device of this node failed: it is tried again, and clients are served meanwhile.
+//! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::group::{Cx, Group, GroupTimer};
+use crate::ids::VolumeId;
+use crate::limits;
+use crate::shared::marks::Mark;
+use crate::shared::time::Mono;
+use crate::state::State;
+
+/// Why no sync begins by itself for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum PauseCause {
+    #[default]
+    PeerStoodStill,
+    LinkWasFull,
+    /// Writers overwrote more of what a cut had not sent than the undo store has room for.
+    UndoStoreWasFull,
+    /// A read or a write of this node that the sync needs failed, or took too long.
+    OwnStoreFailed,
+}
+
+/// What is known of a peer's standing still.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stall {
+    /// How often it was given up since a sync ended.
+    times: u32,
+    /// It was given up and has not answered since.
+    unanswered: bool,
+    /// No sync begins by itself before this.
+    pub left_alone_until: Mono,
+    pause_cause: PauseCause,
+    /// When it last showed progress.
+    moved_at: Mono,
+}
+
+impl Stall {
+    /// How long a peer is left alone that was given up so many times before.
+    fn hold_off(times: u32) -> Duration {
+        limits::RESYNC_HOLD_OFF.saturating_mul(1 << times.min(16)).min(limits::RESYNC_HOLD_OFF_MAX)
+    }
+
+    /// Why no sync begins yet.
+    pub fn pause_words(&self) -> &'static str {
+        match self.pause_cause {
+            PauseCause::PeerStoodStill => "the peer stood still, and is left alone for a while; 'sync' begins at once",
+            PauseCause::LinkWasFull => {
+                "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
+            }
+            PauseCause::UndoStoreWasFull => {
+                "writers overwrote what a sync had not sent yet faster than the link carries it, and the undo store had no room for more \
+                 ('history' makes it larger); a sync begins again within two minutes, 'sync' begins at once"
+            }
+            PauseCause::OwnStoreFailed => {
+                "what a sync needs could not be read or kept on this node in time: its devices want a look; a sync begins again within \
+                 two minutes, 'sync' begins at once"
+            }
+        }
+    }
+
+    /// A session begins.
+    pub fn link_up(&mut self, now: Mono) {
+        self.moved_at = now;
+        if self.times <= 1 {
+            self.left_alone_until = now;
+        }
+    }
+
+    pub fn moved(&mut self, now: Mono) {
+        self.moved_at = now;
+    }
+
+    /// For how long it has shown no progress.
+    pub fn still_for(&self, now: Mono) -> Duration {
+        now.since(self.moved_at)
+    }
+
+    /// It said that it is ready for a sync, be it one that was given up.
+    pub fn answered(&mut self, now: Mono) {
+        self.moved_at = now;
+        if core::mem::take(&mut self.unanswered) {
+            self.left_alone_until = now;
+        }
+    }
+
+    /// The operator wants a sync, which does not wait. Should it come to a stand as well, the next wait is as long as ever.
+    pub fn ordered(&mut self, now: Mono) {
+        self.left_alone_until = now;
+    }
+
+    /// What was given up was no fault of the peer's: no answer of it ends the pause.
+    pub fn not_the_peers(&mut self, cause: PauseCause) {
+        (self.unanswered, self.pause_cause) = (false, cause);
+    }
+
+    pub fn sync_ended(&mut self) {
+        (self.times, self.unanswered) = (0, false);
+    }
+}
+
+/// Says where a device of this node failed a sync.
+pub(crate) fn unreadable(volume: VolumeId, offset: u64) -> String {
+    let volume = u32::from(volume.0) + 1;
+    format!(
+        "volume {volume} of the group (in the order of names) could not be read at byte {offset}, and a sync needs what is there; \
+         clients are served meanwhile"
+    )
+}
+
+impl Group {
+    /// The peer is connected but of no use: fall to logging and leave it alone for a while.
+    pub fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
+        let hold_off = Stall::hold_off(self.stall.times);
+        if self.stall.times > 0 {
+            cx.marks.hit(Mark::StalledAgain);
+        }
+        self.stall.times = self.stall.times.saturating_add(1);
+        (self.stall.unanswered, self.stall.pause_cause) = (true, PauseCause::PeerStoodStill);
+        self.stall.left_alone_until = cx.now.mono.plus(hold_off);
+        self.fall_to_logging(cx, why);
+        self.set_timer(cx, GroupTimer::Autosync, hold_off);
+    }
+
+    /// A read or a write that a sync needs failed on this node: it begins again after a pause, and clients are served meanwhile.
+    pub fn pause_for_own_store(&mut self, cx: &mut Cx, why: &str) {
+        self.give_up_session(cx, why);
+        self.stall.not_the_peers(PauseCause::OwnStoreFailed);
+    }
+
+    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
+    pub fn end_long_wait(&mut self, cx: &mut Cx) {
+        if self.peer_kept_us(cx.now.mono) {
+            return self.give_up_session(cx, "a write waited longer than wait_limit");
+        }
+        let (cause, why) = if self.queue.waits_for_read() {
+            let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
+            (PauseCause::OwnStoreFailed, why)
+        } else {
+            cx.marks.hit(Mark::LinkWasFull);
+            (
+                PauseCause::LinkWasFull,
+                "a write waited longer than wait_limit: more is written than the link has room for",
+            )
+        };
+        self.fall_to_logging(cx, why);
+        // The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
+        self.stall.pause_cause = cause;
+        self.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
+        self.keep_from_stream(cx.now.mono);
+        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+    }
+
+    /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
+    fn peer_kept_us(&self, now: Mono) -> bool {
+        let Some(stream) = self.stream.filter(|stream| stream.open) else { return true };
+        if self.queue.next_ready().is_some_and(|item| stream.sent_bytes + item.cost_bytes > stream.granted_bytes) {
+            return true;
+        }
+        self.queue.oldest_sent().is_some_and(|since| now.since(since) >= self.settings.wait_limit / 2)
+    }
+
+    /// Whether writers would wait for a peer that was given up and gave no sign since.
+    pub fn waits_in_vain(&self) -> bool {
+        self.stall.unanswered && self.state == State::Syncing && self.stream.is_some_and(|s| !s.open)
+    }
+
+    /// Begins to watch a sync.
+    pub fn watch_sync(&mut self, cx: &mut Cx) {
+        self.stall.moved(cx.now.mono);
+        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+    }
+
+    /// Something was sent that the peer has not dealt with.
+    fn peer_owes(&self) -> bool {
+        if let Some(cut) = &self.cut {
+            return cut.peer_owes();
+        }
+        let told = self.resync.as_ref().is_none_or(|r| r.begun);
+        told && self.stream_owes()
+    }
+
+    pub fn stream_owes(&self) -> bool {
+        self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
+    }
+
+    pub fn check_stall(&mut self, cx: &mut Cx) {
+        if matches!(self.state, State::Paused(_)) && self.syncs() {
+            // Its time begins when it goes on.
+            return self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+        }
+        if self.state != State::Syncing || cx.peer.link.is_none() {
+            return;
+        }
+        if !self.peer_owes() {
+            // It is we who are slow.
+            self.stall.moved(cx.now.mono);
+        }
+        let still = cx.now.mono.since(self.stall.moved_at);
+        if still >= limits::SYNC_STALLED_AFTER {
+            cx.marks.hit(Mark::SyncStalled);
+            return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 60 s");
+        }
+        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+    }
+
+    /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
+    /// memory is.
+    pub fn has_room_for_sync(&self, cx: &Cx, bytes: u64) -> bool {
+        let queued = self.queue.bytes() + self.sync_waiting_bytes();
+        let fits = queued == 0 || bytes <= self.sync_memory_bytes(cx);
+        queued < self.settings.queue_bytes / 2 && fits && self.queue.len() < self.settings.queue_items / 2
+    }
+
+    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
+    /// live writes, and beside some of them half.
+    pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
+        let free = cx.allowance.saturating_sub(self.held_bytes() + cx.allowance / 8);
+        let of_sync = self.queue.sync_bytes() + self.sync_waiting_bytes();
+        let beside_writers = self.queue.bytes() > self.queue.sync_bytes();
+        if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
+    }
+
+    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
+    pub fn look_for_room(&mut self, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
+        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let moves = self.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
+        if long && moves && self.state == State::Syncing {
+            self.turn_to_cuts(cx);
+            self.release_blocked(cx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_left_alone_twice_as_long_each_time_up_to_a_bound() {
+        let seconds: alloc::vec::Vec<u64> = (0..8).map(|n| Stall::hold_off(n).as_secs()).collect();
+        assert_eq!(seconds, [5, 10, 20, 40, 80, 120, 120, 120]);
+        assert_eq!(Stall::hold_off(u32::MAX), limits::RESYNC_HOLD_OFF_MAX);
+    }
+
+    #[test]
+    fn a_reconnect_shortens_the_first_wait_only_an_answer_and_an_order_any() {
+        let until = Mono(900);
+        let mut stall = Stall { times: 1, left_alone_until: until, unanswered: true, ..Stall::default() };
+        stall.link_up(Mono(5));
+        assert_eq!(stall.left_alone_until, Mono(5));
+        stall = Stall { times: 2, left_alone_until: until, ..stall };
+        stall.link_up(Mono(6));
+        assert_eq!(stall.left_alone_until, until);
+        stall.answered(Mono(7));
+        assert_eq!((stall.left_alone_until, stall.times), (Mono(7), 2));
+        stall.left_alone_until = until;
+        stall.answered(Mono(8));
+        assert_eq!(stall.left_alone_until, until, "it had answered already");
+        stall.ordered(Mono(9));
+        assert_eq!((stall.left_alone_until, stall.times), (Mono(9), 2));
+    }
+
+    /// A group whose sync does not begin yet showed no reason.
+    #[test]
+    fn every_pause_says_what_it_is_for_and_how_to_end_it() {
+        let words = |pause_cause| Stall { pause_cause, ..Stall::default() }.pause_words();
+        assert!(words(PauseCause::PeerStoodStill).contains("the peer stood still"));
+        assert!(words(PauseCause::LinkWasFull).contains("more was written than the link has room for"));
+        assert!(words(PauseCause::OwnStoreFailed).contains("on this node"));
+        for cause in [PauseCause::PeerStoodStill, PauseCause::LinkWasFull, PauseCause::OwnStoreFailed] {
+            assert!(words(cause).contains("'sync' begins at once"));
+        }
+    }
+}

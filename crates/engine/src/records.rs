@@ -1,0 +1,5 @@
+//! What a node has on record of a group: superblock, activity log, bitmap.
+
+pub mod activity;
+pub mod bits;
+pub mod record;

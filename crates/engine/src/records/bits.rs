@@ -1,0 +1,582 @@
+//! Bits made durable: the stored bitmap and the activity log of one group, and the writes that wait for them.
+//!
+//! ```text
+//! range free -> every extent hot, or its regions stored? -> number
+//!                  no: wait in `cold`; pump: give slots away, write the log's cells, go on
+//! ```
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
+use crate::formats::cell::{self, Head};
+use crate::formats::identity::Role;
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::ids::*;
+use crate::limits;
+use crate::planted::{Fault, planted};
+use crate::primary::write::WriteOp;
+use crate::records::activity::{Extent, Pins};
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::state::{Broken, State};
+use crate::{ActivityConfig, Bytes, Output, Store};
+
+/// Cells of the bitmap being written at once.
+const CELLS_IN_FLIGHT_MAX: usize = 8;
+
+/// A write over more extents than this has its regions stored instead: a large trim would empty the log.
+const EXTENTS_PER_WRITE_MAX: usize = 16;
+
+/// What goes on once bits are durable.
+#[derive(Debug)]
+pub(crate) enum AfterBits {
+    /// The start goes on.
+    Started,
+    /// The clean stop is recorded.
+    Stopped,
+    /// The demotion is recorded.
+    Demote { id: CommandId },
+    /// The promotion is recorded.
+    Promote { id: CommandId, force: bool, entropy: u64 },
+    /// The sync of everything begins.
+    FullSync,
+    /// The rollback is recorded.
+    Rollback,
+    /// What the peer answered to this question, its bits, is stored here too.
+    Joined { question: u64 },
+    /// What will be pulled after its answer to this question is marked.
+    Pull { question: u64 },
+}
+
+impl AfterBits {
+    fn is_of_a_question(&self) -> bool {
+        matches!(self, AfterBits::Joined { .. } | AfterBits::Pull { .. })
+    }
+}
+
+/// One cell's life on disk.
+#[derive(Clone, Copy, Debug, Default)]
+struct CellState {
+    update: u64,
+    writing: bool,
+    /// Where it was found, before the devices in front of its own were enlarged.
+    found_at: Option<usize>,
+}
+
+/// A wait for the writes of some cells.
+#[derive(Debug)]
+struct Waiting {
+    /// Cell and the update that must be durable.
+    left: Vec<(usize, u64)>,
+    then: AfterBits,
+}
+
+/// Writes the cells of a group's bitmap.
+#[derive(Debug, Default)]
+pub(crate) struct BitmapWriter {
+    /// The cells on disk speak of smaller volumes: all are to be written.
+    pub outgrown: bool,
+    /// What cells say of the size of their volume's device, for each volume.
+    device_bytes: Vec<u64>,
+    /// First cell of each volume.
+    first: Vec<usize>,
+    cells: Vec<CellState>,
+    /// Here stand cells that belong further back and are not durable there yet: nothing is written over them.
+    moving: BTreeSet<usize>,
+    wanted: BTreeSet<usize>,
+    in_flight: usize,
+    waiting: Vec<Waiting>,
+}
+
+impl BitmapWriter {
+    pub fn new(sizes: impl Iterator<Item = u64>) -> BitmapWriter {
+        let (mut first, device_bytes) = (Vec::new(), sizes.collect::<Vec<u64>>());
+        let mut count = 0;
+        for size in &device_bytes {
+            first.push(count);
+            count += bitmap::cells(*size) as usize;
+        }
+        BitmapWriter { first, device_bytes, cells: vec![CellState::default(); count], ..BitmapWriter::default() }
+    }
+
+    pub fn count(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Volume and the cell's place among that volume's.
+    pub fn place(&self, index: usize) -> (VolumeId, u64) {
+        let volume = self.first.partition_point(|first| *first <= index) - 1;
+        (VolumeId(volume as u16), (index - self.first[volume]) as u64)
+    }
+
+    fn index(&self, volume: VolumeId, region: u64) -> usize {
+        self.first[usize::from(volume.0)] + (region / REGIONS_PER_CELL) as usize
+    }
+
+    /// A device was enlarged since the cell was written. They go on saying so until the group's new size is on record: else a start
+    /// that is cut short would hide it from the next one.
+    pub fn device_grew(&mut self, volume: VolumeId, before_bytes: u64) {
+        self.outgrown = true;
+        let says = &mut self.device_bytes[usize::from(volume.0)];
+        *says = before_bytes.min(*says);
+    }
+
+    /// The sizes are on record.
+    fn sizes_recorded(&mut self, device_bytes: Vec<u64>) {
+        if core::mem::take(&mut self.outgrown) {
+            self.device_bytes = device_bytes;
+            self.wanted.extend(0..self.cells.len());
+        }
+    }
+
+    /// Where a cell belongs that was found in the place of another one, which is before its own: devices grew since it was written.
+    pub fn belongs_behind(&self, index: usize, found: &BitmapCell) -> Option<usize> {
+        let first = *self.first.get(usize::from(found.volume.0))?;
+        let place = first.checked_add((found.first_region / REGIONS_PER_CELL) as usize)?;
+        let is_its_volumes = place < self.cells.len() && self.place(place).0 == found.volume;
+        (is_its_volumes && place > index).then_some(place)
+    }
+
+    /// The cell of this place was found at that one. Of two such places, as a start that was killed leaves them, the later is kept.
+    pub fn found_elsewhere(&mut self, place: usize, at: usize) {
+        if let Some(earlier) = self.cells[place].found_at.replace(at) {
+            self.moving.remove(&earlier);
+        }
+        self.moving.insert(at);
+    }
+
+    pub fn was_found_elsewhere(&self, place: usize) -> bool {
+        self.cells[place].found_at.is_some()
+    }
+
+    pub fn has_moved(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// The next cell to write. What moves on goes from the last to the first, each over one that is durable further back.
+    fn next_wanted(&mut self) -> Option<usize> {
+        let writable = |index: &&usize| !self.cells[**index].writing && !self.moving.contains(*index);
+        let next =
+            if self.has_moved() { self.wanted.iter().rev().find(writable) } else { self.wanted.iter().find(writable) };
+        let next = next.copied()?;
+        self.wanted.remove(&next);
+        Some(next)
+    }
+
+    pub fn found(&mut self, index: usize, update: u64) {
+        self.cells[index].update = update;
+    }
+
+    /// The next time bits are stored this cell is written, whatever it holds.
+    pub fn write_again(&mut self, index: usize) {
+        self.wanted.insert(index);
+    }
+}
+
+impl Group {
+    // ---- the bitmap's cells -----------------------------------------------------------------------------------------
+
+    fn cell_head(&self) -> Head {
+        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
+    pub fn store_device_sizes(&mut self, cx: &mut Cx) {
+        let devices = self.device_sizes();
+        self.bitmap.sizes_recorded(devices);
+        self.pump_cells(cx);
+    }
+
+    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
+    pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        let unstored = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
+        };
+        let cells = (0..self.bitmap.count()).filter(|index| unstored(self, *index)).collect();
+        self.save_cells(cx, cells, then);
+    }
+
+    /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
+    pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
+        let differs = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            volume.dirty.cell(cell) != volume.stored.cell(cell)
+        };
+        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        self.save_cells(cx, cells, then);
+    }
+
+    /// Stores every cell as it is in memory.
+    pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        let cells = (0..self.bitmap.count()).collect();
+        self.save_cells(cx, cells, then);
+    }
+
+    fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
+        let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
+        let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
+        self.bitmap.wanted.extend(cells);
+        if then.is_of_a_question() {
+            // Nothing follows from an earlier one any more.
+            self.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
+        }
+        self.bitmap.waiting.push(Waiting { left, then });
+        self.pump_cells(cx);
+        self.bits_saved(cx);
+    }
+
+    fn pump_cells(&mut self, cx: &mut Cx) {
+        while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
+            let Some(index) = self.bitmap.next_wanted() else { return };
+            self.write_cell(cx, index);
+        }
+    }
+
+    fn write_cell(&mut self, cx: &mut Cx, index: usize) {
+        // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
+        let confirmed = self.sb.current.confirmed;
+        let (id, cell) = self.bitmap.place(index);
+        let volume = &mut self.volumes[usize::from(id.0)];
+        let mut words = volume.dirty.cell(cell).to_vec();
+        announce(&mut words, &volume.announced, cell);
+        // Until the write is done either content may be found: only what both hold counts as stored.
+        volume.stored.mask_cell(cell, &words);
+        let state = &mut self.bitmap.cells[index];
+        state.update += 1;
+        state.writing = true;
+        // Where the cells stand follows from the devices, whatever the group uses of them.
+        let size = self.bitmap.device_bytes[usize::from(id.0)];
+        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
+        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
+        let image = cell::encode(bitmap::KIND, &head, &body);
+        self.bitmap.in_flight += 1;
+        let token = self.start_op(Op::BitmapCell { index, words });
+        let store = Store::Bitmap(self.id());
+        let parts = vec![Bytes::Meta(image)];
+        let offset = head.slot_offset();
+        cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+    }
+
+    pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
+        self.bitmap.in_flight -= 1;
+        self.bitmap.cells[index].writing = false;
+        if !ok {
+            // As with the superblock: the slot that may be torn is the next one as well.
+            self.bitmap.cells[index].update += 1;
+            self.fail(cx, Broken::Bits);
+            return self.refuse_waiting(cx);
+        }
+        let update = self.bitmap.cells[index].update;
+        if update < cell::RELIED_ON_FROM {
+            self.bitmap.wanted.insert(index);
+            return self.pump_cells(cx);
+        }
+        if let Some(at) = self.bitmap.cells[index].found_at.take() {
+            self.bitmap.moving.remove(&at);
+        }
+        let (id, cell) = self.bitmap.place(index);
+        self.volume(id).stored.set_cell(cell, words);
+        for waiting in &mut self.bitmap.waiting {
+            waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
+        }
+        self.pump_cells(cx);
+        self.bits_saved(cx);
+        self.pump_activity(cx);
+    }
+
+    /// The bits cannot be stored: whoever ordered what waits for them is told.
+    fn refuse_waiting(&mut self, cx: &mut Cx) {
+        for waiting in core::mem::take(&mut self.bitmap.waiting) {
+            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
+                self.phase = Phase::Running;
+                cx.refuse(id, Broken::Bits.words());
+            }
+        }
+    }
+
+    fn bits_saved(&mut self, cx: &mut Cx) {
+        while let Some(at) = self.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
+            let Waiting { then, .. } = self.bitmap.waiting.remove(at);
+            self.after_bits(cx, then);
+        }
+    }
+
+    /// Clears on disk what is clear in memory: on a primary, which clears them all the time, a few cells at a time.
+    pub fn tidy_bits(&mut self, cx: &mut Cx) {
+        let stale = |group: &Group, index: usize| {
+            let (volume, cell) = group.bitmap.place(index);
+            let volume = &group.volumes[usize::from(volume.0)];
+            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
+        };
+        let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
+        let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
+        let cells: Vec<usize> = found.by_ref().take(most).collect();
+        let more = found.next().is_some();
+        self.bitmap.wanted.extend(cells);
+        self.pump_cells(cx);
+        if more {
+            self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        }
+    }
+
+    // ---- the activity log -------------------------------------------------------------------------------------------
+
+    /// A crash from now on finds this range: by the log, or by its stored bits.
+    fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
+    }
+
+    fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
+        if self.activity.is_hot(extent) {
+            return true;
+        }
+        let volume = &self.volumes[usize::from(extent.volume.0)];
+        let Some((start, bytes)) = self.activity.range(extent, volume.config.size_bytes) else { return true };
+        let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
+        (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
+    }
+
+    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
+    pub fn take_range(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        if matches!(self.state, State::Failed(_)) {
+            // It waited for another write when the group failed.
+            self.volume(id).let_go(slot);
+            return self.fail_unnumbered(cx, slot);
+        }
+        self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
+        self.want_generation(cx);
+        if !self.generation_due && self.is_covered(id, offset, length) && !self.starves(cx) {
+            return self.go_hot_in_its_room(cx, slot);
+        }
+        cx.marks.hit(Mark::WaitedForActivityLog);
+        self.reserve(slot);
+        self.activity.cold.push_back(slot);
+        self.pump_activity(cx);
+    }
+
+    /// A stream may have begun since it was let in without one, when there was room for everybody.
+    fn go_hot_in_its_room(&mut self, cx: &mut Cx, slot: u32) {
+        if !self.has_room(cx, slot) {
+            if !self.syncs() {
+                return self.wait_for_room_again(cx, slot);
+            }
+            self.turn_to_cuts(cx);
+        }
+        self.go_hot(cx, slot);
+    }
+
+    fn wait_for_room_again(&mut self, cx: &mut Cx, slot: u32) {
+        let volume = self.slots.write(slot).volume;
+        self.give_back_range(slot);
+        // Before those who came after it.
+        let came = self.slots.write(slot).came;
+        let at = self.blocked.partition_point(|&other| self.slots.write_ref(other).came < came);
+        self.blocked.insert(at, slot);
+        self.check_waits(cx);
+        self.wake_range_waiters(cx, volume);
+    }
+
+    fn go_hot(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let mut pins = Pins::default();
+        for extent in self.config.activity.extents_of(id, offset, length) {
+            self.activity.pin(extent, &mut pins);
+        }
+        self.slots.write(slot).pins = pins;
+        self.admit_write(cx, slot);
+    }
+
+    /// Gives cold writes their place in the log, and lets those go on that have it.
+    pub fn pump_activity(&mut self, cx: &mut Cx) {
+        self.release_cold(cx);
+        if self.activity.is_writing() || self.activity.cold.is_empty() {
+            return;
+        }
+        let config = self.config.activity;
+        let cold = self.activity.cold.clone();
+        for slot in &cold {
+            let op = self.slots.write_ref(*slot);
+            if is_very_long(config, op) {
+                let (id, offset, length) = (op.volume, op.offset, op.length);
+                self.announce_write(*slot, id, offset, length);
+            }
+        }
+        let volumes = &self.volumes;
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        let writes = cold.iter().map(|slot| self.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
+        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
+        let crowded = !self.activity.admit_line(line, may_leave);
+        self.activity.crowded = crowded;
+        self.store_ahead(crowded);
+        self.pump_cells(cx);
+        let cells = self.activity.begin_update(
+            self.cell_head(),
+            self.sb.current.identity.incarnation,
+            self.sb.current.confirmed,
+        );
+        self.write_activity(cx, cells);
+    }
+
+    /// Extents that will leave the log have their bits stored ahead of need, many with one write.
+    fn store_ahead(&mut self, crowded: bool) {
+        let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
+        let bytes = self.config.activity.extent_bytes;
+        let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
+        for extent in coldest {
+            if !stored_through(&self.volumes, bytes, extent) {
+                // It may lie in two cells.
+                let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
+                let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
+                let (first, last) = region_span(start, bytes);
+                let cells = self.bitmap.index(extent.volume, first)..=self.bitmap.index(extent.volume, last);
+                self.bitmap.wanted.extend(cells);
+            }
+        }
+    }
+
+    /// A very long write is covered by stored bits, not by the log.
+    fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        let volume = self.volume(id);
+        if volume.announced.iter().any(|a| a.slot == slot) {
+            return;
+        }
+        volume.announced.push(Announced { slot, first, last });
+        let cells = self.bitmap.index(id, first)..=self.bitmap.index(id, last);
+        self.bitmap.wanted.extend(cells);
+    }
+
+    fn release_cold(&mut self, cx: &mut Cx) {
+        let mut at = 0;
+        while let Some(&slot) = self.activity.cold.get(at) {
+            // The stream may have ended since it took its range, or just now for the one before it.
+            if !planted(Fault::GenerationForgotten) {
+                self.want_generation(cx);
+            }
+            if self.generation_due {
+                return;
+            }
+            let op = self.slots.write(slot);
+            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
+            let stored = announced && self.is_stored(id, offset, length);
+            if !stored && !self.is_covered(id, offset, length) {
+                if at == 0 && self.starves(cx) {
+                    return;
+                }
+                at += 1;
+                continue;
+            }
+            self.activity.cold.remove(at);
+            self.volume(id).announced.retain(|a| a.slot != slot);
+            self.unreserve(slot);
+            self.go_hot_in_its_room(cx, slot);
+        }
+    }
+
+    /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
+    /// past him, so that those under way can end.
+    fn starves(&mut self, cx: &Cx) -> bool {
+        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else { return false };
+        cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
+    }
+
+    fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        let (first, last) = region_span(offset, length);
+        let stored = &self.volumes[usize::from(id.0)].stored;
+        (first..=last).all(|region| stored.get(region))
+    }
+
+    fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
+        for (offset, image) in cells {
+            let token = self.start_op(Op::ActivityCell);
+            let (store, parts) = (Store::Activity(self.id()), vec![Bytes::Meta(image)]);
+            cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+        }
+    }
+
+    pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
+        let whole = self.activity.written(ok);
+        if !ok {
+            return self.fail(cx, Broken::Bits);
+        }
+        if whole && !self.start_activity_reset(cx) {
+            self.pump_activity(cx);
+        }
+    }
+
+    /// Empties the log on disk: everything it named is in the stored bitmap.
+    pub fn reset_activity(&mut self, cx: &mut Cx) {
+        // The run that begins: its incarnation is recorded next.
+        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        let cells = self.activity.begin_reset(self.cell_head(), run, self.sb.current.confirmed);
+        self.write_activity(cx, cells);
+    }
+
+    /// The group failed: whoever waits for the log is told.
+    pub fn fail_cold(&mut self, cx: &mut Cx) {
+        while let Some(slot) = self.activity.cold.pop_front() {
+            self.unreserve(slot);
+            let id = self.slots.write(slot).volume;
+            self.volume(id).announced.retain(|a| a.slot != slot);
+            self.volume(id).release(slot);
+            if let Some(Op::Write(op)) = self.slots.take(slot) {
+                cx.reply(op.id, Err(crate::IoError::Io));
+            }
+            self.wake_range_waiters(cx, id);
+        }
+    }
+}
+
+/// A write whose regions are to be stored before it is issued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    pub slot: u32,
+    pub first: u64,
+    pub last: u64,
+}
+
+fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
+    let base = cell * REGIONS_PER_CELL;
+    for range in announced {
+        for region in range.first.max(base)..=range.last {
+            let Some(word) = words.get_mut(((region - base) / 64) as usize) else { break };
+            *word |= 1 << (region % 64);
+        }
+    }
+}
+
+/// It is covered by stored bits, and not by the log.
+fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
+    let most = EXTENTS_PER_WRITE_MAX.min(config.extents as usize / 2);
+    config.extents_of(op.volume, op.offset, op.length).count() > most
+}
+
+/// The stored bitmap holds every bit of the extent: it may leave the log.
+fn stored_through(volumes: &[crate::shared::volume::Volume], extent_bytes: u64, extent: Extent) -> bool {
+    let Some(volume) = volumes.get(usize::from(extent.volume.0)) else { return true };
+    let size = volume.config.size_bytes;
+    let start = extent.number * extent_bytes;
+    if start >= size {
+        return true;
+    }
+    let (first, last) = region_span(start, extent_bytes.min(size - start));
+    volume.dirty.is_within(&volume.stored, first, last)
+}
+
+/// Regions an extent of the log stands for.
+pub(crate) fn mark_extent(map: &mut Bitmap, extent: Extent, extent_bytes: u64, size_bytes: u64) {
+    let Some(start) = extent.number.checked_mul(extent_bytes).filter(|start| *start < size_bytes) else { return };
+    let (first, last) = region_span(start, extent_bytes.min(size_bytes - start));
+    (first..=last).for_each(|region| _ = map.set(region));
+}

@@ -1,0 +1,339 @@
+//! Replay of a secondary's journal at its start: from the recorded head on, batch by batch, to the first that is not whole
+//! and its own. What was applied before is read back only for a primary that may have lost it.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
+use crate::formats::superblock::{JournalHead, RollbackPoint};
+use crate::group::start::{StartStage, other_version};
+use crate::group::{Cx, Group, Phase};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::records::record::AfterSuper;
+use crate::secondary::receive::{Content, Record};
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::state::{Broken, State};
+use crate::{Event, IoDone, IoError, Output, Store};
+
+/// How far it has come: read, check whole, apply.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    /// Where the next batch is expected.
+    next: JournalHead,
+    /// Not found there: it may have wrapped.
+    tried_start: bool,
+    /// Last number read back, or applied before.
+    last: Seq,
+    /// Applied before: read back only for a primary that may have lost it.
+    applied: Seq,
+    /// Where it began, and the whole batches since.
+    head: JournalHead,
+    live: Vec<LiveBatch>,
+    batch: Option<Index>,
+    payloads: Vec<crate::Buf>,
+    damaged: bool,
+    applying: bool,
+    records: u64,
+}
+
+impl Group {
+    pub fn begin_replay(&mut self, cx: &mut Cx) {
+        let position = self.sb.current.identity.position;
+        self.replica.stand_at(position, self.sb.current.applied_wall);
+        self.may_count = true;
+        self.phase = Phase::Starting(StartStage::Replay(Replay {
+            next: self.sb.current.journal,
+            tried_start: false,
+            last: position.seq,
+            applied: position.seq,
+            head: self.sb.current.journal,
+            live: Vec::new(),
+            batch: None,
+            payloads: Vec::new(),
+            damaged: false,
+            applying: false,
+            records: 0,
+        }));
+        self.read_next_batch(cx);
+    }
+
+    fn replay_mut(&mut self) -> &mut Replay {
+        match &mut self.phase {
+            Phase::Starting(StartStage::Replay(replay)) => replay,
+            other => unreachable!("replay is under way, not {other:?}"),
+        }
+    }
+
+    fn read_next_batch(&mut self, cx: &mut Cx) {
+        let offset = self.replay_mut().next.offset;
+        if offset + INDEX_BYTES as u64 > self.config.journal_bytes {
+            return self.no_batch_here(cx);
+        }
+        self.read_meta(cx, Store::Journal(self.id()), offset, INDEX_BYTES as u32);
+    }
+
+    fn no_batch_here(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
+            // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
+            replay.tried_start = true;
+            self.read_meta(cx, Store::Journal(self.config.id), 0, INDEX_BYTES as u32);
+        } else {
+            self.replay_ended(cx);
+        }
+    }
+
+    pub fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        if self.replay_mut().batch.is_none() {
+            return match result {
+                Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
+                _ => self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                ),
+            };
+        }
+        let replay = self.replay_mut();
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
+            Err(IoError::Damaged) => replay.damaged = true,
+            _ => {
+                return self.start_failed(
+                    cx,
+                    Broken::Journal,
+                    "the journal cannot be read; see the kernel log for the disk of the state directory",
+                );
+            }
+        }
+        self.read_next_payload(cx);
+    }
+
+    /// Whether the block is the batch that follows.
+    fn follows(&mut self, index: &Index, offset: u64) -> bool {
+        let identity = self.sb.current.identity;
+        let (tag, ring_bytes, own_from) =
+            (self.config.tag, self.config.journal_bytes, self.sb.current.own_from_ordinal);
+        let replay = self.replay_mut();
+        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
+        let in_order = if replay.live.is_empty() { first <= replay.last.next() } else { first == replay.last.next() };
+        let own = index.boot == identity.incarnation;
+        index.tag == tag
+            && index.ring_offset == offset
+            && index.ordinal == replay.next.ordinal
+            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
+            // another is a left-over behind an earlier torn tail.
+            && (own
+                || (index.boot < identity.incarnation && index.ordinal < own_from))
+            && index.generation == identity.position.generation
+            && index.incarnation == identity.position.incarnation
+            // A cut is one step, or none: what of it had landed is not replayed.
+            && index.cut == 0
+            && offset + u64::from(index.bytes) <= ring_bytes
+            && consecutive
+            && in_order
+    }
+
+    fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
+        let replay = self.replay_mut();
+        let offset = if replay.tried_start { 0 } else { replay.next.offset };
+        match Index::decode(block) {
+            Some(index) if self.follows(&index, offset) => {
+                let sizes_fit = index.entries.iter().all(|e| self.entry_fits(e));
+                let replay = self.replay_mut();
+                if !sizes_fit {
+                    return self.start_failed(
+                        cx,
+                        Broken::Journal,
+                        "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
+                    );
+                }
+                replay.payloads.clear();
+                replay.damaged = false;
+                replay.batch = Some(index);
+                self.read_next_payload(cx);
+            }
+            other => self.not_the_next_batch(cx, other.as_ref(), block),
+        }
+    }
+
+    /// The journal ends here, unless the block says that it must not be read by these rules.
+    fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) {
+        if let Some(index) = index
+            && index.tag == self.config.tag
+            && index.boot > self.sb.current.identity.incarnation
+        {
+            return self.superblock_is_older(cx, "journal", index.boot);
+        }
+        match Index::other_version(block) {
+            Some(version) => {
+                let why = other_version("journal", version, journal::VERSION);
+                self.start_failed(cx, Broken::Journal, &why);
+            }
+            None => self.no_batch_here(cx),
+        }
+    }
+
+    fn entry_fits(&self, entry: &Entry) -> bool {
+        let size = self.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
+        matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
+            || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
+    }
+
+    fn read_next_payload(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        let Some(index) = &replay.batch else { return };
+        if replay.damaged {
+            // Torn: the crash came while it was written, it was never confirmed.
+            cx.marks.hit(Mark::JournalTornTail);
+            return self.replay_ended(cx);
+        }
+        // What is on the volumes already is not read: if it is rotten, nothing is missing.
+        let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > replay.applied);
+        let next = due.nth(replay.payloads.len()).copied();
+        let base = index.ring_offset;
+        match next {
+            Some(entry) => {
+                let token = self.start_op(Op::StartRead);
+                cx.out.push_back(Output::Read {
+                    token,
+                    store: Store::Journal(self.id()),
+                    offset: base + u64::from(entry.payload_at),
+                    length: entry.payload_bytes,
+                    crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
+                });
+            }
+            None => self.apply_batch(cx),
+        }
+    }
+
+    fn apply_batch(&mut self, cx: &mut Cx) {
+        let replay = self.replay_mut();
+        let Some(index) = &replay.batch else { return };
+        let applied = replay.applied;
+        let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
+        let records: Vec<Record> = index
+            .entries
+            .iter()
+            .map(|e| Record {
+                seq: e.seq,
+                volume: e.volume,
+                offset: e.offset,
+                length: e.length,
+                wall: e.wall,
+                crc: e.payload_crc,
+                content: match e.kind {
+                    // Only where it stands is remembered.
+                    RecordKind::Data if e.seq <= applied => Content::Zero { no_hole: false },
+                    RecordKind::Data => payloads.next().map_or(Content::Void, Content::Data),
+                    RecordKind::Zero => Content::Zero { no_hole: e.no_hole },
+                    RecordKind::Void => Content::Void,
+                    RecordKind::SyncEnd => Content::SyncEnd,
+                },
+                cost: 0,
+                resync: e.resync,
+            })
+            .collect();
+        replay.last = index.last();
+        replay.records += records.iter().filter(|record| record.seq > applied).count() as u64;
+        replay.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
+        replay.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+        replay.tried_start = false;
+        replay.applying = true;
+        // What was on the volumes before is only remembered, for a primary that may have lost it.
+        self.replica.remember(&records);
+        self.replica.replay(records.into_iter().filter(|record| record.seq > applied).collect());
+        self.apply(cx);
+        self.replay_goes_on(cx);
+    }
+
+    /// Called when applied records may have completed: the next batch, once this one is on the volumes.
+    pub fn replay_goes_on(&mut self, cx: &mut Cx) {
+        let applying = matches!(&self.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
+        // Of one that has failed nothing is left to apply either.
+        if !applying || !self.replica.replayed() || matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        let replay = self.replay_mut();
+        replay.applying = false;
+        replay.batch = None;
+        self.read_next_batch(cx);
+    }
+
+    fn replay_ended(&mut self, cx: &mut Cx) {
+        if self.counts_too_few() {
+            // Should this start fail from here on, what it has saved and overwritten is on record.
+            return self.save(cx, Some(AfterSuper::ReplayCounted));
+        }
+        self.replay_counted(cx);
+    }
+
+    pub fn replay_counted(&mut self, cx: &mut Cx) {
+        let failed = matches!(self.state, State::Failed(_));
+        if failed || !matches!(self.phase, Phase::Starting(StartStage::Replay(_))) {
+            // Stopped while starting, or failed.
+            return;
+        }
+        self.may_count = false;
+        let replay = self.replay_mut();
+        let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
+        let (head, live) = (replay.head, core::mem::take(&mut replay.live));
+        if records > 0 {
+            cx.marks.hit(Mark::JournalReplayedRecords);
+        }
+        let position = Position { seq: last, ..self.sb.current.identity.position };
+        let wall = self.replica.written_wall();
+        let sync_ended = self.replica.take_sync_end();
+        let damaged = next.ordinal < self.sb.current.confirmed_ordinal;
+        if damaged {
+            // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
+            self.journal_damaged(cx, next, last);
+        } else if sync_ended {
+            self.sb.current.identity.inconsistent = false;
+            self.sb.current.rollback_point = RollbackPoint::default();
+            self.forget_doubt();
+        }
+        self.replica.stand_at(position, wall);
+        self.replica.kept_from_journal(self.sb.current.given_up);
+        self.gives_nothing_it_does_not_hold(damaged);
+        self.replica.ring = Ring::with(self.config.journal_bytes, next, live);
+        self.sb.current.identity.position = position;
+        self.sb.current.journal = if self.replica.kept.is_empty() { next } else { head };
+        self.sb.current.own_from_ordinal = next.ordinal;
+        self.sb.current.confirmed_ordinal = next.ordinal;
+        if self.replica.kept.is_empty() {
+            _ = self.replica.ring.trim(next);
+        }
+        self.sb.current.applied_wall = wall;
+        cx.event(self.id(), Event::Replayed { to: position, records });
+        self.flush_then_record(cx);
+    }
+
+    /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
+    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
+    fn gives_nothing_it_does_not_hold(&mut self, damaged: bool) {
+        if damaged {
+            _ = self.replica.kept.give_up(self.replica.durable);
+            self.sb.current.given_up = Seq(u64::MAX);
+        } else if self.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(self.replica.durable);
+        }
+    }
+
+    /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
+    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
+    fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
+        cx.marks.hit(Mark::JournalDamaged);
+        self.sb.current.identity.inconsistent = true;
+        let note = format!(
+            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
+             up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
+            at.offset, at.ordinal, last.0
+        );
+        cx.event(self.id(), Event::Note(note));
+    }
+}

@@ -1,0 +1,662 @@
+//! The rollback point under a resync, and rolling back to it.
+//!
+//! While a sync overwrites a secondary out of order there is no consistent image on its volumes. So the superblock update
+//! that makes the sync's begin durable also takes a *rollback point*: from then on everything is saved before it is first
+//! overwritten, and the point stays until the sync's end is recorded. A promotion in between goes back to it:
+//!
+//! ```text
+//! quiesce -> bits durable -> superblock: rolling back -> write back -> flush -> superblock: consistent, at the point
+//! ```
+//! Bits come before the first byte (rule 6): what is undone here, the peer has. A crash anywhere in between is taken up at
+//! the next start, from the superblock on; writing back again what is back already does no harm.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::durability::saving::Saver;
+use crate::formats::identity::Role;
+use crate::formats::superblock::RollbackPoint;
+use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
+use crate::formats::wire::{Kind, SyncBegin};
+use crate::group::start::{StartStage, other_version};
+use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::ids::*;
+use crate::limits::{self, SECTOR_BYTES};
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::shared::time::Wall;
+use crate::state::{Broken, Pause};
+use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+
+/// What a rollback is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    Promote {
+        id: CommandId,
+        force: bool,
+        entropy: u64,
+    },
+    /// It was interrupted: finish it and start as a secondary.
+    Start,
+}
+
+/// What an operator reads of a rollback that waits.
+pub(crate) const NO_SPACE: &str =
+    "a volume has no space for the image before the sync, which is being written back; it goes on when there is some";
+
+/// A rollback under way.
+#[derive(Debug)]
+pub(crate) struct Rollback {
+    pub then: Then,
+    stage: Stage,
+    /// It began before the start was through.
+    mid_start: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// What is in flight ends, nothing new begins.
+    Quiesce,
+    Bits,
+    Recording,
+    WriteBack(WriteBack),
+    Flush {
+        left: usize,
+    },
+    /// It cannot be completed: see the text.
+    GivenUp(String),
+}
+
+#[derive(Debug, Default)]
+struct WriteBack {
+    /// What was zero comes first: it may give back the space that the rest needs.
+    zeroed: bool,
+    cursor: Option<(VolumeId, u64)>,
+    in_flight: usize,
+    /// There was no space for these; tried again later, all at once: nothing new begins before.
+    again: Vec<Saved>,
+    /// Since something found no space, nothing has.
+    waits: bool,
+    damaged: Option<String>,
+}
+
+/// Reading the store back at a start, a batch at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    /// The batch whose content is being checked.
+    batch: Option<(Vec<u8>, Index)>,
+    left: usize,
+    torn: bool,
+    /// Bytes of the batches that the superblock does not count.
+    drawn_bytes: u64,
+}
+
+/// The name of a rollback point, for people.
+pub(crate) fn name(point: u64) -> String {
+    format!("before-sync-{point}")
+}
+
+impl Group {
+    // ---- the point -------------------------------------------------------------------------------------------------
+
+    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
+    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
+    /// is applied.
+    pub fn take_rollback_point(&mut self, cx: &mut Cx, begin: &SyncBegin) {
+        let identity = self.sb.current.identity;
+        let has_image = !identity.inconsistent && !identity.generation.is_blank();
+        let point = &mut self.sb.current.rollback_point;
+        if point.id == 0 && has_image && !begin.nothing_dirty {
+            *point = RollbackPoint {
+                id: self.sb.current.update + 1,
+                position: self.replica.position(),
+                parent: identity.parent,
+                wall: self.replica.applied_wall,
+                batches: 0,
+                reserved_bytes: 0,
+            };
+            cx.marks.hit(Mark::RollbackPointTaken);
+            assert!(self.saver.is_idle() && self.saver.store.mark().is_none(), "an older point is gone");
+            self.saver.store.begin_mark(point.id);
+            let (name, at) = (name(point.id), point.position);
+            cx.event(self.config.id, Event::RollbackPoint { name, at });
+        } else if point.id != 0 {
+            cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                point.position = self.replica.position();
+            }
+        }
+    }
+
+    /// The volumes have the sizes that the sync needs.
+    pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
+        if self.saver.store.mark().is_some() {
+            // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
+            // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
+            let store = &mut self.saver.store;
+            let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
+            let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+            let most = space_for_regions(begin.dirty_bytes.min(unsaved));
+            let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
+            store.reserve(store.reserved_bytes().max(least).min(most));
+        }
+    }
+
+    /// What the superblock says of the undo store is brought up to date; called before each update is written.
+    pub fn note_rollback_point(&mut self) {
+        let point = &mut self.sb.current.rollback_point;
+        if point.id != 0 && self.saver.store.mark() == Some(point.id) {
+            point.batches = self.saver.store.durable_batches();
+            point.reserved_bytes = self.saver.store.reserved_bytes();
+        }
+    }
+
+    /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
+    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
+        if self.sb.current.rollback_point.id != 0 {
+            self.sb.current.rollback_point = RollbackPoint::default();
+            self.after_next_save(AfterSuper::PointGone { answer });
+        }
+    }
+
+    /// The superblock without the point is durable.
+    pub fn point_gone(&mut self, cx: &mut Cx, answer: Option<(CommandId, String)>) {
+        self.empty_undo();
+        if let Some((id, text)) = answer {
+            cx.marks.hit(Mark::RollbackPointDropped);
+            cx.answer(id, CommandResult::Done(text));
+        }
+        if self.replica.paused == Some(Pause::HistoryFull) {
+            self.retry_apply(cx);
+        }
+        self.apply(cx);
+        self.replay_goes_on(cx);
+    }
+
+    /// What was saved is not needed any more.
+    pub fn empty_undo(&mut self) {
+        self.saver.forget();
+        self.undo_damaged = None;
+        if self.saver.store.mark().is_some() {
+            self.saver.store.drop_oldest();
+        }
+    }
+
+    /// An operator gives the rollback point up by its name.
+    pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
+        let point = self.sb.current.rollback_point;
+        if self.role() != Role::Secondary || point.id == 0 {
+            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+        }
+        let name = name(point.id);
+        if wanted != name {
+            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+        }
+        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+        self.drop_rollback_point(Some((id, text)));
+        self.save(cx, None);
+    }
+
+    /// The image that a promotion would give: its place and the primary's time; `None`: none.
+    pub fn promotable(&self) -> Option<(Position, Wall)> {
+        let identity = self.sb.current.identity;
+        if identity.role == Role::Primary || identity.generation.is_blank() {
+            return None;
+        }
+        if identity.inconsistent || self.sb.current.rolling_back {
+            let point = self.sb.current.rollback_point;
+            return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
+        }
+        Some((self.replica.position(), self.replica.newest_wall()))
+    }
+
+    /// Why there is nothing to promote.
+    pub fn no_image(&self) -> String {
+        match &self.undo_damaged {
+            Some(what) => format!(
+                "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
+            ),
+            None => "this copy is a mixture (a sync to this node has begun and not ended, or its journal was found damaged), and \
+                     there is no rollback point (this was the first sync, or the point was given up): no consistent image \
+                     exists yet, --force or not; let a sync end first"
+                .into(),
+        }
+    }
+
+    // ---- rolling back ------------------------------------------------------------------------------------------------
+
+    pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        let mid_start = !matches!(self.phase, Phase::Running);
+        if mid_start {
+            // The journal was not read to its end: what else it holds is not known.
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.replica.lost_session();
+        let then = Then::Promote { id, force, entropy };
+        self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
+        self.proceed_rollback(cx);
+    }
+
+    /// Called after every input: moves on what waits for others.
+    pub fn proceed_rollback(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &self.phase else { return };
+        let quiesces = matches!(rollback.stage, Stage::Quiesce);
+        let then = rollback.then;
+        if self.slots.replica_busy() {
+            return;
+        }
+        if matches!(self.state, crate::state::State::Failed(_)) {
+            self.phase = Phase::Running;
+            if let Then::Promote { id, .. } = then {
+                cx.refuse(
+                    id,
+                    "a store of this node failed on the way back to the rollback point; a restart goes on with it",
+                );
+            }
+            return;
+        }
+        if quiesces {
+            self.quiesced(cx, then);
+        }
+    }
+
+    fn quiesced(&mut self, cx: &mut Cx, then: Then) {
+        if let Then::Promote { id, force, entropy } = then
+            && !self.sb.current.identity.inconsistent
+        {
+            // The sync ended meanwhile: its image is the newer one.
+            self.phase = Phase::Promoting { id, force, entropy };
+            // The time to look for space again may have come and gone on the way back.
+            self.retry_apply(cx);
+            return self.apply(cx);
+        }
+        let mut undone: Vec<(VolumeId, u64, u64)> =
+            self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+        undone.extend(self.replica.drop_unapplied());
+        if undone.is_empty() {
+            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
+            undone.push((VolumeId(0), 0, SECTOR_BYTES));
+        }
+        self.saver.forget();
+        for (volume, offset, length) in undone {
+            if !planted(Fault::RollbackWithoutBits) {
+                self.volume(volume).mark_undone(offset, length);
+            }
+        }
+        if let Phase::RollingBack(rollback) = &mut self.phase {
+            rollback.stage = Stage::Bits;
+        }
+        self.save_bits(cx, AfterBits::Rollback);
+    }
+
+    /// The bits of all that is undone and dropped are durable.
+    pub fn record_rollback(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::Recording;
+        // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
+        // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
+        let mid_start = rollback.mid_start;
+        self.sb.current.identity.incarnation.0 += u64::from(mid_start);
+        self.sb.current.rolling_back = true;
+        self.empty_journal();
+        self.replica.ring.trim(self.sb.current.journal);
+        // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
+        // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
+        if planted(Fault::WayBackForgotten) {
+            _ = self.replica.kept.give_up(self.replica.durable);
+        } else {
+            self.give_up_kept(Seq(u64::MAX));
+        }
+        if mid_start {
+            self.sb.current.given_up = Seq(u64::MAX);
+        }
+        self.save_in_both_slots(cx, AfterSuper::RollingBack);
+    }
+
+    /// The superblock says so: from here on a crash is followed by the rest of the rollback.
+    pub fn write_back(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::WriteBack(WriteBack::default());
+        self.pump_write_back(cx);
+    }
+
+    fn writing_back(&mut self) -> Option<&mut WriteBack> {
+        match &mut self.phase {
+            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
+            _ => None,
+        }
+    }
+
+    /// The command that waits for a promotion, on its way back or after it.
+    pub fn promotion_under_way(&self) -> Option<CommandId> {
+        match self.phase {
+            Phase::Promoting { id, .. } => Some(id),
+            Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, .. }) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Volumes have no space for what is written back.
+    pub fn restore_waits_for_space(&self) -> bool {
+        match &self.phase {
+            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => back.waits,
+            _ => false,
+        }
+    }
+
+    fn pump_write_back(&mut self, cx: &mut Cx) {
+        while let Some(saved) = self.next_to_write_back() {
+            self.write_back_one(cx, saved);
+        }
+        let Some(back) = self.writing_back() else { return };
+        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
+            return;
+        }
+        match back.damaged.take() {
+            Some(what) => self.give_rollback_up(cx, what),
+            None => self.flush_restored(cx),
+        }
+    }
+
+    fn next_to_write_back(&mut self) -> Option<Saved> {
+        let store = &self.saver.store;
+        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        if planted(Fault::RollbackHalf) && back.cursor.is_some() {
+            return None;
+        }
+        if back.damaged.is_some() || !back.again.is_empty() || back.in_flight >= limits::WRITE_BACKS_MAX {
+            return None;
+        }
+        let mut next = store.next_saved(back.cursor, !back.zeroed);
+        if next.is_none() && !back.zeroed {
+            (back.zeroed, back.cursor) = (true, None);
+            next = store.next_saved(None, false);
+        }
+        let saved = next?;
+        back.cursor = Some((saved.volume, saved.offset));
+        back.in_flight += 1;
+        Some(saved)
+    }
+
+    fn write_back_one(&mut self, cx: &mut Cx, saved: Saved) {
+        let id = self.id();
+        match saved.place {
+            Some(offset) => {
+                let token = self.start_op(Op::RestoreRead(saved));
+                let crc = Some(saved.crc);
+                cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
+            }
+            None => {
+                let token = self.start_op(Op::RestoreWrite(saved));
+                let (offset, length) = (saved.offset, u64::from(saved.length));
+                let store = Store::Volume(id, saved.volume);
+                cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
+            }
+        }
+    }
+
+    pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
+        let store = Store::Volume(self.id(), saved.volume);
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => {
+                let token = self.start_op(Op::RestoreWrite(saved));
+                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let offset = saved.offset;
+                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
+            }
+            Err(IoError::Damaged) => {
+                let what = format!(
+                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
+                    saved.place.unwrap_or_default(),
+                    saved.volume.0 + 1,
+                    saved.offset
+                );
+                self.restored(cx, |back| back.damaged = Some(what));
+            }
+            _ => self.fail(cx, Broken::Undo),
+        }
+    }
+
+    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.restored(cx, |back| back.waits = !back.again.is_empty()),
+            Err(IoError::NoSpace) => {
+                self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                if self.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                    cx.event(self.id(), Event::Note(NO_SPACE.into()));
+                }
+                self.restored(cx, |back| back.again.push(saved));
+            }
+            Err(_) => self.fail(cx, Broken::VolumeApply),
+        }
+    }
+
+    fn restored(&mut self, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
+        let Some(back) = self.writing_back() else { return };
+        back.in_flight -= 1;
+        note(back);
+        self.pump_write_back(cx);
+    }
+
+    /// There may be space by now.
+    pub fn retry_write_back(&mut self, cx: &mut Cx) {
+        let Some(back) = self.writing_back() else { return };
+        let again = core::mem::take(&mut back.again);
+        back.in_flight += again.len();
+        again.into_iter().for_each(|saved| self.write_back_one(cx, saved));
+    }
+
+    fn flush_restored(&mut self, cx: &mut Cx) {
+        let left = self.volumes.len();
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        rollback.stage = Stage::Flush { left };
+        for index in 0..left {
+            let token = self.start_op(Op::RestoreFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        }
+    }
+
+    pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        if !ok {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.phase else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.rolled_back(cx);
+        }
+    }
+
+    /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
+    fn rolled_back(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then, .. }) = &self.phase else { return };
+        let (then, point) = (*then, self.sb.current.rollback_point);
+        cx.marks.hit(Mark::RolledBack);
+        cx.event(self.id(), Event::RolledBack { to: point.position });
+        self.replica.stand_at(point.position, point.wall);
+        let sb = &mut self.sb.current;
+        let identity = &mut sb.identity;
+        // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
+        // what it lacks of it is marked.
+        identity.position = point.position;
+        (identity.inconsistent, identity.handed_over) = (false, false);
+        (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
+        match then {
+            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
+            Then::Start => self.record(cx),
+        }
+    }
+
+    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
+    fn give_rollback_up(&mut self, cx: &mut Cx, what: String) {
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let then = rollback.then;
+        rollback.stage = Stage::GivenUp(what.clone());
+        cx.event(self.id(), Event::Note(what));
+        let sb = &mut self.sb.current;
+        (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
+        self.replica.stand_at(sb.identity.position, sb.applied_wall);
+        match then {
+            Then::Promote { .. } => self.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            Then::Start => self.record(cx),
+        }
+    }
+
+    pub fn rollback_given_up(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
+            &self.phase
+        else {
+            return;
+        };
+        let (id, what) = (*id, what.clone());
+        self.phase = Phase::Running;
+        self.empty_undo();
+        cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
+        if let Some(link) = cx.peer.link {
+            // The peer still thinks of the sync as running.
+            let reason = format!("group {}: this node gave the running sync up", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+        self.say_hello(cx, Kind::GroupState);
+    }
+
+    // ---- at a start ---------------------------------------------------------------------------------------------------
+
+    /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
+    pub fn begin_scan(&mut self, cx: &mut Cx) {
+        self.saver = Saver::new(self.config.history_bytes);
+        let point = self.sb.current.rollback_point;
+        if point.was_damaged() {
+            self.undo_damaged = Some("an earlier start found the undo store damaged".into());
+            return self.begin_replay(cx);
+        }
+        self.saver.store.begin_mark(point.id);
+        self.phase = Phase::Starting(StartStage::Undo(Scan::default()));
+        self.read_undo_index(cx);
+    }
+
+    fn read_undo_index(&mut self, cx: &mut Cx) {
+        let offset = self.saver.store.next_offset();
+        if offset + INDEX_BYTES as u64 > self.config.history_bytes {
+            return self.scan_ended(cx);
+        }
+        self.read_meta(cx, Store::Undo(self.id()), offset, INDEX_BYTES as u32);
+    }
+
+    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        match result {
+            Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
+            Ok(_) => {}
+            Err(IoError::Damaged) => scan.torn = true,
+            Err(_) => {
+                let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
+                return self.start_failed(cx, Broken::Undo, why);
+            }
+        }
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        scan.left -= 1;
+        if scan.left == 0 {
+            self.undo_batch_checked(cx);
+        }
+    }
+
+    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+        if let Some(version) = Index::other_version(&block) {
+            let why = other_version("undo store", version, undo::VERSION);
+            return self.start_failed(cx, Broken::Undo, &why);
+        }
+        let boot = self.sb.current.identity.incarnation;
+        let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
+        let Some(index) = index else { return self.scan_ended(cx) };
+        if !index.entries.iter().all(|e| self.saved_range_fits(e.volume, e.offset, e.length)) {
+            let why =
+                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
+            return self.start_failed(cx, Broken::Undo, why);
+        }
+        // What the superblock counts was durable; behind that a batch may be torn in its content.
+        let counted = index.ordinal <= self.sb.current.rollback_point.batches;
+        let base = index.ring_offset;
+        let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
+        if to_check.is_empty() {
+            return self.undo_batch_checked(cx);
+        }
+        for entry in to_check {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Read {
+                token,
+                store: Store::Undo(self.id()),
+                offset: base + u64::from(entry.payload_at),
+                length: entry.length,
+                crc: Some(entry.payload_crc),
+            });
+        }
+    }
+
+    fn saved_range_fits(&self, volume: VolumeId, offset: u64, length: u32) -> bool {
+        let size = self.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
+        size.is_some_and(|size| offset + u64::from(length) <= size)
+    }
+
+    fn undo_batch_checked(&mut self, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Some((block, index)) = scan.batch.take() else { return };
+        if scan.torn {
+            cx.marks.hit(Mark::UndoTornTail);
+            return self.scan_ended(cx);
+        }
+        if index.ordinal > self.sb.current.rollback_point.batches {
+            scan.drawn_bytes += u64::from(index.bytes);
+        }
+        self.saver.store.found(&block, &index);
+        self.read_undo_index(cx);
+    }
+
+    fn scan_ended(&mut self, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = self.phase else { return };
+        let point = self.sb.current.rollback_point;
+        let (whole, at) = (self.saver.store.durable_batches(), self.saver.store.next_offset());
+        if whole < point.batches {
+            let what = format!(
+                "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
+                point.batches,
+                name(point.id)
+            );
+            cx.event(self.id(), Event::Note(what.clone()));
+            self.empty_undo();
+            self.undo_damaged = Some(what);
+        } else {
+            // What came after that record drew on it.
+            self.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
+        }
+        if !self.sb.current.rolling_back {
+            if self.undo_damaged.is_none() {
+                return self.begin_replay(cx);
+            }
+            // From here on it is overwritten unsaved.
+            self.sb.current.rollback_point.give_up();
+            return self.save(cx, Some(AfterSuper::PointDamaged));
+        }
+        cx.marks.hit(Mark::RollbackResumed);
+        self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
+        match self.undo_damaged.take() {
+            Some(what) => self.give_rollback_up(cx, what),
+            None => self.write_back(cx),
+        }
+    }
+
+    /// It is on record that the point is no image, whatever a later start reads.
+    pub fn damage_recorded(&mut self, cx: &mut Cx) {
+        // Unless the node was stopped while it started.
+        if matches!(self.phase, Phase::Starting(StartStage::Undo(_))) {
+            self.begin_replay(cx);
+        }
+    }
+}

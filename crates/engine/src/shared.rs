@@ -1,0 +1,13 @@
+//! What every half uses: the link, memory, turns, time, slots, volumes.
+
+pub mod gate;
+pub mod link;
+pub mod marks;
+pub mod memory;
+pub mod newest;
+pub mod ranges;
+pub mod share;
+pub mod size;
+pub mod slots;
+pub mod time;
+pub mod volume;
